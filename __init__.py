@@ -1,0 +1,1 @@
+"""BERT from raw text to the Hub, in one package on transformers 5."""

@@ -1,0 +1,1 @@
+"""From task data to a fine-tuned model."""

@@ -1,0 +1,1 @@
+"""The network: configuration, padding and every model class."""

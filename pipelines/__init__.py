@@ -1,0 +1,1 @@
+"""Pipelines that transformers 5 no longer has."""

@@ -1,0 +1,1 @@
+"""Vocabulary training and the Google-exact tokenizer."""
