@@ -1,25 +1,72 @@
-"""Metrics that need no network."""
+"""Metrics that need no network: plain functions, and `evaluate` modules by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from .functions import (
     GLUE_METRICS,
     accuracy,
+    entity_metrics,
+    entity_spans,
     f1,
     glue_metrics,
     glue_task_name,
     matthews_correlation,
+    normalize_answer,
     pearson,
     pearson_spearman,
+    perplexity,
     spearman,
+    squad_answers,
+    squad_metrics,
+    squad_v2_metrics,
 )
+
+if TYPE_CHECKING:
+    import evaluate
 
 __all__ = [
     "GLUE_METRICS",
     "accuracy",
+    "entity_metrics",
+    "entity_spans",
     "f1",
     "glue_metrics",
     "glue_task_name",
+    "load",
     "matthews_correlation",
+    "normalize_answer",
     "pearson",
     "pearson_spearman",
+    "perplexity",
     "spearman",
+    "squad_answers",
+    "squad_metrics",
+    "squad_v2_metrics",
 ]
+
+
+def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.EvaluationModule:
+    """A metric by name, without any network; needs the packages `evaluate` and `datasets`.
+
+    Args:
+        name: `"accuracy"`, `"f1"`, `"matthews_correlation"`, `"pearsonr"`, `"spearmanr"`, `"pearson_spearman"`,
+            `"glue"`, `"squad"`, `"squad_v2"`, `"seqeval"` (also called `"entity_f1"`) or `"perplexity"`.
+        config_name: The GLUE task of `"glue"`; `"multilabel"` for accuracy and F1 on rows of 0 and 1.
+        **options: Passed to `evaluate.EvaluationModule` (`experiment_id`, `num_process`, `keep_in_memory` ...).
+
+    Raises:
+        ValueError: There is no metric or configuration of this name.
+        ImportError: `evaluate` or `datasets` is missing.
+    """
+    try:
+        from .modules import MODULES
+    except ImportError as error:
+        raise ImportError(
+            f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})"
+        ) from error
+
+    if name not in MODULES:
+        raise ValueError(f"unknown metric {name!r}, expected one of {', '.join(MODULES)}")
+    return MODULES[name](config_name=config_name, **options)
