@@ -1,0 +1,1 @@
+"""The whole BERT life in minutes, without a download."""
