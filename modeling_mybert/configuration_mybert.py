@@ -1,0 +1,163 @@
+"""Configuration of MyBERT: the fields of transformers' BERT, checked when the configuration is made."""
+
+import difflib
+from typing import Any
+
+from transformers.activations import ACT2FN
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.utils import logging
+
+logger = logging.get_logger(__name__)
+
+_AT_LEAST_ONE = (
+    "vocab_size",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+
+
+class MyBertConfig(PreTrainedConfig):
+    """Configuration of every MyBERT model; the defaults are BERT base (Devlin et al., 2018, section 3).
+
+    The fields are those of transformers' `BertConfig`, so a `config.json` of type `bert` loads unchanged, and a MyBERT
+    one is read by transformers' BERT once its `model_type` says `bert`.
+
+    Args:
+        vocab_size: Number of entries of the vocabulary.
+        hidden_size: Width of the hidden states; a multiple of `num_attention_heads`.
+        num_hidden_layers: Number of layers; 0 leaves the embeddings alone.
+        num_attention_heads: Number of attention heads of a layer.
+        intermediate_size: Width of the feed-forward layers.
+        hidden_act: Name of an activation in `transformers.activations.ACT2FN`. Google's original code computes the
+            tanh form (`"gelu_pytorch_tanh"`); transformers' `"gelu"` is the erf form. They differ by up to 5e-4.
+        hidden_dropout_prob: Dropout after the embeddings and after each sub-layer, in [0, 1].
+        attention_probs_dropout_prob: Dropout of the attention weights, in [0, 1].
+        max_position_embeddings: Longest sequence, in tokens.
+        type_vocab_size: Number of segments.
+        initializer_range: Standard deviation of freshly initialised weights.
+        layer_norm_eps: Epsilon of the layer normalisations.
+        pad_token_id: Id of the padding token, whose embedding is never trained; None for none.
+        classifier_dropout: Dropout before a task head, in [0, 1]; None takes `hidden_dropout_prob`.
+        is_decoder: True lets a token attend to itself and earlier tokens only (the left-to-right ablation, paper
+            section 5.1).
+        tie_word_embeddings: Whether the vocabulary layer shares the word embeddings' weights.
+        sparse_prediction: Whether the masked-LM heads compute logits of the labelled positions only, also in
+            evaluation. In training they always do when labels are given.
+
+    Raises:
+        ValueError: If a value is outside its range or of the wrong type; the message names field, value and range.
+    """
+
+    model_type = "mybert"
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    pad_token_id: int | None = 0
+    classifier_dropout: float | None = None
+    is_decoder: bool = False
+    tie_word_embeddings: bool = True
+    sparse_prediction: bool = False
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Take over fields that are not declared here, then check all values."""
+        known = list(self.__dataclass_fields__)
+        for name in kwargs:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+            if close and name not in ("torch_dtype", *known) and not hasattr(type(self), name):
+                logger.warning(
+                    f"MyBertConfig has no field {name!r}; it is kept without effect. Did you mean {close[0]!r}?"
+                )
+        super().__post_init__(**kwargs)
+        self.check()
+
+    def check(self) -> None:
+        """Check the values; models call it again, because fields can be assigned after construction.
+
+        Raises:
+            ValueError: If a value is outside its range, of the wrong type, or asks for what MyBERT does not compute.
+        """
+        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
+            lowest = 1 if name in _AT_LEAST_ONE else 0
+            _require(
+                self,
+                name,
+                _is_integer(getattr(self, name)) and getattr(self, name) >= lowest,
+                f"an integer of at least {lowest}",
+            )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
+            value = getattr(self, name)
+            optional = name == "classifier_dropout" and value is None
+            _require(self, name, optional or (_is_number(value) and 0 <= value <= 1), "a probability between 0 and 1")
+        _require(
+            self,
+            "initializer_range",
+            _is_number(self.initializer_range) and self.initializer_range >= 0,
+            "a number of at least 0",
+        )
+        _require(
+            self, "layer_norm_eps", _is_number(self.layer_norm_eps) and self.layer_norm_eps > 0, "a number above 0"
+        )
+        _require(
+            self,
+            "hidden_act",
+            isinstance(self.hidden_act, str) and self.hidden_act in ACT2FN,
+            f"one of {', '.join(sorted(ACT2FN))}",
+        )
+        _require(
+            self,
+            "pad_token_id",
+            self.pad_token_id is None or (_is_integer(self.pad_token_id) and 0 <= self.pad_token_id < self.vocab_size),
+            f"None or a token id between 0 and {self.vocab_size - 1}",
+        )
+        for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction"):
+            _require(self, name, isinstance(getattr(self, name), bool), "True or False")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
+                f"({self.num_attention_heads})."
+            )
+        # Fields of old BERT checkpoints that change the computation: saying no beats computing something else.
+        position_type = getattr(self, "position_embedding_type", None)
+        if position_type not in (None, "absolute"):
+            raise ValueError(f"position_embedding_type is {position_type!r}; MyBERT has 'absolute' positions only.")
+        if getattr(self, "add_cross_attention", False):
+            raise ValueError("add_cross_attention is True; MyBERT is an encoder without cross-attention.")
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: Any, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read a `config.json`; one of type `bert` (or of no type, as in Google's releases) is one of MyBERT's own."""
+        config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        if config_dict.get("model_type", "bert") == "bert":
+            config_dict = {**config_dict, "model_type": cls.model_type}
+        return config_dict, kwargs
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _require(config: MyBertConfig, name: str, fulfilled: bool, expected: str) -> None:
+    if not fulfilled:
+        raise ValueError(f"{name} is {getattr(config, name)!r}; expected {expected}.")
+
+
+__all__ = ["MyBertConfig"]

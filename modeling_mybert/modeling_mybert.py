@@ -1,0 +1,882 @@
+"""The MyBERT network: embeddings, attention, layer, trunk and every head (Devlin et al., 2018).
+
+Parameter names are those of transformers' BERT, so checkpoints go both ways unchanged. Modules that exist only to
+carry such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDict`s without a forward of their own: a
+head calls the trunk, the trunk its layers, a layer its attention, and that one the attention function chosen by
+`config._attn_implementation`.
+
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    MultipleChoiceModelOutput,
+    NextSentencePredictorOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
+from transformers.processing_utils import Unpack
+from transformers.pytorch_utils import apply_chunking_to_forward
+from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_mybert import MyBertConfig
+
+IGNORED_LABEL = -100  # positions with this label count in no loss
+
+
+class MyBertEmbeddings(nn.Module):
+    """Sum of word, segment and position embeddings, normalised (paper, section 3 and figure 2)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Embed ids (B, L), or take word embeddings (B, L, D) as they are; returns (B, L, D)."""
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
+        if position_ids is None:
+            position_ids = torch.arange(words.shape[1], device=words.device)[None]
+        embeddings = words + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out, the one implementation that returns its weights.
+
+    Args:
+        module: The attention module; only its `training` flag is read.
+        query, key, value: (B, H, L, D / H).
+        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L).
+        scaling: Factor of the scores.
+        dropout: Dropout of the weights, in [0, 1].
+
+    Returns:
+        The context (B, L, H, D / H) and the weights (B, H, L, L).
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class MyBertSelfAttention(nn.Module):
+    """Multi-head attention up to the context; the output product is the layer's `attention.output`."""
+
+    def __init__(self, config: MyBertConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_size**-0.5
+        self.is_causal = config.is_decoder
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
+        head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
+        query = self.query(hidden_states).view(head_shape).transpose(1, 2)
+        key = self.key(hidden_states).view(head_shape).transpose(1, 2)
+        value = self.value(hidden_states).view(head_shape).transpose(1, 2)
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        context, weights = attention(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=self.config.attention_probs_dropout_prob if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return context.reshape(hidden_states.shape).contiguous(), weights
+
+
+class MyBertResidual(nn.Module):
+    """End of a sub-layer: product, dropout, residual connection, layer normalisation (post-LN)."""
+
+    def __init__(self, input_size: int, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, sublayer_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """(B, L, input_size) and the residual (B, L, D) to (B, L, D)."""
+        return self.LayerNorm(self.dropout(self.dense(sublayer_states)) + residual)
+
+
+class MyBertLayer(GradientCheckpointingLayer):
+    """One layer: self-attention and a feed-forward network, each closed by `MyBertResidual`."""
+
+    def __init__(self, config: MyBertConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.activation = ACT2FN[config.hidden_act]
+        self.attention = nn.ModuleDict(
+            {"self": MyBertSelfAttention(config, layer_idx), "output": MyBertResidual(config.hidden_size, config)}
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.output = MyBertResidual(config.intermediate_size, config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+    ) -> torch.Tensor:
+        """Hidden states (B, L, D) of this layer from those of the layer below."""
+        context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
+        hidden_states = self.attention["output"](context, hidden_states)
+        return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+
+    def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
+        return self.output(self.activation(self.intermediate["dense"](hidden_states)), hidden_states)
+
+
+class MyBertPooler(nn.Module):
+    """A sequence's representation: its first token's hidden state through a product and tanh."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(B, L, D) to (B, D)."""
+        return torch.tanh(self.dense(hidden_states[:, 0]))
+
+
+class MyBertPredictionHead(nn.Module):
+    """Masked-LM head: a transform, then the product with the word embeddings and a bias (`cls.predictions`)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.activation = ACT2FN[config.hidden_act]
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(config.hidden_size, config.hidden_size),
+                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
+            }
+        )
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; checkpoints hold this name
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(..., D) to (..., V)."""
+        hidden_states = self.activation(self.transform["dense"](hidden_states))
+        return self.decoder(self.transform["LayerNorm"](hidden_states))
+
+
+class MyBertPreTrainedModel(PreTrainedModel):
+    """What all MyBERT models share: configuration class, initialisation, and what transformers may do with them."""
+
+    config: MyBertConfig
+    config_class = MyBertConfig
+    base_model_prefix = "bert"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}
+    # Checkpoints of transformers 4.30 and before hold the positions 0 ... 511 as if they were weights.
+    _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MyBertPredictionHead):
+            init.zeros_(module.bias)
+
+
+class MyBertModel(MyBertPreTrainedModel):
+    """The trunk: embeddings, layers and pooler.
+
+    Args:
+        config: The configuration.
+        add_pooling_layer: Whether there is a pooler; heads on single tokens have none.
+    """
+
+    def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True) -> None:
+        config.check()
+        super().__init__(config)
+        self.gradient_checkpointing = False
+        self.embeddings = MyBertEmbeddings(config)
+        self.encoder = nn.ModuleDict(
+            {"layer": nn.ModuleList([MyBertLayer(config, index) for index in range(config.num_hidden_layers)])}
+        )
+        self.pooler = MyBertPooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The word embeddings."""
+        return self.embeddings.word_embeddings
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the word embeddings."""
+        self.embeddings.word_embeddings = value
+
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
+        """Encode a batch.
+
+        Args:
+            input_ids: Token ids (B, L), in [0, V).
+            attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L). None: no padding.
+            token_type_ids: Segments (B, L), in [0, type_vocab_size). None: all 0.
+            position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
+            inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
+            **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`, and arguments
+                of the attention function.
+
+        Returns:
+            `last_hidden_state` (B, L, D), `pooler_output` (B, D) or None, and, if asked for, `hidden_states` (one more
+            than there are layers, each (B, L, D)) and `attentions` (one a layer, each (B, H, L, L)).
+
+        Raises:
+            ValueError: If an argument's shape, type or values do not fit the configuration. Values on an accelerator
+                are not checked in training, where looking would make the device wait; nothing is checked in a graph
+                that is being compiled or exported.
+        """
+        if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
+            self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+        create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
+        attention_mask = create_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=None
+        )
+        for layer in self.encoder["layer"]:
+            hidden_states = layer(hidden_states, attention_mask, position_ids=position_ids, **kwargs)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=hidden_states,
+            pooler_output=None if self.pooler is None else self.pooler(hidden_states),
+        )
+
+    def _check_inputs(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> None:
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
+        config = self.config
+        if input_ids is not None:
+            if input_ids.dim() != 2:
+                raise ValueError(f"input_ids has shape {_shape(input_ids)}; expected (batch, tokens).")
+            batch_size, length = input_ids.shape
+        else:
+            if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size:
+                raise ValueError(
+                    f"inputs_embeds has shape {_shape(inputs_embeds)}; expected (batch, tokens, {config.hidden_size})."
+                )
+            batch_size, length, _ = inputs_embeds.shape
+        if position_ids is None and length > config.max_position_embeddings:
+            raise ValueError(
+                f"The sequence has {length} tokens; this model reads at most {config.max_position_embeddings} "
+                "(max_position_embeddings). Truncate it or split it into windows."
+            )
+        for name, ids, limit, rows in (
+            ("input_ids", input_ids, self.embeddings.word_embeddings.num_embeddings, (batch_size,)),
+            ("token_type_ids", token_type_ids, config.type_vocab_size, (batch_size, 1)),
+            ("position_ids", position_ids, config.max_position_embeddings, (batch_size, 1)),
+        ):
+            if ids is None:
+                continue
+            if ids.dim() != 2 or ids.shape[0] not in rows or ids.shape[1] != length:
+                raise ValueError(
+                    f"{name} has shape {_shape(ids)}; expected ({batch_size}, {length}) as the other inputs."
+                )
+            _check_ids(name, ids, limit, self.training)
+        if attention_mask is not None and attention_mask.dim() != 4 and attention_mask.shape != (batch_size, length):
+            raise ValueError(
+                f"attention_mask has shape {_shape(attention_mask)}; expected ({batch_size}, {length}), or four "
+                "dimensions for a prepared mask."
+            )
+
+
+class _MyBertWithPredictions(MyBertPreTrainedModel):
+    """What the two models with a vocabulary layer share."""
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The vocabulary layer."""
+        return self.cls["predictions"].decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
+        self.cls["predictions"].decoder = new_embeddings
+        self.cls["predictions"].bias = new_embeddings.bias
+
+    def _predict(
+        self,
+        hidden_states: torch.Tensor,
+        labels: torch.Tensor | None,
+        num_items_in_batch: torch.Tensor | int | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits and masked-LM loss of hidden states (B, L, D).
+
+        The vocabulary product is most of the cost of a small model. Where only the loss is wanted it runs on the
+        labelled positions alone (15 % of the tokens), and the logits are (labelled positions, V) instead of (B, L, V).
+        """
+        if labels is None:
+            return self.cls["predictions"](hidden_states), None
+        _check_labels("labels", labels, hidden_states.shape[:2], self.config.vocab_size, self.training)
+        # A graph that is being compiled keeps its shapes: how many positions are labelled is known only when it runs.
+        if (self.training or self.config.sparse_prediction) and not torch.compiler.is_compiling():
+            is_labelled = labels != IGNORED_LABEL
+            hidden_states, labels = hidden_states[is_labelled], labels[is_labelled]
+        logits = self.cls["predictions"](hidden_states)
+        return logits, cross_entropy(logits, labels, num_items_in_batch)
+
+
+@dataclass
+class MyBertForPreTrainingOutput(ModelOutput):
+    """Output of `MyBertForPreTraining`.
+
+    Attributes:
+        loss: Sum of the losses whose labels were given.
+        prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed.
+        seq_relationship_logits: (B, 2): B follows A, B is random.
+        hidden_states: One more than there are layers, each (B, L, D), if asked for.
+        attentions: One a layer, each (B, H, L, L), if asked for.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class MyBertForPreTraining(_MyBertWithPredictions):
+    """Masked LM and next sentence prediction, as in pretraining (paper, section 3.1)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = nn.ModuleDict(
+            {"predictions": MyBertPredictionHead(config), "seq_relationship": nn.Linear(config.hidden_size, 2)}
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        num_sequences_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MyBertForPreTrainingOutput | tuple[torch.Tensor, ...]:
+        """Predict masked tokens and whether segment B follows segment A; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
+            next_sentence_label: (B,): 0 if B follows A, 1 if B is random, -100 to leave the sequence out.
+            num_items_in_batch: Masked tokens of all micro-batches and processes of an optimizer step; the masked-LM
+                loss is then their share of that step's mean. None: the mean over this batch.
+            num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
+                does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
+                other. `mybert.training.PretrainingTrainer` passes both.
+
+        Returns:
+            `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        prediction_logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
+        if next_sentence_label is not None:
+            next_sentence_label = next_sentence_label.view(-1)
+            rows = seq_relationship_logits.shape[:1]
+            _check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
+            next_sentence_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
+            if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
+                next_sentence_loss = next_sentence_loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
+            loss = next_sentence_loss if loss is None else loss + next_sentence_loss
+        return MyBertForPreTrainingOutput(
+            loss=loss,
+            prediction_logits=prediction_logits,
+            seq_relationship_logits=seq_relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class MyBertForMaskedLM(_MyBertWithPredictions):
+    """Masked LM alone."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.cls = nn.ModuleDict({"predictions": MyBertPredictionHead(config)})
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedLMOutput | tuple[torch.Tensor, ...]:
+        """Predict tokens; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
+            num_items_in_batch: Masked tokens of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits`: (B, L, V), or (labelled positions, V) in training with labels.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
+    """Next sentence prediction alone."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = nn.ModuleDict({"seq_relationship": nn.Linear(config.hidden_size, 2)})
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> NextSentencePredictorOutput | tuple[torch.Tensor, ...]:
+        """Predict whether segment B follows segment A; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: (B,): 0 if B follows A, 1 if B is random.
+            num_items_in_batch: Sequences of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, 2).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.cls["seq_relationship"](outputs.pooler_output)
+        loss = None
+        if labels is not None:
+            labels = labels.view(-1)
+            _check_labels("labels", labels, logits.shape[:1], 2, self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return NextSentencePredictorOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForSequenceClassification(MyBertPreTrainedModel):
+    """A linear layer on the pooled output: classes, several labels at once, or regression (paper, section 4.1)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput | tuple[torch.Tensor, ...]:
+        """Classify sequences or pairs; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Class ids (B,); 0.0 or 1.0 for each label (B, num_labels); or values (B,) or (B, num_labels) for
+                regression. Which it is says `config.problem_type`; where that is None it is read off the first labels
+                (one label: regression; integers: classes; otherwise several labels) and kept in the configuration.
+            num_items_in_batch: Number of label values of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, num_labels).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def _loss(
+        self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor:
+        if self.config.problem_type is None:
+            if self.num_labels == 1:
+                self.config.problem_type = "regression"
+            elif labels.dtype in (torch.long, torch.int):
+                self.config.problem_type = "single_label_classification"
+            else:
+                self.config.problem_type = "multi_label_classification"
+        if self.config.problem_type == "single_label_classification":
+            labels = labels.view(-1)
+            _check_labels("labels", labels, logits.shape[:1], self.num_labels, self.training)
+            return cross_entropy(logits, labels, num_items_in_batch)
+        if labels.numel() != logits.numel():
+            raise ValueError(
+                f"labels has shape {_shape(labels)}; {self.config.problem_type} needs a value for each of the "
+                f"{_shape(logits)} logits."
+            )
+        labels = labels.view(logits.shape).to(logits.dtype)
+        if self.config.problem_type == "regression":
+            total = F.mse_loss(logits, labels, reduction="sum")
+        else:
+            total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+class MyBertForMultipleChoice(MyBertPreTrainedModel):
+    """A score for each choice from its pooled output, compared by softmax (paper, section 4.4)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput | tuple[torch.Tensor, ...]:
+        """Choose; the inputs are those of `MyBertModel` with a dimension for the C choices after the first.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids: (B, C, L).
+            inputs_embeds: (B, C, L, D) in place of `input_ids`.
+            labels: Index of the right choice (B,), in [0, C).
+            num_items_in_batch: Questions of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, C).
+        """
+        first = input_ids if input_ids is not None else inputs_embeds
+        expected_dim = 3 if input_ids is not None else 4
+        if first is not None and first.dim() != expected_dim:
+            raise ValueError(f"The input has shape {_shape(first)}; expected (batch, choices, tokens).")
+
+        def flatten(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.flatten(0, 1)
+
+        outputs = self.bert(
+            flatten(input_ids),
+            attention_mask=flatten(attention_mask),
+            token_type_ids=flatten(token_type_ids),
+            position_ids=flatten(position_ids),
+            inputs_embeds=flatten(inputs_embeds),
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, first.shape[1])
+        loss = None
+        if labels is not None:
+            _check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForTokenClassification(MyBertPreTrainedModel):
+    """A linear layer on each token (paper, section 5.3)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput | tuple[torch.Tensor, ...]:
+        """Label tokens; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Class ids (B, L), -100 where none counts.
+            num_items_in_batch: Labelled tokens of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, L, num_labels).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            _check_labels("labels", labels, logits.shape[:2], self.num_labels, self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForQuestionAnswering(MyBertPreTrainedModel):
+    """A start and an end score for each token (paper, section 4.2)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        if config.num_labels != 2:
+            raise ValueError(
+                f"num_labels is {config.num_labels}; question answering has 2 (start and end): pass num_labels=2."
+            )
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput | tuple[torch.Tensor, ...]:
+        """Score the answer's first and last token; the inputs are those of `MyBertModel`.
+
+        Args:
+            start_positions, end_positions: Token indices (B,). One outside the sequence is left out of the loss.
+            num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss` (mean of the start and the end loss), `start_logits` and `end_logits` (B, L).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        start_logits, end_logits = (
+            scores.squeeze(-1).contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
+        )
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            length = start_logits.shape[1]
+            losses = []
+            for name, logits, positions in (
+                ("start_positions", start_logits, start_positions),
+                ("end_positions", end_logits, end_positions),
+            ):
+                positions = positions.view(-1)
+                if positions.shape != logits.shape[:1]:
+                    raise ValueError(f"{name} has shape {_shape(positions)}; expected ({logits.shape[0]},).")
+                outside = (positions < 0) | (positions >= length)
+                losses.append(cross_entropy(logits, positions.masked_fill(outside, IGNORED_LABEL), num_items_in_batch))
+            loss = (losses[0] + losses[1]) / 2
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross entropy over the labels that are not -100, in fp32.
+
+    Args:
+        logits: (..., C).
+        labels: Class ids (...), -100 where none counts.
+        num_items_in_batch: What the sum is divided by: the labels of all micro-batches of an optimizer step. None: the
+            labels of this batch. (With a mean over each micro-batch, accumulated gradients would not be those of one
+            large batch.)
+
+    Returns:
+        A scalar; 0 if no label counts.
+    """
+    total = F.cross_entropy(
+        logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
+    )
+    if num_items_in_batch is None:
+        num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
+    return total / num_items_in_batch
+
+
+def _classifier_dropout(config: MyBertConfig) -> float:
+    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+def _shape(tensor: torch.Tensor) -> str:
+    return str(tuple(tensor.shape))
+
+
+def _check_ids(name: str, ids: torch.Tensor, limit: int, training: bool, lowest: int = 0) -> None:
+    """Check an id tensor's type, and its values where looking at them does not make a training device wait."""
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise ValueError(f"{name} has type {ids.dtype}; expected integers.")
+    waits = ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing()))
+    if waits or ids.is_meta or ids.numel() == 0:
+        return
+    smallest, largest = (int(value) for value in torch.aminmax(ids))
+    if smallest < lowest or largest >= limit:
+        wrong = smallest if smallest < lowest else largest
+        raise ValueError(f"{name} holds {wrong}; expected values from 0 to {limit - 1}.")
+
+
+def _check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes: int, training: bool) -> None:
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return
+    if labels.shape != shape:
+        raise ValueError(f"{name} has shape {_shape(labels)}; expected {tuple(shape)}.")
+    _check_ids(name, labels.masked_fill(labels == IGNORED_LABEL, 0), num_classes, training)
+
+
+__all__ = [
+    "MyBertForMaskedLM",
+    "MyBertForMultipleChoice",
+    "MyBertForNextSentencePrediction",
+    "MyBertForPreTraining",
+    "MyBertForPreTrainingOutput",
+    "MyBertForQuestionAnswering",
+    "MyBertForSequenceClassification",
+    "MyBertForTokenClassification",
+    "MyBertModel",
+    "MyBertPreTrainedModel",
+]
