@@ -68,10 +68,13 @@ def f1(
         pos_label: The positive label of `"binary"`.
 
     Raises:
-        ValueError: The shapes differ, there is no example, logits were given, or `"binary"` met other than two labels.
+        ValueError: The shapes differ, there is no example, logits were given, `average` is unknown, or `"binary"` met
+            more than two labels.
     """
     from sklearn.metrics import f1_score
 
+    if average not in ("binary", "macro", "micro", "weighted"):
+        raise ValueError(f"unknown average {average!r}, expected 'binary', 'macro', 'micro' or 'weighted'")
     predictions, references = _label_arrays(predictions, references)
     labels = None
     if average == "binary" and predictions.ndim == 1:

@@ -1,0 +1,101 @@
+"""Plain metric functions: values worked out by hand, scikit-learn and scipy, and one sentence per mistake."""
+
+import math
+
+import numpy as np
+import pytest
+from mybert import metrics
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
+
+PREDICTIONS = [1, 0, 1, 1, 0, 1]
+REFERENCES = [1, 1, 0, 1, 0, 1]
+
+
+def test_label_metrics_by_hand():
+    # true positives 3, false positives 1, false negatives 1, true negatives 1
+    assert metrics.accuracy(PREDICTIONS, REFERENCES) == pytest.approx(4 / 6)
+    assert metrics.f1(PREDICTIONS, REFERENCES) == pytest.approx(6 / 8)
+    assert metrics.matthews_correlation(PREDICTIONS, REFERENCES) == pytest.approx((3 * 1 - 1 * 1) / 8)
+
+
+@pytest.mark.parametrize("average", ["macro", "micro", "weighted"])
+def test_f1_averages_are_those_of_scikit_learn(average):
+    generator = np.random.default_rng(0)
+    predictions, references = generator.integers(0, 4, (2, 200))
+    expected = sklearn_metrics.f1_score(references, predictions, average=average)
+    assert metrics.f1(predictions, references, average=average) == expected
+    rows, wanted = generator.integers(0, 2, (2, 50, 5))
+    expected = sklearn_metrics.f1_score(wanted, rows, average=average, zero_division=0)
+    assert metrics.f1(rows, wanted, average=average) == expected
+
+
+def test_multi_label_accuracy_counts_whole_rows():
+    assert metrics.accuracy([[1, 0], [1, 1]], [[1, 0], [1, 0]]) == 0.5
+
+
+def test_correlations_are_those_of_scipy():
+    generator = np.random.default_rng(1)
+    predictions = generator.normal(size=100)
+    references = np.round(predictions + generator.normal(size=100))  # rounding makes ties
+    assert metrics.pearson_spearman(predictions, references) == {
+        "pearson": pytest.approx(stats.pearsonr(predictions, references).statistic, abs=1e-12),
+        "spearmanr": pytest.approx(stats.spearmanr(predictions, references).statistic, abs=1e-12),
+    }
+
+
+def test_one_class_only_is_zero_not_nan():
+    assert metrics.f1([0, 0], [0, 0]) == 0.0
+    assert metrics.matthews_correlation([1, 1, 1], [1, 0, 1]) == 0.0
+    assert metrics.pearson_spearman([2.0, 2.0, 2.0], [1.0, 2.0, 3.0]) == {"pearson": 0.0, "spearmanr": 0.0}
+
+
+def test_named_labels():
+    assert metrics.f1(["yes", "no"], ["yes", "yes"], pos_label="yes") == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        (["CoLA", "cola", "ax"], ["matthews_correlation"]),
+        (["SST-2", "sst2", "QNLI", "RTE", "WNLI"], ["accuracy"]),
+        (["MNLI", "mnli-mm", "mnli_matched", "MNLI-mismatched"], ["accuracy"]),
+        (["MRPC", "QQP"], ["accuracy", "f1"]),
+        (["STS-B", "stsb", "sts_b"], ["pearson", "spearmanr"]),
+    ],
+)
+def test_glue_keys(names, keys):
+    for name in names:
+        assert list(metrics.glue_metrics(name, PREDICTIONS, REFERENCES)) == keys
+
+
+def test_glue_values_are_the_single_functions():
+    assert metrics.glue_metrics("mrpc", PREDICTIONS, REFERENCES) == {
+        "accuracy": metrics.accuracy(PREDICTIONS, REFERENCES),
+        "f1": metrics.f1(PREDICTIONS, REFERENCES),
+    }
+
+
+def test_perplexity():
+    assert metrics.perplexity([math.log(8.0)] * 3) == pytest.approx(8.0)
+    assert metrics.perplexity([1.0, 4.0], [30, 10]) == pytest.approx(math.exp(1.75))
+    assert metrics.perplexity([1e9]) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: metrics.accuracy([1, 2], [1, 2, 3]), r"shape \(2,\) and references \(3,\)"),
+        (lambda: metrics.accuracy(np.zeros((4, 3)), np.zeros(4)), "take the argmax of logits"),
+        (lambda: metrics.accuracy([], []), "empty"),
+        (lambda: metrics.f1([0, 1, 2], [0, 1, 2]), r"needs two labels, found \[0, 1, 2\]"),
+        (lambda: metrics.f1([0, 1], [0, 1], average=None), "unknown average None"),
+        (lambda: metrics.pearson([1.0], [1.0]), "at least two examples, found 1"),
+        (lambda: metrics.spearman([1.0, math.nan], [1.0, 2.0]), "predictions hold 1 values"),
+        (lambda: metrics.glue_metrics("snli", [1], [1]), "unknown GLUE task 'snli', expected one of cola"),
+        (lambda: metrics.perplexity([1.0], [0]), "no token to score"),
+    ],
+)
+def test_mistakes_get_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
