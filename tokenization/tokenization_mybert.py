@@ -1,0 +1,238 @@
+"""The BERT tokenizer that agrees with Google's ``FullTokenizer`` token for token."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers.models import WordPiece
+from transformers import PreTrainedTokenizerFast
+
+from .unicode_classes import CASE_IGNORABLE, CASED, CJK, DELETED, NONSPACING_MARKS, PUNCTUATION, regex_class
+from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_cased, save_vocab
+
+logger = logging.getLogger(__name__)
+
+# Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
+MAX_WORD_LENGTH = 200
+
+# How far back a final sigma looks for its letter, over case-ignorable characters. Python looks back without limit;
+# in a regular expression that would make a line of single capital sigmas cost quadratic time.
+_SIGMA_REACH = 1000
+
+Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
+
+
+def build_normalizer(do_lower_case: bool, strip_accents: bool) -> normalizers.Normalizer:
+    """Compose ``BasicTokenizer``'s work on characters, in its order: clean, lower-case, strip accents.
+
+    Args:
+        do_lower_case: Whether to lower-case as Python's ``str.lower`` does, final sigma included.
+        strip_accents: Whether to decompose (NFD) and drop nonspacing marks; takes Hangul apart into jamo.
+    """
+    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
+    if do_lower_case:
+        cased = f"[{regex_class(CASED)}]"
+        ignorable = f"[{regex_class(NONSPACING_MARKS)}{regex_class(CASE_IGNORABLE)}]"
+        final_sigma = f"\\u03a3(?!{ignorable}*{cased})(?<={cased}{ignorable}{{0,{_SIGMA_REACH}}}\\u03a3)"
+        steps += [normalizers.Replace(Regex(final_sigma), "ς"), normalizers.Lowercase()]
+    if strip_accents:
+        steps += [normalizers.NFD(), normalizers.Replace(Regex(f"[{regex_class(NONSPACING_MARKS)}]"), "")]
+    return normalizers.Sequence(steps)
+
+
+def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreTokenizer:
+    """Split at white space, and around every punctuation mark and CJK ideograph.
+
+    Google separates ideographs before lower-casing; no ideograph changes or appears in the steps between, so doing it
+    here gives the same words.
+
+    Args:
+        tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
+    """
+    alone = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
+    isolate = pre_tokenizers.Split(Regex(f"[{regex_class(alone)}]"), behavior="isolated")
+    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), isolate])
+
+
+class MyBertTokenizer(PreTrainedTokenizerFast):
+    """Google's BERT tokenizer as a standard fast tokenizer.
+
+    Everything is composed of parts of the ``tokenizers`` library and saved in ``tokenizer.json``, so ``AutoTokenizer``
+    gives the same ids where this package is not installed. ``vocab.txt`` is written next to it. The character classes
+    are those of Unicode 14 (Python 3.11); docs/tokenization.md lists the characters on which Python and the library
+    disagree.
+
+    Args:
+        vocab: A ``vocab.txt``, a mapping piece -> id (0 ... n - 1) or the list of pieces.
+        do_lower_case: Whether to lower-case.
+        unk_token: Stands for words that the vocabulary cannot spell.
+        sep_token: Ends a text.
+        pad_token: Fills a batch.
+        cls_token: Starts the input.
+        mask_token: Stands for hidden tokens.
+        tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
+        strip_accents: Whether to drop accents; by default Google's rule, the same as ``do_lower_case``. False for
+            Korean, which Google's rule takes apart into jamo.
+        vocab_file: Another name for ``vocab``, as in older versions of transformers.
+        **kwargs: As in ``transformers.PreTrainedTokenizerFast``.
+
+    Raises:
+        ValueError: No vocabulary, or one that is not usable: see `load_vocab`; also when a special token is missing or
+            ids have gaps.
+
+    References:
+        google-research/bert, ``tokenization.py``.
+    """
+
+    vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
+    model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
+    model = WordPiece
+
+    def __init__(
+        self,
+        vocab: Vocabulary | None = None,
+        do_lower_case: bool = True,
+        unk_token: str = "[UNK]",
+        sep_token: str = "[SEP]",
+        pad_token: str = "[PAD]",
+        cls_token: str = "[CLS]",
+        mask_token: str = "[MASK]",
+        tokenize_chinese_chars: bool = True,
+        strip_accents: bool | None = None,
+        vocab_file: str | Path | None = None,
+        **kwargs: Any,
+    ) -> None:
+        special = {
+            "pad_token": pad_token,
+            "unk_token": unk_token,
+            "cls_token": cls_token,
+            "sep_token": sep_token,
+            "mask_token": mask_token,
+        }
+        pieces, source = _read_vocabulary(vocab if vocab is not None else vocab_file)
+        if missing := [str(token) for token in special.values() if str(token) not in pieces]:
+            raise ValueError(f"{source} lacks the special token{'s'[: len(missing) > 1]} {', '.join(missing)}.")
+
+        self._tokenizer = Tokenizer(
+            WordPiece(
+                pieces,
+                unk_token=str(unk_token),
+                max_input_chars_per_word=MAX_WORD_LENGTH,
+                continuing_subword_prefix=CONTINUATION_PREFIX,
+            )
+        )
+        self._tokenizer.normalizer = build_normalizer(
+            do_lower_case, do_lower_case if strip_accents is None else strip_accents
+        )
+        self._tokenizer.pre_tokenizer = build_pre_tokenizer(tokenize_chinese_chars)
+        self._tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
+        self._tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{cls_token}:0 $A:0 {sep_token}:0",
+            pair=f"{cls_token}:0 $A:0 {sep_token}:0 $B:1 {sep_token}:1",
+            special_tokens=[(str(cls_token), pieces[str(cls_token)]), (str(sep_token), pieces[str(sep_token)])],
+        )
+        super().__init__(
+            do_lower_case=do_lower_case,
+            tokenize_chinese_chars=tokenize_chinese_chars,
+            strip_accents=strip_accents,
+            **special,
+            **kwargs,
+        )
+        self.do_lower_case = do_lower_case
+        self.strip_accents = strip_accents
+        self.tokenize_chinese_chars = tokenize_chinese_chars
+
+    @classmethod
+    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
+        """Turn the files that ``from_pretrained`` found into arguments of ``__init__``.
+
+        Raises:
+            ValueError: ``tokenizer.json`` is not a WordPiece tokenizer, or the vocabulary is not usable.
+            OSError: There is neither ``tokenizer.json`` nor ``vocab.txt``.
+        """
+        name = kwargs.get("name_or_path")
+        tokenizer_file, vocab_file = kwargs.get("tokenizer_file"), kwargs.get("vocab_file")
+        if tokenizer_file is None and vocab_file is None and kwargs.get("vocab") is None:
+            raise OSError(f"{name} holds neither tokenizer.json nor vocab.txt.")
+        normalizer: dict[str, Any] = {}
+        if tokenizer_file is not None:
+            saved = _read_wordpiece_json(tokenizer_file)
+            normalizer = saved.get("normalizer") or {}
+        kwargs = super().convert_to_native_format(**kwargs)
+        kwargs.pop("vocab_file", None)
+        if "do_lower_case" not in kwargs:
+            if "lowercase" in normalizer:
+                kwargs["do_lower_case"] = normalizer["lowercase"]
+                kwargs.setdefault("strip_accents", normalizer.get("strip_accents"))
+            else:
+                pieces, _ = _read_vocabulary(kwargs["vocab"])
+                kwargs["do_lower_case"] = not looks_cased(pieces)
+                logger.warning(
+                    "%s does not say whether it lower-cases; its vocabulary is %s, so do_lower_case=%s is assumed.",
+                    name,
+                    "uncased" if kwargs["do_lower_case"] else "cased",
+                    kwargs["do_lower_case"],
+                )
+        return kwargs
+
+    def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
+        """Write ``vocab.txt`` (without tokens added later) and return its path."""
+        path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
+        save_vocab(self._tokenizer.get_vocab(with_added_tokens=False), path)
+        return (str(path),)
+
+    def _save_pretrained(
+        self,
+        save_directory: str,
+        file_names: tuple[str, ...],
+        legacy_format: bool | None = None,
+        filename_prefix: str | None = None,
+    ) -> tuple[str, ...]:
+        # The last call's truncation and padding would otherwise come back with the file.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        files = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
+        # A class that every transformers knows and that takes tokenizer.json as it is; it must be told to return
+        # token_type_ids.
+        config_file = Path(file_names[0])
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        config["model_input_names"] = self.model_input_names
+        config_file.write_text(
+            json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        return files + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def _read_vocabulary(vocab: Vocabulary | None) -> tuple[dict[str, int], str]:
+    """Return piece -> id and what to call it in messages."""
+    if vocab is None:
+        raise ValueError("MyBertTokenizer needs a vocabulary: vocab='vocab.txt', or a mapping or list of pieces.")
+    if isinstance(vocab, (str, Path)):
+        return load_vocab(vocab), str(vocab)
+    source = "The vocabulary"
+    if isinstance(vocab, Mapping):
+        pieces = sorted(vocab, key=vocab.__getitem__)
+        if [vocab[piece] for piece in pieces] != list(range(len(pieces))):
+            raise ValueError(f"{source}'s ids must be 0 to {len(pieces) - 1}, each once.")
+        return index_pieces(pieces, source), source
+    return index_pieces(vocab, source), source
+
+
+def _read_wordpiece_json(path: str | Path) -> dict[str, Any]:
+    """Read a ``tokenizer.json`` that holds a BERT tokenizer."""
+    try:
+        saved = json.loads(Path(path).read_text(encoding="utf-8"))
+        model = saved["model"]
+        kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a tokenizer.json of the tokenizers library.") from error
+    if kind != "WordPiece":
+        raise ValueError(f"{path} holds a {kind} model, expected WordPiece.")
+    prefix = model.get("continuing_subword_prefix", CONTINUATION_PREFIX)
+    if prefix != CONTINUATION_PREFIX:
+        raise ValueError(f"{path} marks continuations with {prefix!r}, expected {CONTINUATION_PREFIX!r}.")
+    return saved

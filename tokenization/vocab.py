@@ -1,0 +1,106 @@
+"""Vocabulary files: one piece per line, the line number (from 0) is the id."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
+CONTINUATION_PREFIX = "##"
+
+Layout = Literal["google", "compact"]
+_GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vocabularies
+
+
+def reserved_tokens(layout: Layout) -> list[str]:
+    """Return the pieces that stand before the learned ones.
+
+    Args:
+        layout: ``"google"``: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
+            [unused99..993] 104-998, as in the released uncased vocabulary. ``"compact"``: the five special tokens.
+
+    Raises:
+        ValueError: Another layout.
+    """
+    if layout == "compact":
+        return list(SPECIAL_TOKENS)
+    if layout == "google":
+        unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
+        return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
+    raise ValueError(f"layout is {layout!r}, expected 'google' or 'compact'.")
+
+
+def load_vocab(path: str | Path) -> dict[str, int]:
+    r"""Read a vocabulary file.
+
+    Tolerated, as in Google's own reader: ``\r\n`` line ends, spaces and tabs around a piece, blank lines at the end;
+    also a UTF-8 byte-order mark. Anything else that would shift an id is an error.
+
+    Args:
+        path: A ``vocab.txt`` in UTF-8.
+
+    Returns:
+        Piece -> id, in the order of the file.
+
+    Raises:
+        ValueError: Not UTF-8, empty, a blank line between pieces, or a piece twice.
+        OSError: The file cannot be read.
+    """
+    data = Path(path).read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not a UTF-8 vocabulary: bad byte at offset {error.start} ({error.reason})."
+        ) from error
+    pieces = [line.strip(" \t\r") for line in text.removeprefix("\ufeff").rstrip(" \t\r\n").split("\n")]
+    return index_pieces(pieces, source=str(path))
+
+
+def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[str, int]:
+    """Number the pieces of a vocabulary from 0.
+
+    Args:
+        pieces: All pieces in the order of their ids.
+        source: What error messages call them.
+
+    Raises:
+        ValueError: No piece, an empty piece, or a piece twice (the message gives lines, counted from 1).
+    """
+    vocab: dict[str, int] = {}
+    for index, piece in enumerate(pieces):
+        if not piece:
+            raise ValueError(f"{source}: line {index + 1} is blank; line numbers are ids, so no line may be empty.")
+        if piece in vocab:
+            raise ValueError(f"{source}: {piece!r} is on line {vocab[piece] + 1} and again on line {index + 1}.")
+        vocab[piece] = index
+    if not vocab:
+        raise ValueError(f"{source} is empty, expected one piece per line.")
+    return vocab
+
+
+def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
+    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, ``\n`` line ends.
+
+    Args:
+        vocab: Piece -> id, the ids being 0 ... len(vocab) - 1.
+        path: Where to write; an older file is replaced in one step.
+    """
+    pieces = sorted(vocab, key=vocab.__getitem__)
+    assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
+    temporary = Path(f"{path}.tmp{os.getpid()}")
+    temporary.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
+    temporary.replace(path)
+
+
+def looks_cased(vocab: Iterable[str]) -> bool:
+    """Tell whether a vocabulary was made from text that was not lower-cased.
+
+    An uncased vocabulary holds (next to) no piece that lower-casing would change; a cased one holds thousands.
+
+    Args:
+        vocab: The pieces; those in square brackets are left out.
+    """
+    pieces = [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
+    return sum(piece != piece.lower() for piece in pieces) * 100 > len(pieces)
