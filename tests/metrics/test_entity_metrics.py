@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from mybert import metrics
 
-# Scores that seqeval gave for `random_sentences` below, strict where a scheme is named. conlleval.pl counts the same in
-# the first two cases, IOB tags read leniently.
+# Scores that seqeval gave for `random_sentences` below, strict where a scheme is named. conlleval.pl counts the same
+# in the first two cases, IOB tags read leniently.
 FROZEN = json.loads((Path(__file__).parent / "seqeval_scores.json").read_text())
 
 
