@@ -1,0 +1,145 @@
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from mybert.visualization import plot_run, training_curves
+from mybert.visualization import training_curves as drawing_function
+
+matplotlib = pytest.importorskip("matplotlib", reason="training curves need matplotlib")
+drawing = sys.modules[drawing_function.__module__]
+
+
+def pretraining_history(logs=60):
+    history = []
+    for i in range(1, logs + 1):
+        loss = {"mlm_loss": 2 + 6 / i, "nsp_loss": 0.7 - 0.004 * i}
+        accuracy = {"mlm_accuracy": 0.5 * i / logs, "nsp_accuracy": 0.5 + 0.3 * i / logs}
+        values = {"loss": sum(loss.values()), **loss, **accuracy}
+        history.append({"step": 10 * i, "epoch": i / logs, "learning_rate": 1e-3 / i, "grad_norm": 1.0, **values})
+        if i % 20 == 0:
+            evaluation = {f"eval_{key}": value for key, value in values.items()}
+            history.append({"step": 10 * i, "eval_runtime": 2.0, "eval_samples_per_second": 9.0, **evaluation})
+    history.append({"step": 10 * logs, "train_runtime": 33.0, "train_loss": 3.0, "total_flos": 1e9})
+    return history
+
+
+def panel_titles(history):
+    return [panel.title for panel in drawing._panels(drawing._curves(history))]
+
+
+def test_pretraining_run_has_a_panel_per_quantity(tmp_path):
+    assert panel_titles(pretraining_history()) == [
+        "Masked LM loss",
+        "Next sentence loss",
+        "Masked LM accuracy",
+        "Next sentence accuracy",
+        "Learning rate",
+        "Gradient norm",
+    ]
+    path = training_curves(pretraining_history(), tmp_path / "curves.png", title="Run")
+    image = matplotlib.image.imread(path)
+    height, width = image.shape[:2]
+    assert width == 3 * 3.6 * 150 and height == pytest.approx((2 * 2.5 + 0.6) * 150, abs=1)
+    for colour in (drawing._TRAINING_COLOUR, drawing._EVALUATION_COLOUR):
+        wanted = np.array(matplotlib.colors.to_rgb(colour))
+        assert (np.abs(image[..., :3] - wanted).max(axis=-1) < 0.01).sum() > 200
+
+
+def test_fine_tuning_run_shows_the_loss_and_every_evaluation_metric():
+    history = [
+        {"step": 10, "loss": 0.7, "learning_rate": 1e-5, "grad_norm": 2.0},
+        {"step": 20, "eval_loss": 0.6, "eval_accuracy": 0.7, "eval_matthews_correlation": 0.3, "eval_runtime": 1.0},
+    ]
+    assert panel_titles(history) == ["Loss", "Accuracy", "Matthews correlation", "Learning rate", "Gradient norm"]
+    assert panel_titles([{"step": 1, "mlm_loss": 5.0, "loss": 5.0}]) == ["Loss", "Masked LM loss"]
+
+
+def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
+    history = [
+        {"step": 20, "loss": 2.0},
+        {"step": 10, "loss": 3.0},
+        {"step": 20, "loss": 1.0},
+        {"step": 30, "loss": math.nan, "grad_norm": math.inf},
+        {"loss": 9.0},
+        {"step": 40, "loss": "broken", "eval_ok": True},
+    ]
+    curves = drawing._curves(history)
+    assert set(curves) == {"loss", "step"}
+    steps, values = curves["loss"]
+    assert steps.tolist() == [10, 20] and values.tolist() == [3.0, 1.0]
+
+
+def test_moving_average_is_the_mean_of_the_neighbours():
+    values = np.random.default_rng(0).normal(size=100)
+    smoothed = drawing._moving_average(values)
+    expected = [values[max(0, i - 2) : i + 3].mean() for i in range(100)]
+    np.testing.assert_allclose(smoothed, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_same_history_same_bytes_and_no_state_left_behind(tmp_path):
+    before = dict(matplotlib.rcParams)
+    history = pretraining_history()
+    first = training_curves(history, tmp_path / "first.png").read_bytes()
+    second = training_curves(history, tmp_path / "second.png").read_bytes()
+    assert first == second
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
+    assert dict(matplotlib.rcParams) == before
+    assert b"Software" not in first and b"Date" not in first
+
+
+def test_a_failing_drawing_keeps_the_old_picture(tmp_path, monkeypatch):
+    path = training_curves(pretraining_history(), tmp_path / "curves.png")
+    old = path.read_bytes()
+
+    def fail(figure, file, **_):
+        file.write_bytes(b"half a picture")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        training_curves(pretraining_history(), path)
+    assert path.read_bytes() == old and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("history", [[], [{"step": 1, "train_runtime": 3.0}], [{"loss": 1.0}]])
+def test_nothing_to_draw(tmp_path, history):
+    with pytest.raises(ValueError, match=f"nothing to draw: none of its {len(history)} entries"):
+        training_curves(history, tmp_path / "curves.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_plot_run_reads_the_folder_or_its_newest_checkpoint(tmp_path):
+    run = tmp_path / "my_run"
+    for step in (90, 100):
+        folder = run / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": step, "loss": 1.0}]}))
+    newest = plot_run(run).read_bytes()
+    history = [{"step": 100, "loss": 1.0}]
+    assert newest == training_curves(history, tmp_path / "expected.png", title="my_run").read_bytes()
+
+    (run / "trainer_state.json").write_text(json.dumps({"log_history": pretraining_history()}))
+    path = plot_run(run, tmp_path / "other.png")
+    assert path == tmp_path / "other.png" and path.read_bytes() != newest
+
+
+def test_plot_run_names_what_is_missing_or_broken(tmp_path):
+    for folder in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(FileNotFoundError, match=f"{folder} holds no trainer_state.json"):
+            plot_run(folder)
+    state = tmp_path / "trainer_state.json"
+    for text in ("{", "[]", "{}"):
+        state.write_text(text)
+        with pytest.raises(ValueError, match=f"{state} is not a trainer state"):
+            plot_run(tmp_path)
+    state.write_text('{"log_history": []}')
+    with pytest.raises(ValueError, match=f"{state}: .*nothing to draw"):
+        plot_run(tmp_path)
+
+
+def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"mybert\[train\]"):
+        training_curves(pretraining_history(), tmp_path / "curves.png")

@@ -1,0 +1,287 @@
+"""Training curves: what `Trainer` logged, as one PNG of small multiples.
+
+Each quantity has a panel of its own with training and evaluation in it, all over the same steps. Colours are the blue
+and vermilion of Okabe and Ito's palette, which colour-blind readers can tell apart.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TRAINING_COLOUR = "#0072B2"
+_EVALUATION_COLOUR = "#D55E00"
+_TEXT_COLOUR = "#222222"
+_QUIET_COLOUR = "#767676"
+_DPI = 150
+_TICK_STEPS = [1, 2, 2.5, 5, 10]
+_PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
+_SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
+_MARKED_UP_TO = 30  # evaluations, each with a dot
+_KEYS = ("training", "evaluation", "training before smoothing")
+_LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
+_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen"}
+
+
+@dataclass(frozen=True)
+class _Panel:
+    key: str  # in a training log entry; evaluation puts "eval_" before it
+    title: str
+    unit: str
+    is_share: bool = False  # in [0, 1], shown in per cent
+    chance: float | None = None  # value of guessing
+    from_zero: bool = False
+
+
+_LOSSES = [
+    _Panel("loss", "Loss", "nats"),
+    _Panel("mlm_loss", "Masked LM loss", "nats per masked token"),
+    _Panel("nsp_loss", "Next sentence loss", "nats per pair", chance=math.log(2)),
+]
+_ACCURACIES = [
+    _Panel("mlm_accuracy", "Masked LM accuracy", "% of masked tokens", is_share=True),
+    _Panel("nsp_accuracy", "Next sentence accuracy", "% of pairs", is_share=True, chance=0.5),
+    _Panel("accuracy", "Accuracy", "% of examples", is_share=True),
+]
+_OPTIMISATION = [
+    _Panel("learning_rate", "Learning rate", "step size", from_zero=True),
+    _Panel("grad_norm", "Gradient norm", "L2 norm before clipping", from_zero=True),
+]
+
+
+def training_curves(
+    log_history: Sequence[Mapping[str, Any]], output_path: str | Path, title: str | None = None
+) -> Path:
+    """Draws a run's losses, accuracies and other metrics, learning rate and gradient norm over the optimizer steps.
+
+    Quantities that were not logged have no panel; neither has the total loss where its parts `mlm_loss` and
+    `nsp_loss` are logged. The same history gives the same bytes.
+
+    Args:
+        log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers, whose evaluation
+            values have names that begin with `"eval_"`. Losses are in nats, accuracies in [0, 1].
+        output_path: PNG file to write; its folder must exist.
+        title: Heading of the picture.
+
+    Returns:
+        `output_path`.
+
+    Raises:
+        ValueError: If the history holds nothing to draw.
+        ImportError: If matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("Training curves need matplotlib: install it with `pip install mybert[train]`.") from error
+
+    curves = _curves(log_history)
+    panels = _panels(curves)
+    if not panels:
+        raise ValueError(
+            f"The log history has nothing to draw: none of its {len(log_history)} entries has a step and a loss, an"
+            " accuracy, a learning rate or an evaluation metric."
+        )
+    rows = 1 if len(panels) <= 3 else 2 if len(panels) <= 8 else 3
+    columns = math.ceil(len(panels) / rows)
+    height = rows * _PANEL_HEIGHT + (_TITLE_HEIGHT if title else 0) + _KEY_HEIGHT
+    figure = Figure(figsize=(columns * _PANEL_WIDTH, height), facecolor="white", layout="constrained")
+    last_step = max(steps[-1] for steps, _ in curves.values())
+    axes = figure.subplots(rows, columns, squeeze=False)
+    # Column by column: losses beside accuracies beside the optimizer's state.
+    for position, ax in enumerate(axes.T.flat):
+        if position >= len(panels):
+            ax.set_visible(False)
+            continue
+        panel = panels[position]
+        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step)
+        if position % rows == rows - 1 or position == len(panels) - 1:
+            ax.set_xlabel("optimizer step", fontsize=8, color=_QUIET_COLOUR)
+    lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
+    figure.legend(
+        handles=[lines[key] for key in _KEYS if key in lines],
+        title=title,
+        title_fontproperties={"size": 13, "weight": "bold"},
+        alignment="left",
+        loc="outside upper left",
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+        labelcolor=_TEXT_COLOUR,
+    )
+
+    output_path = Path(output_path)
+    temporary = output_path.with_name(f".{output_path.name}.{os.getpid()}.tmp")
+    try:
+        figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
+        temporary.replace(output_path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return output_path
+
+
+def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path:
+    """Draws the training curves of a run from the `trainer_state.json` that `Trainer` saved.
+
+    Args:
+        run_dir: Output folder of a run; without `trainer_state.json` the one of its newest `checkpoint-*` is read.
+        output_path: PNG file to write; `training_curves.png` in `run_dir` by default.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        FileNotFoundError: If neither the folder nor a checkpoint in it holds a `trainer_state.json`.
+        ValueError: If that file is not a trainer state, or there is nothing in it to draw.
+    """
+    from transformers.trainer_utils import get_last_checkpoint
+
+    run_dir = Path(run_dir)
+    state_file = run_dir / "trainer_state.json"
+    if not state_file.is_file():
+        checkpoint = get_last_checkpoint(run_dir) if run_dir.is_dir() else None
+        if checkpoint is None or not (state_file := Path(checkpoint, "trainer_state.json")).is_file():
+            raise FileNotFoundError(
+                f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one: expected the output"
+                " folder of a training run."
+            )
+    try:
+        log_history = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{state_file} is not a trainer state: expected JSON with a list `log_history`.") from error
+    try:
+        return training_curves(
+            log_history, output_path or run_dir / "training_curves.png", title=run_dir.resolve().name
+        )
+    except ValueError as error:
+        raise ValueError(f"{state_file}: {error}") from error
+
+
+def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Returns for each logged quantity its steps and values, both of shape (points,), sorted by step."""
+    points: dict[str, dict[int, float]] = {}
+    for entry in log_history:
+        step = entry.get("step")
+        if not isinstance(step, int):
+            continue
+        for key, value in entry.items():
+            if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+                # A step that was logged twice was repeated after a restart: the later value counts.
+                points.setdefault(key, {})[step] = float(value)
+    curves = {}
+    for key, values in points.items():
+        steps = sorted(values)
+        curves[key] = (np.array(steps), np.array([values[step] for step in steps]))
+    return curves
+
+
+def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
+    """The panels that have something to show: losses, accuracies, further evaluation metrics, optimisation."""
+    known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
+    keys = {panel.key for panel in known}
+    other = [
+        _Panel(name, _readable(name), "evaluation metric")
+        for name in (key.removeprefix("eval_") for key in curves if key.startswith("eval_"))
+        if name not in keys | _NOT_PLOTTED and not name.endswith(("runtime", "per_second", "preparation_time"))
+    ]
+    panels = [
+        panel
+        for panel in [*_LOSSES, *_ACCURACIES, *other, *_OPTIMISATION]
+        if panel.key in curves or f"eval_{panel.key}" in curves
+    ]
+    if {"mlm_loss", "nsp_loss"} <= {panel.key for panel in panels}:
+        panels = [panel for panel in panels if panel.key != "loss"]
+    return panels
+
+
+def _readable(name: str) -> str:
+    words = name.replace("_", " ")
+    return words[:1].upper() + words[1:]
+
+
+def _draw_panel(
+    ax: Axes,
+    panel: _Panel,
+    training: tuple[np.ndarray, np.ndarray] | None,
+    evaluation: tuple[np.ndarray, np.ndarray] | None,
+    last_step: int,
+) -> None:
+    from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+
+    labels = []  # (height, text, colour) at the right edge
+    if training is not None:
+        steps, values = training
+        if panel.key != "learning_rate" and len(values) >= _SMOOTHED_FROM:
+            ax.plot(steps, values, label=_KEYS[2], color=_TRAINING_COLOUR, linewidth=0.7, alpha=0.3)
+            values = _moving_average(values)
+        ax.plot(steps, values, label=_KEYS[0], color=_TRAINING_COLOUR, marker="o" if len(steps) == 1 else "", **_LINE)
+        labels.append((values[-1], _format_value(values[-1], panel), _TRAINING_COLOUR))
+    if evaluation is not None:
+        steps, values = evaluation
+        marker = "o" if len(steps) <= _MARKED_UP_TO else ""
+        ax.plot(steps, values, label=_KEYS[1], color=_EVALUATION_COLOUR, marker=marker, **_LINE)
+        labels.append((values[-1], _format_value(values[-1], panel), _EVALUATION_COLOUR))
+    if panel.chance is not None:
+        ax.axhline(panel.chance, color=_QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
+        labels.append((panel.chance, "chance", _QUIET_COLOUR))
+    if panel.from_zero:
+        ax.set_ylim(bottom=0)
+    ax.set_xlim(0, last_step)
+    _label_right_edge(ax, labels)
+
+    if panel.is_share:
+        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+    else:
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS))
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS, integer=True))
+
+    ax.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=_TEXT_COLOUR, pad=16)
+    ax.annotate(
+        panel.unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
+        color=_QUIET_COLOUR,
+    )  # fmt: skip
+    ax.tick_params(length=0, labelsize=8, labelcolor=_QUIET_COLOUR)
+    ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+    ax.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        ax.spines[side].set_visible(False)
+    ax.spines["bottom"].set_color("#bbbbbb")
+
+
+def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
+    """Writes each text beside the axes at its value's height, moved apart where two would overlap."""
+    low, high = ax.get_ylim()
+    line_height = 0.1  # of the axes' height, enough for one line of text
+    bottom = -math.inf
+    for value, text, colour in sorted(labels):
+        bottom = max((value - low) / (high - low), bottom + line_height)
+        ax.annotate(
+            text, (1, bottom), xycoords="axes fraction", xytext=(5, 0), textcoords="offset points", fontsize=8,
+            color=colour, va="center", annotation_clip=False,
+        )  # fmt: skip
+
+
+def _format_value(value: float, panel: _Panel) -> str:
+    return f"{value:.1%}" if panel.is_share else f"{value:.3g}"
+
+
+def _moving_average(values: np.ndarray) -> np.ndarray:
+    """Centred mean over about a twentieth of the points, cut off at both ends. Shape: (points,) to (points,)."""
+    half = max(1, len(values) // 40)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    positions = np.arange(len(values))
+    first, after_last = np.maximum(positions - half, 0), np.minimum(positions + half + 1, len(values))
+    return (sums[after_last] - sums[first]) / (after_last - first)
