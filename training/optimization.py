@@ -1,0 +1,139 @@
+"""Google's optimizer and learning-rate schedule (google-research/bert, `optimization.py`; paper, appendix A.2)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
+
+# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. A step
+# count that begins here is Adam without bias correction, in torch's own (fused) kernels.
+UNCORRECTED_STEP = 2**23
+
+
+class MyBertAdamW(torch.optim.AdamW):
+    """AdamW with the paper's values, by default without bias correction, as in Google's `AdamWeightDecayOptimizer`.
+
+    The update is `w -= lr * (m / (sqrt(v) + eps) + weight_decay * w)`, with m and v the running means of the gradient
+    and its square. Without bias correction the first updates are too large by up to sqrt(1 - beta2) / (1 - beta1);
+    pretraining warms up and does not mind, fine-tuning on small data does (Mosbach et al., 2020): `correct_bias=True`.
+
+    Args:
+        params: Parameters or parameter groups, see `parameter_groups`.
+        lr: Learning rate, at least 0.
+        betas: Decay rates of the running means, in [0, 1).
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, at least 0.
+        correct_bias: Whether to correct the bias of the running means.
+        **kwargs: Further arguments of `torch.optim.AdamW`, such as `fused`.
+
+    The state of a parameter is `exp_avg`, `exp_avg_sq` and `step`. Without bias correction `step` counts from
+    `UNCORRECTED_STEP`; `load_state_dict` lifts one that counts from 0, as converted checkpoints do.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        correct_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **kwargs)
+        for group in self.param_groups:
+            group.setdefault("correct_bias", correct_bias)
+        self.defaults["correct_bias"] = correct_bias
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: Evaluates the model anew and returns the loss.
+
+        Returns:
+            The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if group["correct_bias"]:
+                continue
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    on_device = group["fused"] or group["capturable"]
+                    self.state[parameter] = {
+                        "step": torch.tensor(
+                            float(UNCORRECTED_STEP), device=parameter.device if on_device else torch.device("cpu")
+                        ),
+                        "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                        "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    }
+        super().step()
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; see `torch.optim.Optimizer.load_state_dict`."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state.get(parameter)
+                if state and not group["correct_bias"] and float(state["step"]) < UNCORRECTED_STEP:
+                    state["step"] = torch.as_tensor(state["step"], dtype=torch.float32) + UNCORRECTED_STEP
+
+
+def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
+    """Split the trainable parameters: layer normalisations and biases are not decayed (paper, appendix A.2).
+
+    Args:
+        model: The model.
+        weight_decay: Decay of all the others.
+
+    Returns:
+        Two parameter groups, decayed and not decayed; an empty one is left out.
+    """
+    decayed, not_decayed = [], []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            is_exempt = "LayerNorm" in name or "bias" in name.rpartition(".")[2]
+            (not_decayed if is_exempt else decayed).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": not_decayed, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def linear_schedule(optimizer: torch.optim.Optimizer, num_warmup_steps: int, num_training_steps: int) -> LambdaLR:
+    """Google's schedule: linear warm-up, then linear decay to 0, as if the decay had begun at step 0.
+
+    At step s, counted from 0, the factor is s / num_warmup_steps during warm-up, then 1 - s / num_training_steps.
+    (transformers' `get_linear_schedule_with_warmup` stretches the decay to begin at 1 after warm-up.)
+
+    Args:
+        optimizer: Whose learning rates are the peak rates.
+        num_warmup_steps: Steps of warm-up, at least 0.
+        num_training_steps: All steps, at least 1.
+
+    Returns:
+        The schedule; call its `step` after each of the optimizer's.
+
+    Raises:
+        ValueError: If a number of steps is outside its range.
+    """
+    if num_warmup_steps < 0 or num_training_steps < 1:
+        raise ValueError(
+            f"num_warmup_steps is {num_warmup_steps} and num_training_steps {num_training_steps}; "
+            "expected at least 0 and at least 1."
+        )
+
+    def factor(step: int) -> float:
+        if step < num_warmup_steps:
+            return step / num_warmup_steps
+        return max(0.0, 1 - step / num_training_steps)
+
+    return LambdaLR(optimizer, factor)
