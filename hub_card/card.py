@@ -1,0 +1,377 @@
+"""Model cards: typed facts about a model, its making and its measured results, rendered to the Hub's `README.md`.
+
+Metadata follows the Hub's model card specification (https://github.com/huggingface/hub-docs, `modelcard.md`);
+huggingface_hub writes it. The text comes from `model_card.md.jinja`. What is not known is left out, heading included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from huggingface_hub import EvalResult, ModelCardData, get_local_safetensors_metadata
+from huggingface_hub.errors import NotASafetensorsRepoError
+
+TRAINING_CURVES = "training_curves.png"
+
+# Ending of the architecture's class name -> the Hub's name of its task.
+_PIPELINE_TAGS = {
+    "ForPreTraining": "fill-mask",
+    "ForMaskedLM": "fill-mask",
+    "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMultipleChoice": "multiple-choice",
+    "Model": "feature-extraction",
+}
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What a model is; `describe_model` reads it from a model folder.
+
+    Attributes:
+        architecture: Name of the model class, e.g. `"MyBertForPreTraining"`.
+        model_type: `model_type` of the configuration.
+        parameters: Number of stored parameters; tied weights count once.
+        layers: Number of layers.
+        hidden_size: Width of the hidden states.
+        attention_heads: Attention heads of a layer.
+        intermediate_size: Width of the feed-forward layers.
+        vocabulary_size: Entries of the vocabulary.
+        max_positions: Longest input, in tokens.
+        labels: Names of the classes of a fine-tuned head, in the order of their ids.
+    """
+
+    architecture: str | None = None
+    model_type: str | None = None
+    parameters: int | None = None
+    layers: int | None = None
+    hidden_size: int | None = None
+    attention_heads: int | None = None
+    intermediate_size: int | None = None
+    vocabulary_size: int | None = None
+    max_positions: int | None = None
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainingDescription:
+    """How a model was made.
+
+    Attributes:
+        corpus: The training data in words (Markdown).
+        documents: Number of documents.
+        sentences: Number of sentences.
+        tokens: Number of tokens.
+        vocabulary: How the vocabulary was made, in words.
+        hyperparameters: Name -> value, in the order in which they are shown.
+        seeds: Seeds of the run's random generators.
+        hardware: Machine that trained the model.
+        wall_time: Duration of the training, in seconds.
+        versions: Package -> version.
+    """
+
+    corpus: str | None = None
+    documents: int | None = None
+    sentences: int | None = None
+    tokens: int | None = None
+    vocabulary: str | None = None
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Sequence[int] = ()
+    hardware: str | None = None
+    wall_time: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A table of models and their metrics.
+
+    Attributes:
+        title: What is compared, with the data set; stands above the table (Markdown).
+        rows: Model -> (metric -> value); a metric that a model lacks leaves an empty cell.
+    """
+
+    title: str
+    rows: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A snippet that was run.
+
+    Attributes:
+        title: Heading, e.g. the name of the pipeline.
+        code: Python code, complete with imports.
+        output: What the code really printed.
+    """
+
+    title: str
+    code: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CardContent:
+    """Everything a card can say; only `name` is required.
+
+    Attributes:
+        name: Name of the model: heading of the card and of its results on the Hub.
+        summary: One paragraph on what the model is and is for (Markdown).
+        model: What the model is; `write_card` reads it from the model folder when it is not given.
+        training: How the model was made.
+        curves: Picture of the training curves, relative to the card.
+        results: Measured results, which become both the table and the Hub's `model-index`. The Hub requires of each
+            a task type (e.g. `"text-classification"`), a data set's name and type, a metric type and a value.
+        comparisons: Tables of this model beside others.
+        examples: Snippets and what they printed.
+        limits: What the model is not good for, one sentence or more each (Markdown).
+        license: Licence of the weights as the Hub's identifier, e.g. `"apache-2.0"`.
+        languages: ISO 639-1 codes, e.g. `["en"]`.
+        base_model: Hub name of the model that this one was fine-tuned from.
+        datasets: Hub names of the training data.
+        tags: Further tags for the Hub's search.
+    """
+
+    name: str
+    summary: str | None = None
+    model: ModelDescription | None = None
+    training: TrainingDescription | None = None
+    curves: str | None = None
+    results: Sequence[EvalResult] = ()
+    comparisons: Sequence[Comparison] = ()
+    examples: Sequence[Example] = ()
+    limits: Sequence[str] = ()
+    license: str | None = None
+    languages: Sequence[str] = ()
+    base_model: str | None = None
+    datasets: Sequence[str] = ()
+    tags: Sequence[str] = ()
+
+
+def describe_model(model_dir: str | Path) -> ModelDescription:
+    """Reads what a model is from its folder: `config.json` and the headers of its safetensors files.
+
+    Args:
+        model_dir: Folder that `save_pretrained` wrote. Without safetensors files the number of parameters is unknown.
+
+    Returns:
+        The description; values that the configuration does not hold are `None`.
+
+    Raises:
+        FileNotFoundError: If the folder has no `config.json`.
+        ValueError: If `config.json` is not a JSON object.
+    """
+    config_file = Path(model_dir) / "config.json"
+    try:
+        config = json.loads(config_file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{model_dir} holds no config.json: expected a model folder.") from error
+    except ValueError as error:
+        raise ValueError(f"{config_file} is not JSON: {error}.") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{config_file} holds a {type(config).__name__}, expected a JSON object.")
+    try:
+        files = get_local_safetensors_metadata(model_dir).files_metadata.values()
+        parameters = sum(sum(file.parameter_count.values()) for file in files)
+    except NotASafetensorsRepoError:
+        parameters = None
+    labels = config.get("id2label") or {}
+    return ModelDescription(
+        architecture=next(iter(config.get("architectures") or []), None),
+        model_type=config.get("model_type"),
+        parameters=parameters,
+        layers=config.get("num_hidden_layers"),
+        hidden_size=config.get("hidden_size"),
+        attention_heads=config.get("num_attention_heads"),
+        intermediate_size=config.get("intermediate_size"),
+        vocabulary_size=config.get("vocab_size"),
+        max_positions=config.get("max_position_embeddings"),
+        labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
+    )
+
+
+def render_card(content: CardContent) -> str:
+    """Renders a model card: the Hub's YAML metadata and a Markdown text.
+
+    Args:
+        content: What the card says.
+
+    Returns:
+        The text of `README.md`, which ends with a line break.
+
+    Raises:
+        ValueError: If a result is not a finite number.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals.update(table=_table, comparison_table=_comparison_table, fence=_fence)
+    training = content.training or TrainingDescription()
+    return environment.get_template("model_card.md.jinja").render(
+        card=content,
+        training=training,
+        metadata=_metadata(content).to_yaml().strip(),
+        model_rows=_model_rows(content.model or ModelDescription()),
+        corpus_rows=_corpus_rows(training),
+        run_rows=_run_rows(training),
+        result_rows=[
+            (
+                result.task_name or result.task_type,
+                result.dataset_name,
+                result.dataset_split or "",
+                result.metric_name or result.metric_type,
+                result.metric_value,
+            )
+            for result in content.results
+        ],
+    )
+
+
+def write_card(model_dir: str | Path, content: CardContent) -> Path:
+    """Writes a model folder's `README.md`; an older one is replaced in one step.
+
+    Args:
+        model_dir: Model folder. The card describes the model in it unless `content.model` is given, and shows the
+            picture `content.curves`, by default `training_curves.png`, if that file is in the folder.
+        content: What the card says.
+
+    Returns:
+        Path of the card.
+
+    Raises:
+        FileNotFoundError: If the folder has no `config.json`.
+        ValueError: If `config.json` is broken or a result is not a finite number.
+    """
+    model_dir = Path(model_dir)
+    curves = content.curves or TRAINING_CURVES
+    content = dataclasses.replace(
+        content,
+        model=content.model or describe_model(model_dir),
+        curves=curves if (model_dir / curves).is_file() else None,
+    )
+    text = render_card(content)
+    path = model_dir / "README.md"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _metadata(content: CardContent) -> ModelCardData:
+    results = []
+    for result in content.results:
+        value = result.metric_value
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(
+                f"The result {result.metric_type} on {result.dataset_name} is {value!r}, expected a finite number."
+            )
+        # YAML knows Python's numbers, not numpy's.
+        results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))
+    architecture = (content.model and content.model.architecture) or ""
+    pipeline_tag = next((tag for ending, tag in _PIPELINE_TAGS.items() if architecture.endswith(ending)), None)
+    return ModelCardData(
+        model_name=content.name if results else None,
+        eval_results=results or None,
+        language=list(content.languages) or None,
+        license=content.license,
+        library_name="transformers",
+        pipeline_tag=pipeline_tag,
+        base_model=content.base_model,
+        datasets=list(content.datasets) or None,
+        metrics=sorted({result.metric_type for result in results}) or None,
+        tags=["mybert", *content.tags],
+    )
+
+
+def _model_rows(model: ModelDescription) -> list[tuple[str, Any]]:
+    return _known(
+        ("Architecture", model.architecture and f"`{model.architecture}`"),
+        ("Model type", model.model_type and f"`{model.model_type}`"),
+        ("Parameters", model.parameters),
+        ("Layers", model.layers),
+        ("Hidden size", model.hidden_size),
+        ("Attention heads", model.attention_heads),
+        ("Feed-forward size", model.intermediate_size),
+        ("Vocabulary", model.vocabulary_size and f"{model.vocabulary_size:,} entries"),
+        ("Longest input", model.max_positions and f"{model.max_positions:,} tokens"),
+        ("Labels", ", ".join(model.labels)),
+    )
+
+
+def _corpus_rows(training: TrainingDescription) -> list[tuple[str, Any]]:
+    return _known(
+        ("Documents", training.documents),
+        ("Sentences", training.sentences),
+        ("Tokens", training.tokens),
+        ("Vocabulary", training.vocabulary),
+    )
+
+
+def _run_rows(training: TrainingDescription) -> list[tuple[str, Any]]:
+    return _known(
+        ("Seed" if len(training.seeds) == 1 else "Seeds", ", ".join(map(str, training.seeds))),
+        ("Hardware", training.hardware),
+        ("Training time", None if training.wall_time is None else _duration(training.wall_time)),
+        ("Versions", ", ".join(f"{package} {version}" for package, version in training.versions.items())),
+    )
+
+
+def _known(*rows: tuple[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in rows if value not in (None, "")]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A Markdown table; numeric columns are aligned to the right."""
+    rows = [list(row) for row in rows]
+    is_numeric = [all(_is_number(row[column]) or row[column] == "" for row in rows) for column in range(len(header))]
+    lines = [header, ["---:" if numeric else "---" for numeric in is_numeric], *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _comparison_table(comparison: Comparison) -> str:
+    metrics = list(dict.fromkeys(metric for row in comparison.rows.values() for metric in row))
+    rows = [[name, *(row.get(metric, "") for metric in metrics)] for name, row in comparison.rows.items()]
+    return _table(["Model", *metrics], rows)
+
+
+def _cell(value: Any) -> str:
+    if _is_number(value):
+        return f"{value:,}" if isinstance(value, int) else f"{float(value):.4g}"
+    return " ".join(str(value).split()).replace("|", r"\|")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _duration(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minute} min"
+    return f"{minute} min {second} s" if minute else f"{seconds:.3g} s"
+
+
+def _fence(code: str, language: str) -> str:
+    """A fenced code block whose fence is longer than any row of backticks in it."""
+    longest = max((len(ticks) for ticks in re.findall(r"`+", code)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return f"{ticks}{language}\n{code.strip(chr(10))}\n{ticks}"

@@ -1,0 +1,245 @@
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from mybert.hub_card import (
+    CardContent,
+    Comparison,
+    Example,
+    ModelDescription,
+    TrainingDescription,
+    describe_model,
+    render_card,
+    write_card,
+)
+from safetensors.torch import save_file
+
+RESULTS = [
+    EvalResult(
+        task_type="text-classification",
+        task_name="Library of a paragraph",
+        dataset_type="python-documentation",
+        dataset_name="Python documentation",
+        dataset_split="held-out modules",
+        metric_type="accuracy",
+        metric_name="Accuracy",
+        metric_value=0.84125,
+    ),
+    EvalResult(
+        task_type="fill-mask",
+        dataset_type="python-documentation",
+        dataset_name="Python documentation",
+        metric_type="perplexity",
+        metric_value=np.float32(12.5),
+    ),
+]
+
+FULL = CardContent(
+    name="tiny: a model",
+    summary="A small English BERT.",
+    model=ModelDescription(architecture="MyBertForPreTraining", model_type="mybert", parameters=4385920, layers=2),
+    training=TrainingDescription(
+        corpus="Documentation of **Python** packages.",
+        documents=7860,
+        sentences=250000,
+        tokens=5000000,
+        vocabulary="8,000 entries, WordPiece",
+        hyperparameters={"learning_rate": 5e-4, "batch_size": 4096, "mask": "15 % | 80-10-10", "packed": True},
+        seeds=[42],
+        hardware="2 cores",
+        wall_time=252.4,
+        versions={"torch": "2.13.0", "mybert": "0.1.0"},
+    ),
+    curves="training_curves.png",
+    results=RESULTS,
+    comparisons=[
+        Comparison(
+            "On the held-out modules:", {"tiny": {"accuracy": 0.841, "F1": 0.8}, "from scratch": {"accuracy": 0.7}}
+        )
+    ],
+    examples=[Example("Fill-mask", 'print("```")\n', "```\n")],
+    limits=["It has read only documentation.", "It knows English only."],
+    license="apache-2.0",
+    languages=["en"],
+    base_model="someone/base",
+    datasets=["someone/text"],
+    tags=["demo"],
+)
+
+
+def headings(card: str) -> list[str]:
+    return [line for line in card.splitlines() if line.startswith("#")]
+
+
+def save_model_folder(folder, config=None, shards=1):
+    config = config or {
+        "architectures": ["MyBertForSequenceClassification"],
+        "model_type": "mybert",
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "vocab_size": 30522,
+        "max_position_embeddings": 128,
+        "id2label": {"10": "c", "0": "a", "9": "b"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"weight": torch.zeros(3, 5), "bias": torch.zeros(5)}, folder / "model.safetensors")
+    return folder
+
+
+def test_minimal_card_says_nothing_it_does_not_know():
+    text = render_card(CardContent(name="tiny"))
+    assert text == "---\nlibrary_name: transformers\ntags:\n- mybert\n---\n\n# tiny\n"
+    assert ModelCard(text).data.to_dict() == {"library_name": "transformers", "tags": ["mybert"]}
+    assert render_card(CardContent(name="tiny", model=ModelDescription(), training=TrainingDescription())) == text
+
+
+def test_full_card_has_every_section():
+    text = render_card(FULL)
+    assert headings(text) == [
+        "# tiny: a model",
+        "## Model",
+        "## How it was made",
+        "## Results",
+        "## Examples",
+        "### Fill-mask",
+        "## Limits",
+        "## Licence",
+    ]
+    for line in (
+        "A small English BERT.",
+        "| Parameters | 4,385,920 |",
+        "Documentation of **Python** packages.",
+        "| Tokens | 5,000,000 |",
+        "| learning_rate | 0.0005 |",
+        "| batch_size | 4,096 |",
+        r"| mask | 15 % \| 80-10-10 |",
+        "| packed | True |",
+        "| Seed | 42 |",
+        "| Training time | 4 min 12 s |",
+        "| Versions | torch 2.13.0, mybert 0.1.0 |",
+        "![Training curves](training_curves.png)",
+        "| Library of a paragraph | Python documentation | held-out modules | Accuracy | 0.8413 |",
+        "| fill-mask | Python documentation |  | perplexity | 12.5 |",
+        "| tiny | 0.841 | 0.8 |",
+        "| from scratch | 0.7 |  |",
+        '````python\nprint("```")\n````\n\n````text\n```\n````',
+        "- It has read only documentation.\n- It knows English only.",
+        "apache-2.0",
+    ):
+        assert line in text.splitlines() or ("\n" in line and line in text)
+    assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
+    assert "None" not in text
+
+
+def test_metadata_round_trips_through_the_hub_client():
+    data = ModelCard(render_card(FULL)).data
+    assert data.license == "apache-2.0" and data.language == ["en"] and data.library_name == "transformers"
+    assert data.pipeline_tag == "fill-mask" and data.base_model == "someone/base" and data.tags == ["mybert", "demo"]
+    assert data.metrics == ["accuracy", "perplexity"] and data.datasets == ["someone/text"]
+    name, results = model_index_to_eval_results(data.to_dict()["model-index"])
+    assert name == FULL.name
+    assert results == RESULTS
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, np.float32("nan"), "0.9", None])
+def test_results_must_be_finite_numbers(value):
+    result = dataclasses.replace(RESULTS[0], metric_value=value)
+    with pytest.raises(ValueError, match=r"accuracy on Python documentation is .*, expected a finite number"):
+        render_card(CardContent(name="tiny", results=[result]))
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(CardContent) if f.name != "name"])
+def test_each_field_stands_alone(field):
+    text = render_card(CardContent(name="tiny", **{field: getattr(FULL, field)}))
+    lines = text.split("---\n", 2)[2].splitlines()
+    assert ModelCard(text).data.library_name == "transformers"
+    for position, line in enumerate(lines):
+        if line.startswith("## "):
+            following = [other for other in lines[position + 1 :] if other]
+            assert following and not following[0].startswith("## "), f"{line} is empty"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "tag"),
+    [
+        ("MyBertForSequenceClassification", "text-classification"),
+        ("MyBertForTokenClassification", "token-classification"),
+        ("MyBertForQuestionAnswering", "question-answering"),
+        ("MyBertModel", "feature-extraction"),
+        ("MyBertForNextSentencePrediction", None),
+    ],
+)
+def test_pipeline_tag_follows_the_head(architecture, tag):
+    card = render_card(CardContent(name="tiny", model=ModelDescription(architecture=architecture)))
+    assert ModelCard(card).data.pipeline_tag == tag
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.14159, "3.14 s"), (59.9, "1 min 0 s"), (252.4, "4 min 12 s"), (5000, "1 h 23 min")]
+)
+def test_training_time(seconds, text):
+    card = render_card(CardContent(name="tiny", training=TrainingDescription(wall_time=seconds)))
+    assert f"| Training time | {text} |" in card
+
+
+def test_describe_model_reads_the_folder(tmp_path):
+    assert describe_model(save_model_folder(tmp_path)) == ModelDescription(
+        architecture="MyBertForSequenceClassification",
+        model_type="mybert",
+        parameters=20,
+        layers=2,
+        hidden_size=32,
+        attention_heads=4,
+        intermediate_size=64,
+        vocabulary_size=30522,
+        max_positions=128,
+        labels=("a", "b", "c"),
+    )
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "config.json").write_text("{}")
+    assert describe_model(tmp_path) == ModelDescription()
+
+
+def test_describe_model_names_what_is_wrong(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no config.json"):
+        describe_model(tmp_path)
+    for text, message in (("{", "is not JSON"), ("[]", "holds a list, expected a JSON object")):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            describe_model(tmp_path)
+
+
+def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
+    save_model_folder(tmp_path)
+    path = write_card(tmp_path, CardContent(name="tiny", curves="training_curves.png"))
+    assert path == tmp_path / "README.md"
+    text = path.read_text(encoding="utf-8")
+    assert "| Labels | a, b, c |" in text and "training_curves" not in text
+
+    (tmp_path / "training_curves.png").write_bytes(b"")
+    write_card(tmp_path, CardContent(name="tiny – ä"))
+    text = path.read_text(encoding="utf-8")
+    assert "![Training curves](training_curves.png)" in text and "# tiny – ä" in text
+    assert ModelCard.load(path).data.pipeline_tag == "text-classification"
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "training_curves.png",
+    ]
+
+
+def test_a_failing_card_keeps_the_old_one(tmp_path):
+    save_model_folder(tmp_path)
+    path = write_card(tmp_path, CardContent(name="old"))
+    old = path.read_bytes()
+    with pytest.raises(ValueError, match="finite"):
+        write_card(tmp_path, CardContent(name="new", results=[dataclasses.replace(RESULTS[0], metric_value=math.nan)]))
+    assert path.read_bytes() == old
