@@ -776,7 +776,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         """Score the answer's first and last token; the inputs are those of `MyBertModel`.
 
         Args:
-            start_positions, end_positions: Token indices (B,). One outside the sequence is left out of the loss.
+            start_positions, end_positions: Token indices (B,). As in transformers' BERT, one past the end of the
+                sequence is left out of the loss and a negative one counts as 0.
             num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
 
         Returns:
@@ -804,8 +805,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 positions = positions.view(-1)
                 if positions.shape != logits.shape[:1]:
                     raise ValueError(f"{name} has shape {_shape(positions)}; expected ({logits.shape[0]},).")
-                outside = (positions < 0) | (positions >= length)
-                losses.append(cross_entropy(logits, positions.masked_fill(outside, IGNORED_LABEL), num_items_in_batch))
+                positions = positions.clamp(min=0).masked_fill(positions >= length, IGNORED_LABEL)
+                losses.append(cross_entropy(logits, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2
         return QuestionAnsweringModelOutput(
             loss=loss,

@@ -1,0 +1,215 @@
+"""Every model class of MyBERT beside transformers' class of the same name, tiny, with equal weights and inputs."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import mybert
+
+HEADS = (
+    "Model",
+    "ForPreTraining",
+    "ForMaskedLM",
+    "ForNextSentencePrediction",
+    "ForSequenceClassification",
+    "ForMultipleChoice",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+)
+TINY = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 24,
+    "type_vocab_size": 3,
+}
+NUM_LABELS = 3
+BATCH_SIZE, NUM_CHOICES, LENGTH = 4, 2, 11
+
+
+class Head:
+    """A model class of MyBERT, transformers' class of the same name, and batches for both."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ours: Any = getattr(mybert, f"MyBert{name}")
+        self.theirs: Any = getattr(transformers, f"Bert{name}")
+
+    def settings(self, **changes: Any) -> dict[str, Any]:
+        """Configuration fields: tiny, dropout as in BERT, three labels where the head has labels."""
+        labels = {} if self.name == "ForQuestionAnswering" else {"num_labels": NUM_LABELS}
+        return {**TINY, **labels, **changes}
+
+    def twins(self, **changes: Any) -> tuple[Any, Any]:
+        """Our model and theirs, evaluating, with the same random weights."""
+        attention = changes.pop("attn_implementation", "sdpa")
+        theirs = self.theirs._from_config(
+            transformers.BertConfig(**self.settings(**changes)), attn_implementation=attention
+        )
+        spread_weights(theirs)
+        ours = self.ours._from_config(mybert.MyBertConfig(**self.settings(**changes)), attn_implementation=attention)
+        ours.load_state_dict(theirs.state_dict())
+        return ours.eval(), theirs.eval()
+
+    def model(self, **changes: Any) -> Any:
+        """Our model, evaluating."""
+        model = self.ours(mybert.MyBertConfig(**self.settings(**changes)))
+        spread_weights(model)
+        return model.eval()
+
+    def batch(self, padding: str | None = "right", labels: bool = False, batch_size: int = BATCH_SIZE) -> dict:
+        """A batch; padding is `right`, `left`, `holes` (here and there) or None (no mask)."""
+        generator = torch.Generator().manual_seed(7)
+        choices = (NUM_CHOICES,) if self.name == "ForMultipleChoice" else ()
+        shape = (batch_size, *choices, LENGTH)
+        batch = {"input_ids": torch.randint(1, TINY["vocab_size"], shape, generator=generator)}
+        if padding is not None:
+            batch["attention_mask"] = padding_mask(padding, shape, generator)
+        if labels:
+            batch.update(self.labels(batch["input_ids"], generator))
+        return batch
+
+    def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """Labels of a batch, some of them -100 where the head allows it."""
+
+        def draw(high: int, shape: tuple[int, ...]) -> torch.Tensor:
+            return torch.randint(0, high, shape, generator=generator)
+
+        rows = (len(input_ids),)
+        if self.name in ("ForMaskedLM", "ForPreTraining"):
+            chosen = torch.rand(input_ids.shape, generator=generator) < 0.3
+            labels = {"labels": input_ids.where(chosen, -100)}
+            return labels if self.name == "ForMaskedLM" else {**labels, "next_sentence_label": draw(2, rows)}
+        if self.name == "ForTokenClassification":
+            labels = draw(NUM_LABELS, input_ids.shape)
+            return {"labels": labels.where(torch.rand(input_ids.shape, generator=generator) < 0.7, -100)}
+        if self.name == "ForQuestionAnswering":
+            return {"start_positions": draw(LENGTH, rows), "end_positions": draw(LENGTH, rows)}
+        classes = {"ForNextSentencePrediction": 2, "ForMultipleChoice": NUM_CHOICES}.get(self.name, NUM_LABELS)
+        return {} if self.name == "Model" else {"labels": draw(classes, rows)}
+
+
+def spread_weights(model: Any) -> None:
+    """Weights at which every term matters: also the biases, and the gains of the normalisations are not 1."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            offset = 1.0 if name.endswith("LayerNorm.weight") else 0.0
+            parameter.copy_(offset + 0.2 * torch.randn(parameter.shape, generator=generator))
+
+
+def padding_mask(padding: str, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """1 at tokens, 0 at padding."""
+    length = shape[-1]
+    lengths = torch.randint(3, length + 1, (*shape[:-1], 1), generator=generator)
+    if padding == "right":
+        return (torch.arange(length) < lengths).long()
+    if padding == "left":
+        return (torch.arange(length) >= length - lengths).long()
+    mask = (torch.rand(shape, generator=generator) < 0.6).long()
+    mask[..., 0] = 1
+    return mask
+
+
+def assert_twins_agree(
+    ours: Any, theirs: Any, batch: dict[str, Any], *, seed: int = 0, tolerance: float = 1e-5, gradients: bool = True
+) -> None:
+    """Call both on the batch: every output, the loss and the gradient of every parameter must agree.
+
+    Without a loss the gradients are those of a fixed random projection of all outputs. Dropout, if it is on, draws
+    from equal generators.
+    """
+    torch.manual_seed(seed)
+    our_outputs = ours(**batch)
+    torch.manual_seed(seed)
+    their_outputs = theirs(**batch)
+    if not isinstance(our_outputs, tuple):
+        # Theirs name cross-attentions, which an encoder has not, and leave them empty.
+        assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"]
+    our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
+    assert len(our_tensors) == len(their_tensors)
+    labels = batch.get("labels")
+    for our_tensor, their_tensor in zip(our_tensors, their_tensors, strict=True):
+        if our_tensor.shape != their_tensor.shape:  # logits of labelled positions only, in training
+            assert ours.training and our_tensor.shape == (int((labels != -100).sum()), TINY["vocab_size"])
+            their_tensor = their_tensor[labels != -100]
+        torch.testing.assert_close(our_tensor, their_tensor, rtol=0, atol=tolerance)
+    if gradients:
+        compare_gradients(ours, theirs, our_tensors, their_tensors, tolerance)
+
+
+def compare_gradients(ours: Any, theirs: Any, our_tensors: list, their_tensors: list, tolerance: float) -> None:
+    """The gradients of both models' first scalar output, or of a projection of all outputs."""
+    for model, tensors in ((ours, our_tensors), (theirs, their_tensors)):
+        model.zero_grad()
+        generator = torch.Generator().manual_seed(5)
+        if tensors[0].dim() == 0:
+            objective = tensors[0]
+        else:
+            objective = sum((tensor * torch.randn(tensor.shape, generator=generator)).mean() for tensor in tensors)
+        objective.backward()
+    their_gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    our_gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
+    assert our_gradients.keys() == their_gradients.keys()
+    assert any(gradient is not None and gradient.abs().max() > 1e-4 for gradient in our_gradients.values())
+    for name, gradient in our_gradients.items():
+        assert (gradient is None) == (their_gradients[name] is None), name
+        if gradient is not None:
+            torch.testing.assert_close(gradient, their_gradients[name], rtol=0, atol=tolerance, msg=lambda m: name + m)
+
+
+def flat_tensors(outputs: Any) -> list[torch.Tensor]:
+    """All tensors of a model's output, in order."""
+    if isinstance(outputs, torch.Tensor):
+        return [outputs]
+    values = outputs.values() if hasattr(outputs, "values") else outputs
+    return [tensor for value in values if value is not None for tensor in flat_tensors(value)]
+
+
+@pytest.fixture(params=HEADS)
+def head(request: pytest.FixtureRequest) -> Head:
+    """Each head in turn."""
+    return Head(request.param)
+
+
+@pytest.fixture(params=HEADS[1:])
+def head_with_loss(request: pytest.FixtureRequest) -> Head:
+    """Each head that takes labels in turn."""
+    return Head(request.param)
+
+
+@pytest.fixture
+def heads() -> Callable[[str], Head]:
+    """A head by name."""
+    return Head
+
+
+@pytest.fixture
+def agree() -> Callable[..., None]:
+    """The comparison of two twins, `assert_twins_agree`."""
+    return assert_twins_agree
+
+
+@pytest.fixture
+def no_complaints(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing in the test may log a warning or an error, or issue a Python warning."""
+    library = logging.getLogger("transformers")
+    propagate, library.propagate = library.propagate, True
+    # transformers says some things once in a process only.
+    for logger_method in ("warning_once", "info_once"):
+        getattr(transformers.utils.logging, logger_method).cache_clear()
+    try:
+        with caplog.at_level(logging.WARNING), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        library.propagate = propagate
+    assert [record.getMessage() for record in caplog.get_records("call")] == []
+    assert [str(warning.message) for warning in caught] == []

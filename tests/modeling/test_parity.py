@@ -1,0 +1,207 @@
+"""Against transformers' BERT: the same weights and inputs give the same outputs, losses and gradients."""
+
+import pytest
+import torch
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("padding", [None, "right", "left", "holes"])
+def test_outputs_and_their_gradients_in_evaluation(head, agree, padding, attn_implementation):
+    agree(*head.twins(attn_implementation=attn_implementation), head.batch(padding))
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("training", [False, True])
+def test_losses_and_gradients(head_with_loss, agree, training, attn_implementation):
+    ours, theirs = head_with_loss.twins(**NO_DROPOUT, attn_implementation=attn_implementation)
+    agree(ours.train(training), theirs.train(training), head_with_loss.batch(labels=True))
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+def test_training_with_dropout_from_equal_generators(head, agree, attn_implementation):
+    ours, theirs = head.twins(attn_implementation=attn_implementation, classifier_dropout=0.3)
+    agree(ours.train(), theirs.train(), head.batch(labels=True))
+
+
+def test_dropout_is_really_on_in_training(heads):
+    head = heads("Model")
+    model, batch = head.model().train(), head.batch()
+    assert not torch.equal(model(**batch).last_hidden_state, model(**batch).last_hidden_state)
+
+
+@pytest.mark.parametrize("padding", [None, "right", "holes"])
+def test_hidden_states_and_attentions(head, agree, padding):
+    batch = {**head.batch(padding), "output_hidden_states": True, "output_attentions": True}
+    agree(*head.twins(attn_implementation="eager"), batch)
+
+
+def test_hidden_states_with_sdpa(head, agree):
+    agree(*head.twins(), {**head.batch(), "output_hidden_states": True})
+
+
+def test_hidden_states_and_attentions_asked_for_in_the_configuration(head, agree):
+    twins = head.twins(attn_implementation="eager", output_hidden_states=True, output_attentions=True)
+    agree(*twins, head.batch())
+
+
+def test_number_and_shapes_of_hidden_states_and_attentions(heads):
+    model = heads("Model").model()
+    model.set_attn_implementation("eager")
+    outputs = model(**heads("Model").batch(), output_hidden_states=True, output_attentions=True)
+    assert [tuple(states.shape) for states in outputs.hidden_states] == [(4, 11, 32)] * 3
+    assert [tuple(weights.shape) for weights in outputs.attentions] == [(4, 4, 11, 11)] * 2
+    assert torch.equal(outputs.hidden_states[-1], outputs.last_hidden_state)
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_tuples(head, agree, labels):
+    agree(*head.twins(), {**head.batch(labels=labels), "return_dict": False})
+
+
+def test_tuples_asked_for_in_the_configuration(head, agree):
+    agree(*head.twins(return_dict=False), head.batch(labels=True))
+
+
+def test_token_types(head, agree):
+    batch = head.batch()
+    batch["token_type_ids"] = batch["input_ids"] % 3
+    agree(*head.twins(), batch)
+
+
+@pytest.mark.parametrize("rows", ["one for each sequence", "one for all"])
+def test_explicit_positions(head, agree, rows):
+    batch = head.batch()
+    positions = (torch.arange(11) * 5 + 2) % 24
+    shape = batch["input_ids"].shape
+    if rows == "one for all" and head.name != "ForMultipleChoice":
+        batch["position_ids"] = positions[None]
+    else:
+        batch["position_ids"] = positions.expand(shape).contiguous()
+    agree(*head.twins(), batch)
+
+
+def test_input_embeddings(head, agree):
+    batch = head.batch()
+    shape = (*batch.pop("input_ids").shape, 32)
+    batch["inputs_embeds"] = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    agree(*head.twins(), batch)
+
+
+def test_gradient_of_the_input_embeddings(heads):
+    head = heads("ForMaskedLM")
+    gradients = []
+    for model in head.twins():
+        embeddings = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        model(inputs_embeds=embeddings).logits.square().mean().backward()
+        gradients.append(embeddings.grad)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-5)
+
+
+def test_prepared_four_dimensional_mask(heads, agree):
+    head = heads("Model")
+    batch = head.batch(None)
+    allowed = torch.rand(4, 1, 11, 11, generator=torch.Generator().manual_seed(2)) < 0.7
+    allowed |= torch.eye(11, dtype=torch.bool)
+    agree(*head.twins(), {**batch, "attention_mask": allowed})
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+def test_left_to_right(heads, agree, padding, attn_implementation):
+    head = heads("Model")
+    ours, theirs = head.twins(is_decoder=True, attn_implementation=attn_implementation)
+    agree(ours, theirs, {**head.batch(padding), "use_cache": False, "return_dict": False})
+
+
+def test_left_to_right_tokens_do_not_see_what_follows(heads):
+    head = heads("Model")
+    model, batch = head.model(is_decoder=True), head.batch(None)
+    changed = batch["input_ids"].clone()
+    changed[:, 6:] = 1
+    before, after = (model(ids).last_hidden_state for ids in (batch["input_ids"], changed))
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.allclose(before[:, 6:], after[:, 6:])
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_pytorch_tanh", "relu", "gelu_new"])
+def test_activations(heads, agree, hidden_act):
+    head = heads("ForMaskedLM")
+    agree(*head.twins(hidden_act=hidden_act), head.batch(labels=True))
+
+
+def test_untied_vocabulary_layer(heads, agree):
+    for name in ("ForMaskedLM", "ForPreTraining"):
+        agree(*heads(name).twins(tie_word_embeddings=False), heads(name).batch(labels=True))
+
+
+def test_feed_forward_in_chunks(heads, agree):
+    head = heads("Model")
+    agree(*head.twins(chunk_size_feed_forward=1), head.batch())
+
+
+def test_no_padding_token(heads, agree):
+    head = heads("Model")
+    agree(*head.twins(pad_token_id=None), head.batch())
+
+
+def test_padding_token_gets_no_gradient(heads, agree):
+    head = heads("ForTokenClassification")
+    ours, theirs = head.twins(pad_token_id=4)
+    batch = head.batch(labels=True)
+    batch["input_ids"][0, :4] = 4
+    agree(ours, theirs, batch)
+    assert ours.bert.embeddings.word_embeddings.weight.grad[4].abs().sum() == 0
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("problem_type", "num_labels", "labels"),
+    [
+        ("single_label_classification", 3, torch.tensor([0, 2, 1, 1])),
+        ("single_label_classification", 3, torch.tensor([0, 2, -100, 1])),
+        ("multi_label_classification", 3, torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]).float()),
+        ("regression", 1, torch.tensor([0.5, -1.0, 2.0, 0.25])),
+        ("regression", 1, torch.tensor([[0.5], [-1.0], [2.0], [0.25]])),
+        ("regression", 3, torch.linspace(-1, 1, 12).view(4, 3)),
+        (None, 3, torch.tensor([0, 2, 1, 1])),
+        (None, 3, torch.tensor([[0, 1, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]).float()),
+        (None, 1, torch.tensor([0.5, -1.0, 2.0, 0.25])),
+    ],
+)
+def test_problem_types(heads, agree, problem_type, num_labels, labels, training):
+    head = heads("ForSequenceClassification")
+    ours, theirs = head.twins(num_labels=num_labels, problem_type=problem_type, **NO_DROPOUT)
+    agree(ours.train(training), theirs.train(training), {**head.batch(), "labels": labels})
+    assert ours.config.problem_type == theirs.config.problem_type
+
+
+@pytest.mark.parametrize("start, end", [(11, 3), (200, 500), (-1, -100), (0, 10)])
+@pytest.mark.parametrize("extra_dimension", [False, True])
+def test_answers_outside_the_window(heads, agree, start, end, extra_dimension):
+    head = heads("ForQuestionAnswering")
+    batch = head.batch(labels=True)
+    batch["start_positions"][1], batch["end_positions"][1] = start, end
+    if extra_dimension:
+        batch.update({name: batch[name][:, None] for name in ("start_positions", "end_positions")})
+    agree(*head.twins(), batch)
+
+
+def test_one_sequence_of_one_token(head, agree):
+    batch = {name: tensor[:1, ..., :1] for name, tensor in head.batch(None).items()}
+    agree(*head.twins(), batch)
+
+
+def test_longest_sequence(heads, agree):
+    agree(*heads("Model").twins(), {"input_ids": torch.arange(24).repeat(2, 1) + 1})
+
+
+def test_no_layers(heads, agree):
+    head = heads("Model")
+    agree(*head.twins(num_hidden_layers=0), head.batch())
+
+
+def test_double_precision(head, agree):
+    ours, theirs = head.twins()
+    agree(ours.double(), theirs.double(), head.batch(), tolerance=1e-12)
