@@ -1,0 +1,114 @@
+"""What the pipelines of this package share: examples go through in bulk, their rows in batches of similar length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from transformers.pipelines.base import Pipeline
+
+EXAMPLES_AT_ONCE = 512
+"""Examples that are tokenized and sorted together: enough for batches without padding, little enough for memory."""
+
+
+class BatchedPipeline(Pipeline):
+    """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once.
+
+    One example may give several rows for the network (windows of a context, choices). Rows of all examples share the
+    batches, so that neither a single long example nor many short ones leave the network waiting or full of padding.
+    """
+
+    _load_tokenizer = True
+    _load_processor = False
+    _load_image_processor = False
+    _load_video_processor = False
+    _load_feature_extractor = False
+
+    supported_models: dict[str, str]
+    """The model classes of the task's Auto class, by model type."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.check_model_type(self.supported_models)
+        self.model.eval()  # a model that comes from training or from a configuration still has its dropout on
+
+    def is_example(self, inputs: Any) -> bool:
+        """Whether the input is one example and not a collection of them."""
+        raise NotImplementedError
+
+    def run_examples(self, inputs: Any, batch_size: int | None = None, **parameters: Any) -> Any:
+        """What `__call__` of each pipeline ends in.
+
+        Args:
+            inputs: One example, a list of examples, or any other iterable of examples.
+            batch_size: Rows that the network sees at once; 32 unless it was given to `pipeline(...)`.
+            **parameters: Those of `_sanitize_parameters`.
+
+        Returns:
+            One result for one example, a list for a list, a generator for any other iterable.
+        """
+        size = 32 if self._batch_size is None else self._batch_size
+        size = size if batch_size is None else batch_size
+        if size < 1:
+            raise ValueError(f"batch_size is {size}: expected at least 1")
+        for_preprocess, for_forward, for_postprocess = (
+            {**fixed, **given}
+            for fixed, given in zip(
+                (self._preprocess_params, self._forward_params, self._postprocess_params),
+                self._sanitize_parameters(**parameters),
+                strict=True,
+            )
+        )
+        for_forward["batch_size"] = size
+
+        def run(examples: Iterable[Any]) -> Iterator[Any]:
+            remaining = iter(examples)
+            while chunk := list(islice(remaining, EXAMPLES_AT_ONCE)):
+                yield from self.run_single(chunk, for_preprocess, for_forward, for_postprocess)
+
+        if self.is_example(inputs):
+            return next(run([inputs]))
+        if isinstance(inputs, (list, tuple)):
+            return list(run(inputs))
+        return run(inputs)
+
+    def batches(
+        self, rows: Sequence[dict[str, np.ndarray]], batch_size: int
+    ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
+        """Padded batches of rows of similar length, the longest first, where memory would run out first.
+
+        Args:
+            rows: Model inputs of each row by name, each of shape `(tokens,)`.
+            batch_size: Rows in a batch.
+
+        Yields:
+            Places of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
+        """
+        padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        order = sorted(range(len(rows)), key=lambda place: -len(rows[place]["input_ids"]))
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            inputs = {}
+            for name in rows[places[0]]:
+                shape = (len(places), len(rows[places[0]][name]))
+                padded = np.full(shape, padding.get(name, 0), dtype=np.int64)
+                for target, place in zip(padded, places, strict=True):
+                    target[: len(rows[place][name])] = rows[place][name]
+                inputs[name] = torch.from_numpy(padded).to(self.device)
+            yield places, inputs
+
+    def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
+        """Tokenize text pairs, cut to the length of the model, the longer side first."""
+        batch = self.tokenizer(list(texts), list(pairs), truncation=True, max_length=self.max_length, padding=False)
+        names = [name for name in self.tokenizer.model_input_names if name in batch]
+        return [{name: np.array(batch[name][number]) for name in names} for number in range(len(texts))]
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that tokenizer and network can take, special tokens included."""
+        positions = getattr(self.model.config, "max_position_embeddings", None)
+        limit = self.tokenizer.model_max_length
+        return min(positions, limit) if positions and positions > 0 else limit  # XLNet says -1: no limit

@@ -1,0 +1,102 @@
+"""`pipeline("multiple-choice")`: the continuation or answer that fits a prompt best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
+
+from .batched import BatchedPipeline
+
+
+class MultipleChoicePipeline(BatchedPipeline):
+    """Multiple choice with any `AutoModelForMultipleChoice`.
+
+    Example:
+        >>> import mybert
+        >>> from transformers import pipeline
+        >>> choose = pipeline("multiple-choice", model="path/to/model")
+        >>> choose(prompt="She opened the umbrella because", choices=["it rained.", "it was an apple."])
+        {"label": 0, "answer": "it rained.", "score": 0.97}
+    """
+
+    supported_models = MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
+    default_input_names = "prompt,choices"
+
+    def __call__(
+        self,
+        inputs: Any = None,
+        choices: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        *,
+        prompt: str | None = None,
+        **parameters: Any,
+    ) -> Any:
+        """Choose.
+
+        Args:
+            inputs: A dict with `prompt` and `choices`, or the prompt; a list or another iterable of such dicts.
+            choices: The texts to choose from, if `inputs` (or `prompt`) is the prompt.
+            batch_size: Choices that the network sees at once, 32 by default.
+            prompt: The prompt by name.
+            **parameters: `top_k` (1): number of choices to return, and a list of them if above 1.
+
+        Returns:
+            `{"label", "answer", "score"}` for one prompt: number (from 0), text and probability of the best choice; a
+            list for a list; a generator for an iterable that is no list.
+
+        Raises:
+            ValueError: What was given is not a prompt with choices, or `top_k` is below 1.
+        """
+        if prompt is not None or choices is not None:
+            inputs = {"prompt": inputs if prompt is None else prompt, "choices": choices}
+        return self.run_examples(inputs, batch_size, **parameters)
+
+    def is_example(self, inputs: Any) -> bool:
+        """Whether the input is one prompt with its choices."""
+        return isinstance(inputs, (dict, str))
+
+    def _sanitize_parameters(self, top_k: int | None = None) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k is {top_k}: expected at least 1")
+        return {}, {}, {} if top_k is None else {"top_k": top_k}
+
+    def preprocess(self, examples: Sequence[Any]) -> dict[str, Any]:
+        """Tokenize every prompt with each of its choices."""
+        for example in examples:
+            prompt, choices = (
+                (example.get("prompt"), example.get("choices")) if isinstance(example, dict) else (None, None)
+            )
+            texts = [prompt, *choices] if isinstance(choices, (list, tuple)) and choices else [None]
+            if not all(isinstance(text, str) and text for text in texts):
+                raise ValueError(
+                    f"found {str(example)[:80]!r}: expected a dict with prompt, a text, and choices, a list of texts"
+                )
+        pairs = [(example["prompt"], choice) for example in examples for choice in example["choices"]]
+        rows = self.pair_rows([prompt for prompt, _ in pairs], [choice for _, choice in pairs])
+        return {"examples": examples, "rows": rows}
+
+    def _forward(self, model_inputs: dict[str, Any], batch_size: int) -> dict[str, Any]:
+        # The network scores each choice by itself, so every row goes in as a question with a single choice.
+        logits = np.empty(len(model_inputs["rows"]))
+        for places, inputs in self.batches(model_inputs["rows"], batch_size):
+            outputs = self.model(**{name: values.unsqueeze(1) for name, values in inputs.items()})
+            logits[places] = outputs.logits.squeeze(1).float().cpu().numpy()
+        return {"examples": model_inputs["examples"], "logits": logits}
+
+    def postprocess(self, model_outputs: dict[str, Any], top_k: int = 1) -> list[Any]:
+        """Softmax over the choices of each prompt."""
+        results: list[Any] = []
+        counts = [len(example["choices"]) for example in model_outputs["examples"]]
+        parts = np.split(model_outputs["logits"], np.cumsum(counts)[:-1])
+        for example, logits in zip(model_outputs["examples"], parts, strict=True):
+            scores = np.exp(logits - logits.max())
+            scores /= scores.sum()
+            found = [
+                {"label": int(label), "answer": example["choices"][label], "score": float(scores[label])}
+                for label in np.argsort(-scores, kind="stable")[:top_k]
+            ]
+            results.append(found[0] if top_k == 1 else found)
+        return results
