@@ -1,1 +1,26 @@
-"""Checkpoints in and out."""
+"""Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and the proof that they are right."""
+
+from .errors import ArchiveError, ConversionError, TensorBundleError
+from .google import ConversionReport, convert_google_checkpoint, export_google_checkpoint
+from .optimizer_state import load_optimizer_state
+from .tensor_bundle import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
+from .transformers_bert import from_transformers_bert, to_transformers_bert
+from .verification import VerificationReport, verify_conversion
+
+__all__ = [
+    "ArchiveError",
+    "ConversionError",
+    "ConversionReport",
+    "TensorBundle",
+    "TensorBundleError",
+    "TensorInfo",
+    "VerificationReport",
+    "convert_google_checkpoint",
+    "export_google_checkpoint",
+    "from_transformers_bert",
+    "load_optimizer_state",
+    "read_tensor_bundle",
+    "to_transformers_bert",
+    "verify_conversion",
+    "write_tensor_bundle",
+]

@@ -1,0 +1,103 @@
+"""Arguments of `mybert convert google | to-google | bert | to-bert`, one dataclass and one function each."""
+
+from dataclasses import dataclass, field
+
+from .google import ConversionReport, convert_google_checkpoint, export_google_checkpoint
+from .transformers_bert import from_transformers_bert, to_transformers_bert
+
+_VERIFY = {"help": "Compare the result with the source tensor by tensor and run it once; --no_verify leaves it out."}
+_HEAD = {
+    "help": "Kind of model: pretraining, masked-lm, next-sentence, classifier, token-classification, multiple-choice, "
+    "squad or encoder. By default the source tells; token classification and multiple choice have to be named."
+}
+
+
+@dataclass
+class ConvertGoogleArguments:
+    """Google's checkpoint to a MyBERT model folder."""
+
+    source: str = field(metadata={"help": "Folder, checkpoint prefix, .zip or .tar.gz archive, or SavedModel folder."})
+    output: str = field(metadata={"help": "Model folder to write."})
+    head: str | None = field(default=None, metadata=_HEAD)
+    config_file: str | None = field(
+        default=None, metadata={"help": "bert_config.json, if it is not beside the checkpoint."}
+    )
+    vocab_file: str | None = field(default=None, metadata={"help": "vocab.txt, if it is not beside the checkpoint."})
+    do_lower_case: bool | None = field(
+        default=None, metadata={"help": "Whether the tokenizer lower-cases; by default the vocabulary tells."}
+    )
+    labels: list[str] | None = field(
+        default=None, metadata={"help": "Names of the classifier's labels, in its order."}
+    )
+    optimizer: bool = field(default=False, metadata={"help": "Take over Adam's moments and the step as well."})
+    ignore: list[str] | None = field(
+        default=None, metadata={"help": "Regular expressions for variables that may be left out although unknown."}
+    )
+    verify: bool = field(default=True, metadata=_VERIFY)
+
+
+@dataclass
+class ConvertToGoogleArguments:
+    """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
+
+    model: str = field(metadata={"help": "MyBERT or BERT model folder."})
+    prefix: str = field(metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt."})
+    allow_other_activation: bool = field(
+        default=False, metadata={"help": "Write a model whose activation Google's code does not compute."}
+    )
+    verify: bool = field(default=True, metadata=_VERIFY)
+
+
+@dataclass
+class ConvertBertArguments:
+    """A BERT folder of transformers to a MyBERT model folder."""
+
+    model: str = field(metadata={"help": "BERT model folder."})
+    output: str = field(metadata={"help": "Model folder to write."})
+    head: str | None = field(default=None, metadata=_HEAD)
+    verify: bool = field(default=True, metadata=_VERIFY)
+
+
+@dataclass
+class ConvertToBertArguments:
+    """A MyBERT model folder to a plain BERT folder that other tools serve."""
+
+    model: str = field(metadata={"help": "MyBERT model folder."})
+    output: str = field(metadata={"help": "BERT folder to write."})
+    verify: bool = field(default=True, metadata=_VERIFY)
+
+
+def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:
+    """Run `mybert convert google`."""
+    return convert_google_checkpoint(
+        arguments.source,
+        arguments.output,
+        arguments.head,
+        config_file=arguments.config_file,
+        vocab_file=arguments.vocab_file,
+        do_lower_case=arguments.do_lower_case,
+        labels=arguments.labels,
+        optimizer=arguments.optimizer,
+        ignore=arguments.ignore or (),
+        verify=arguments.verify,
+    )
+
+
+def convert_to_google(arguments: ConvertToGoogleArguments) -> ConversionReport:
+    """Run `mybert convert to-google`."""
+    return export_google_checkpoint(
+        arguments.model,
+        arguments.prefix,
+        allow_other_activation=arguments.allow_other_activation,
+        verify=arguments.verify,
+    )
+
+
+def convert_bert(arguments: ConvertBertArguments) -> ConversionReport:
+    """Run `mybert convert bert`."""
+    return from_transformers_bert(arguments.model, arguments.output, arguments.head, verify=arguments.verify)
+
+
+def convert_to_bert(arguments: ConvertToBertArguments) -> ConversionReport:
+    """Run `mybert convert to-bert`."""
+    return to_transformers_bert(arguments.model, arguments.output, verify=arguments.verify)

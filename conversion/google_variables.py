@@ -1,0 +1,251 @@
+"""Which variable of Google's checkpoint becomes which parameter; all of both are accounted for."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .errors import (
+    ConfigurationError,
+    MissingVariableError,
+    OptimizerStateError,
+    ShapeMismatchError,
+    SourceError,
+    UnknownVariableError,
+    VariableTypeError,
+)
+from .key_map import GROUPS, HEADS, IGNORED, SLOTS, Row, sizes_of, trunk_rows
+from .object_graph import GRAPH_KEY, SUFFIX, ObjectGraph
+from .tensor_bundle import TensorBundle
+
+_LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_SHOWN = 8  # names in a message
+
+
+class GoogleVariables:
+    """The variables of a checkpoint under the names of `key_map`, whatever their keys are.
+
+    Args:
+        bundle: The checkpoint.
+
+    Raises:
+        SourceError: If it is no BERT.
+    """
+
+    def __init__(self, bundle: TensorBundle) -> None:
+        self.bundle = bundle
+        self.layout = "keras" if any(key == GRAPH_KEY or key.endswith(SUFFIX) for key in bundle) else "google"
+        if self.layout == "google":
+            self.num_layers = len({match[1] for key in bundle if (match := _LAYER.match(key))})
+            is_bert = "bert/embeddings/word_embeddings" in bundle
+        else:
+            self._graph = ObjectGraph(bundle)
+            encoder = self._graph.encoder()
+            is_bert = encoder is not None
+            if encoder is not None:
+                self.num_layers = self._graph.num_layers(encoder)
+                self._nodes = {"encoder": encoder, "pretrainer": self._graph.pretrainer(encoder)}
+        if not is_bert:
+            names = ", ".join(sorted(bundle)[:_SHOWN])
+            raise SourceError(path=bundle.prefix, problem=f"the checkpoint is not a BERT; it holds {names}")
+
+    def key(self, variable: str) -> str | None:
+        """Give the checkpoint key of a variable of `key_map`, or None."""
+        if self.layout == "google":
+            return variable if variable in self.bundle else None
+        start, _, path = variable.partition("/")
+        node = self._nodes.get(start)
+        key = None if node is None else self._graph.variable(node, path)
+        return key if key in self.bundle else None
+
+    def has(self, group: str) -> bool:
+        """Tell whether a group of rows is there, at least in part."""
+        return any(self.key(row.variable(self.layout)) for row in GROUPS[group])
+
+    def head(self) -> str:
+        """Tell from the variables which head was trained."""
+        if self.has("question answering"):
+            return "question-answering"
+        if self.has("classifier"):
+            return "sequence-classification"
+        both = (self.has("masked LM"), self.has("next sentence"))
+        return {(True, True): "pretraining", (True, False): "masked-lm", (False, True): "next-sentence"}.get(
+            both, "encoder"
+        )
+
+    def num_labels(self, hidden_size: int) -> int:
+        """Count the labels of the classifier; 2, as in transformers, where there is none of this width."""
+        shape = self._shape("output_weights")
+        return shape[0] if len(shape) == 2 and shape[1] == hidden_size else 2
+
+    def configuration(self) -> dict[str, int]:
+        """Read the sizes off the shapes, which a TF2 checkpoint allows.
+
+        Raises:
+            ConfigurationError: If a shape is missing, or the checkpoint is not from TF2: there the number of attention
+                heads cannot be seen.
+        """
+        path = self.bundle.prefix
+        if self.layout == "google":
+            problem = (
+                "no bert_config.json beside the checkpoint or in the folder above; pass config_file (--config_file)"
+            )
+            raise ConfigurationError(path=path, problem=problem)
+        sizes: dict[str, int] = {"num_hidden_layers": self.num_layers}
+        for row in trunk_rows(1):
+            fields = row.keras_shape or (row.shape[::-1] if row.keras.endswith("kernel") else row.shape)
+            shape = self._shape(row.keras)
+            if len(shape) != len(fields):
+                raise ConfigurationError(
+                    path=path, problem=f"{row.keras} has shape {shape}, expected {len(fields)} sizes"
+                )
+            sizes |= {str(name): size for name, size in zip(fields, shape, strict=True)}
+        if sizes.pop("head_size") * sizes["num_attention_heads"] != sizes["hidden_size"]:
+            raise ConfigurationError(path=path, problem=f"the shapes contradict each other: {sizes}")
+        return sizes
+
+    def _shape(self, variable: str) -> tuple[int, ...]:
+        key = self.key(variable)
+        return () if key is None else self.bundle.info[key].shape
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a conversion does with every variable and every parameter.
+
+    Args:
+        head: Key of `HEADS`.
+        layout: `google` or `keras`.
+        used: Row and checkpoint key of every parameter that is taken over.
+        initialised: Rows of the parameters that the checkpoint does not have.
+        ignored: Names of the variables that are left out, by kind.
+    """
+
+    head: str
+    layout: str
+    used: tuple[tuple[Row, str], ...]
+    initialised: tuple[Row, ...]
+    ignored: Mapping[str, Sequence[str]] = field(repr=False)
+
+    def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
+        """Read the parameters that are taken over, one after the other: name and float32 array."""
+        for row, key in self.used:
+            yield row.parameter, row.to_parameter(self.layout, bundle[key])
+
+
+def make_plan(variables: GoogleVariables, config: Any, head: str, ignore: Iterable[str] = ()) -> Plan:
+    """Match a checkpoint with a model.
+
+    Args:
+        variables: The checkpoint.
+        config: Configuration of the model, with `num_labels`.
+        head: Key of `HEADS`.
+        ignore: Regular expressions; checkpoint keys that match one as a whole are left out.
+
+    Raises:
+        ConversionError: If a variable is unknown, missing, or of the wrong shape or type.
+    """
+    bundle, layout = variables.bundle, variables.layout
+    path = bundle.prefix
+    if variables.num_layers != config.num_hidden_layers:
+        found, wanted = variables.num_layers, config.num_hidden_layers
+        problem = f"the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}"
+        raise ConfigurationError(path=path, problem=problem)
+    trunk = trunk_rows(config.num_hidden_layers)
+    rows: list[Row] = list(trunk)
+    initialised: list[Row] = []
+    for group in _groups(variables, head):
+        (rows if variables.has(group) else initialised).extend(GROUPS[group])
+
+    found_keys = [(row, variables.key(row.variable(layout))) for row in rows]
+    if missing := [row.variable(layout) for row, key in found_keys if key is None]:
+        raise MissingVariableError(path=path, count=len(missing), names=_some(missing))
+    used = tuple((row, key) for row, key in found_keys if key is not None)
+    sizes = sizes_of(config)
+    for row, key in used:
+        _check(bundle, row, key, layout, sizes)
+
+    others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
+    ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)
+    return Plan(head, layout, used, tuple(initialised), ignored)
+
+
+def optimizer_rows(plan: Plan, bundle: TensorBundle) -> tuple[int, list[tuple[Row, str, str]]]:
+    """Find the step and the two moments of every parameter that was trained.
+
+    Returns:
+        The number of updates made, and row, key of the first and key of the second moment.
+
+    Raises:
+        OptimizerStateError: If the checkpoint has no moments of Google's optimizer, or no step.
+    """
+    if plan.layout == "keras":
+        raise OptimizerStateError(
+            path=bundle.prefix, problem="only that of Google's TensorFlow 1 optimizer is taken over"
+        )
+    info = bundle.info.get("global_step")
+    if info is None or info.shape or not info.dtype.startswith("int"):
+        raise OptimizerStateError(path=bundle.prefix, problem="there is no integer global_step")
+    step = int(bundle["global_step"])
+    found = []
+    for row, key in plan.used:
+        for first, second in (tuple(f"{key}/{slot}" for slot in pair) for pair in SLOTS):
+            if (first in bundle) != (second in bundle):
+                raise OptimizerStateError(path=bundle.prefix, problem=f"{key} has only one of its two moments")
+            if first in bundle:
+                for slot in (first, second):
+                    if bundle.info[slot].shape != bundle.info[key].shape:
+                        problem = f"{slot} has shape {bundle.info[slot].shape}, expected {bundle.info[key].shape}"
+                        raise OptimizerStateError(path=bundle.prefix, problem=problem)
+                found.append((row, first, second))
+    if not found or step < 0:
+        problem = f"global_step is {step}" if step < 0 else "there are no variables */adam_m and */adam_v"
+        raise OptimizerStateError(path=bundle.prefix, problem=problem)
+    return step, found
+
+
+def _groups(variables: GoogleVariables, head: str) -> Iterator[str]:
+    """Give the groups of a head, the next sentence pooler in the place of the encoder's where there is one."""
+    groups = HEADS[head].groups
+    for group in groups:
+        own = group == "pooler" and "next sentence" in groups and variables.has("next sentence pooler")
+        yield "next sentence pooler" if own else group
+
+
+def _check(bundle: TensorBundle, row: Row, key: str, layout: str, sizes: Mapping[str, int]) -> None:
+    info, expected = bundle.info[key], row.variable_shape(layout, sizes)
+    if info.shape != expected:
+        fields = ", ".join(f"{size} {sizes[size]}" for size in dict.fromkeys(row.keras_shape or row.shape)
+                           if isinstance(size, str))  # fmt: skip
+        raise ShapeMismatchError(path=bundle.prefix, name=key, found=info.shape, expected=expected, fields=fields)
+    if info.dtype not in _FLOATS:
+        raise VariableTypeError(path=bundle.prefix, name=key, dtype=info.dtype)
+
+
+def _sort_out(
+    bundle: TensorBundle, used: set[str], others: set[str | None], ignore: Iterable[str]
+) -> dict[str, list[str]]:
+    kinds = [*IGNORED, *(("named by the user", re.compile(pattern)) for pattern in ignore)]
+    ignored: dict[str, list[str]] = {}
+    unknown = []
+    for key in bundle:
+        if key in used:
+            continue
+        kind = next((kind for kind, pattern in kinds if pattern.fullmatch(key)), None)
+        if kind is None and key in others:
+            kind = "weight the head does not use"
+        if kind is None:
+            unknown.append(key)
+        else:
+            ignored.setdefault(kind, []).append(key)
+    if unknown:
+        raise UnknownVariableError(path=bundle.prefix, count=len(unknown), names=_some(unknown))
+    return ignored
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in sorted(names)[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

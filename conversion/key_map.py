@@ -1,0 +1,280 @@
+"""One table of names, read in every direction: transformers' BERT, Google's TensorFlow 1 code, the TF2 model garden.
+
+Shapes are written in fields of the configuration, as PyTorch holds the parameter. A TensorFlow variable that is called
+`kernel` is stored input by output and gets transposed; every other variable is stored as PyTorch holds it. Keras keeps
+the heads of an attention kernel apart, (hidden, heads, head size), where PyTorch and Google's own code join them.
+
+Keras names are paths through the objects of a TF2 checkpoint (see `object_graph`); `encoder` stands for the node of
+the encoder, `pretrainer` for the one around it.
+
+Sources: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`, `run_squad.py`,
+`optimization.py`; tensorflow/models
+`official/nlp/modeling/{networks/bert_encoder.py,layers/transformer_encoder_block.py, models/bert_pretrainer.py}`.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .errors import HeadError
+
+_DENSE = ("hidden_size", "hidden_size")
+_VECTOR = ("hidden_size",)
+_HEADS_OUT = ("hidden_size", "num_attention_heads", "head_size")  # query, key, value
+_HEADS_IN = ("num_attention_heads", "head_size", "hidden_size")  # output of the attention
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter and its names.
+
+    Args:
+        parameter: Name in transformers' BERT and in MyBERT, with the prefix `bert.` of the trunk.
+        google: Name of the variable in Google's TensorFlow 1 code; empty if there is none.
+        keras: Path of the variable in a TF2 checkpoint; empty if there is none.
+        shape: Fields of the configuration (or numbers), as PyTorch holds the parameter.
+        keras_shape: The same for the Keras variable, where heads are kept apart.
+    """
+
+    parameter: str
+    google: str
+    keras: str
+    shape: tuple[str | int, ...]
+    keras_shape: tuple[str | int, ...] = ()
+
+    def variable(self, layout: str) -> str:
+        """Give the variable's name in a layout, `google` or `keras`."""
+        return self.google if layout == "google" else self.keras
+
+    def parameter_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Give the shape in PyTorch."""
+        return _numbers(self.shape, sizes)
+
+    def variable_shape(self, layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Give the shape in TensorFlow."""
+        if layout == "keras" and self.keras_shape:
+            return _numbers(self.keras_shape, sizes)
+        shape = self.parameter_shape(sizes)
+        return shape[::-1] if is_transposed(self.variable(layout)) else shape
+
+    def to_parameter(self, layout: str, array: np.ndarray) -> np.ndarray:
+        """Turn a variable into the parameter: heads joined, kernels transposed, in one contiguous float32 block."""
+        if layout == "keras" and self.keras_shape:
+            joined = self.keras_shape.index("num_attention_heads")
+            array = array.reshape(*array.shape[:joined], -1, *array.shape[joined + 2 :])
+        if is_transposed(self.variable(layout)):
+            array = array.T
+        return np.ascontiguousarray(array, np.float32)
+
+    def to_google(self, array: np.ndarray) -> np.ndarray:
+        """Turn a parameter into Google's variable."""
+        return array.T if is_transposed(self.google) else array
+
+    def numbered(self, layer: int) -> "Row":
+        """Give the row of one layer."""
+        number = str(layer)
+        return replace(
+            self,
+            parameter=self.parameter.replace("{layer}", number),
+            google=self.google.replace("{layer}", number),
+            keras=self.keras.replace("{layer}", number),
+        )
+
+
+def is_transposed(variable: str) -> bool:
+    """Tell whether a TensorFlow variable is stored input by output: the kernels are."""
+    return variable.rsplit("/", 1)[-1] == "kernel"
+
+
+def _numbers(shape: Iterable[str | int], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sizes[size] if isinstance(size, str) else size for size in shape)
+
+
+EMBEDDINGS = (
+    Row("bert.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings",
+        "encoder/_embedding_layer/embeddings", ("vocab_size", "hidden_size")),
+    Row("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings",
+        "encoder/_position_embedding_layer/embeddings", ("max_position_embeddings", "hidden_size")),
+    Row("bert.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings",
+        "encoder/_type_embedding_layer/embeddings", ("type_vocab_size", "hidden_size")),
+    Row("bert.embeddings.LayerNorm.weight", "bert/embeddings/LayerNorm/gamma",
+        "encoder/_embedding_norm_layer/gamma", _VECTOR),
+    Row("bert.embeddings.LayerNorm.bias", "bert/embeddings/LayerNorm/beta",
+        "encoder/_embedding_norm_layer/beta", _VECTOR),
+)  # fmt: skip
+
+_P, _G, _K = "bert.encoder.layer.{layer}", "bert/encoder/layer_{layer}", "encoder/_transformer_layers/{layer}"
+LAYER = (
+    *(
+        row
+        for name in ("query", "key", "value")
+        for row in (
+            Row(f"{_P}.attention.self.{name}.weight", f"{_G}/attention/self/{name}/kernel",
+                f"{_K}/_attention_layer/_{name}_dense/kernel", _DENSE, _HEADS_OUT),
+            Row(f"{_P}.attention.self.{name}.bias", f"{_G}/attention/self/{name}/bias",
+                f"{_K}/_attention_layer/_{name}_dense/bias", _VECTOR, _HEADS_OUT[1:]),
+        )
+    ),
+    Row(f"{_P}.attention.output.dense.weight", f"{_G}/attention/output/dense/kernel",
+        f"{_K}/_attention_layer/_output_dense/kernel", _DENSE, _HEADS_IN),
+    Row(f"{_P}.attention.output.dense.bias", f"{_G}/attention/output/dense/bias",
+        f"{_K}/_attention_layer/_output_dense/bias", _VECTOR),
+    Row(f"{_P}.attention.output.LayerNorm.weight", f"{_G}/attention/output/LayerNorm/gamma",
+        f"{_K}/_attention_layer_norm/gamma", _VECTOR),
+    Row(f"{_P}.attention.output.LayerNorm.bias", f"{_G}/attention/output/LayerNorm/beta",
+        f"{_K}/_attention_layer_norm/beta", _VECTOR),
+    Row(f"{_P}.intermediate.dense.weight", f"{_G}/intermediate/dense/kernel",
+        f"{_K}/_intermediate_dense/kernel", ("intermediate_size", "hidden_size")),
+    Row(f"{_P}.intermediate.dense.bias", f"{_G}/intermediate/dense/bias",
+        f"{_K}/_intermediate_dense/bias", ("intermediate_size",)),
+    Row(f"{_P}.output.dense.weight", f"{_G}/output/dense/kernel",
+        f"{_K}/_output_dense/kernel", ("hidden_size", "intermediate_size")),
+    Row(f"{_P}.output.dense.bias", f"{_G}/output/dense/bias", f"{_K}/_output_dense/bias", _VECTOR),
+    Row(f"{_P}.output.LayerNorm.weight", f"{_G}/output/LayerNorm/gamma", f"{_K}/_output_layer_norm/gamma", _VECTOR),
+    Row(f"{_P}.output.LayerNorm.bias", f"{_G}/output/LayerNorm/beta", f"{_K}/_output_layer_norm/beta", _VECTOR),
+)  # fmt: skip
+
+# What a head may need besides embeddings and layers. A group is either complete in a checkpoint or not there at all.
+GROUPS: dict[str, tuple[Row, ...]] = {
+    "pooler": (
+        Row("bert.pooler.dense.weight", "bert/pooler/dense/kernel", "encoder/_pooler_layer/kernel", _DENSE),
+        Row("bert.pooler.dense.bias", "bert/pooler/dense/bias", "encoder/_pooler_layer/bias", _VECTOR),
+    ),
+    # The garden's next sentence head has a pooler of its own, which takes the place of the encoder's.
+    "next sentence pooler": (
+        Row("bert.pooler.dense.weight", "", "pretrainer/classification_heads/0/dense/kernel", _DENSE),
+        Row("bert.pooler.dense.bias", "", "pretrainer/classification_heads/0/dense/bias", _VECTOR),
+    ),
+    "masked LM": (
+        Row("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel",
+            "pretrainer/masked_lm/dense/kernel", _DENSE),
+        Row("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias",
+            "pretrainer/masked_lm/dense/bias", _VECTOR),
+        Row("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma",
+            "pretrainer/masked_lm/layer_norm/gamma", _VECTOR),
+        Row("cls.predictions.transform.LayerNorm.bias", "cls/predictions/transform/LayerNorm/beta",
+            "pretrainer/masked_lm/layer_norm/beta", _VECTOR),
+        Row("cls.predictions.bias", "cls/predictions/output_bias", "pretrainer/masked_lm/bias", ("vocab_size",)),
+    ),
+    "next sentence": (
+        Row("cls.seq_relationship.weight", "cls/seq_relationship/output_weights",
+            "pretrainer/classification_heads/0/out_proj/kernel", (2, "hidden_size")),
+        Row("cls.seq_relationship.bias", "cls/seq_relationship/output_bias",
+            "pretrainer/classification_heads/0/out_proj/bias", (2,)),
+    ),
+    "classifier": (
+        Row("classifier.weight", "output_weights", "", ("num_labels", "hidden_size")),
+        Row("classifier.bias", "output_bias", "", ("num_labels",)),
+    ),
+    "question answering": (
+        Row("qa_outputs.weight", "cls/squad/output_weights", "", (2, "hidden_size")),
+        Row("qa_outputs.bias", "cls/squad/output_bias", "", (2,)),
+    ),
+}  # fmt: skip
+
+# Parameters that share another one's values; transformers writes only the other one.
+TIED = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """A kind of model.
+
+    Args:
+        class_suffix: The class is `MyBert` or `Bert` followed by this.
+        groups: Names of the groups of rows it has besides embeddings and layers.
+        outputs: Names and shapes of its outputs, in fields of the configuration and `batch`, `length`, `choices`.
+    """
+
+    class_suffix: str
+    groups: tuple[str, ...]
+    outputs: dict[str, tuple[str | int, ...]]
+
+
+HEADS: dict[str, Head] = {
+    "pretraining": Head("ForPreTraining", ("pooler", "masked LM", "next sentence"),
+                        {"prediction_logits": ("batch", "length", "vocab_size"),
+                         "seq_relationship_logits": ("batch", 2)}),
+    "masked-lm": Head("ForMaskedLM", ("masked LM",), {"logits": ("batch", "length", "vocab_size")}),
+    "next-sentence": Head("ForNextSentencePrediction", ("pooler", "next sentence"), {"logits": ("batch", 2)}),
+    "sequence-classification": Head("ForSequenceClassification", ("pooler", "classifier"),
+                                    {"logits": ("batch", "num_labels")}),
+    "token-classification": Head("ForTokenClassification", ("classifier",),
+                                 {"logits": ("batch", "length", "num_labels")}),
+    "multiple-choice": Head("ForMultipleChoice", ("pooler", "classifier"), {"logits": ("batch", "choices")}),
+    "question-answering": Head("ForQuestionAnswering", ("question answering",),
+                               {"start_logits": ("batch", "length"), "end_logits": ("batch", "length")}),
+    "encoder": Head("Model", ("pooler",), {"last_hidden_state": ("batch", "length", "hidden_size"),
+                                           "pooler_output": ("batch", "hidden_size")}),
+}  # fmt: skip
+_GOOGLES_WORDS = {"classifier": "sequence-classification", "squad": "question-answering"}
+
+# Variables that no model needs, by kind; (kind, pattern of the whole name).
+IGNORED = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        ("optimizer slot", r".*/(adam_[mv]|lamb_[mv]|(BERT)?Adam\w*|LAMB\w*|Momentum\w*)"),
+        ("optimizer slot", r"(.*/)?(beta[12]_power\w*|Adam\w*|LAMB\w*)|.*/\.OPTIMIZER_SLOT/.*|(.*/)?_?optimizer/.*"),
+        ("step counter", r"(.*/)?(global_step|save_counter|train_counter|step|epoch)(/\.ATTRIBUTES/VARIABLE_VALUE)?"),
+        ("moving average", r".*/(ExponentialMovingAverage|local_step|biased)"),
+        ("loss scale", r"(.*/)?(current_loss_scale|loss_scale|good_steps|growth_tracker)(/.*)?"),
+        ("training signal", r"signal_early_stopping/.*"),
+        ("object graph", r"_CHECKPOINTABLE_OBJECT_GRAPH"),
+        ("tokenizer setting", r"(.*/)?(do_lower_case|vocab_file)(/.*)?"),
+    )
+)
+
+# Google's two moments of a variable, in the order of Adam's: suffixes that were in use.
+SLOTS = (("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"), ("BERTAdam", "BERTAdam_1"))
+
+
+def find_head(name: str) -> str:
+    """Give the key of `HEADS` for what a user may write.
+
+    Raises:
+        HeadError: If there is no such head.
+    """
+    found = name.replace("_", "-").lower()
+    found = _GOOGLES_WORDS.get(found, found)
+    if found not in HEADS:
+        raise HeadError(found=name, problem=f"is unknown; expected one of {', '.join([*HEADS, *_GOOGLES_WORDS])}")
+    return found
+
+
+def head_of_class(name: str) -> str | None:
+    """Give the key of `HEADS` for the name of a class, `MyBertFor...` or `BertFor...`; None for any other."""
+    suffix = name.removeprefix("My").removeprefix("Bert") if name.startswith(("MyBert", "Bert")) else ""
+    return next((key for key, head in HEADS.items() if head.class_suffix == suffix), None)
+
+
+def trunk_rows(num_layers: int) -> list[Row]:
+    """Give the rows of embeddings and layers, which every model has."""
+    return [*EMBEDDINGS, *(row.numbered(layer) for layer in range(num_layers) for row in LAYER)]
+
+
+def model_rows(head: str, num_layers: int) -> list[Row]:
+    """Give the rows of all parameters of a model, tied ones left out."""
+    return [*trunk_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
+
+
+def name_in_model(parameter: str, head: str) -> str:
+    """Give a parameter's name in the model of a head: the trunk alone has no prefix `bert.`."""
+    return parameter.removeprefix("bert.") if head == "encoder" else parameter
+
+
+def sizes_of(config: Any) -> dict[str, int]:
+    """Collect the sizes that shapes are written in.
+
+    Args:
+        config: A configuration with the fields of `BertConfig`.
+    """
+    fields = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+              "type_vocab_size", "num_labels")  # fmt: skip
+    sizes = {field: getattr(config, field) for field in fields}
+    return sizes | {"head_size": config.hidden_size // config.num_attention_heads}

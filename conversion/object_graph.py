@@ -1,0 +1,146 @@
+"""The objects of a TF2 checkpoint: which path leads to which variable.
+
+A TF2 checkpoint names a variable by one of the paths that lead to it, `a/b/.ATTRIBUTES/VARIABLE_VALUE`; a variable
+that two objects share is stored under one of its paths only, and a SavedModel calls it `variables/7`. All other paths
+are in the string tensor `_CHECKPOINTABLE_OBJECT_GRAPH`, a TrackableObjectGraph:
+
+    graph   := 1 node*
+    node    := 1 child*  2 attribute*
+    child   := 1 node_id  2 local_name
+    attribute := 1 name ("VARIABLE_VALUE")  3 checkpoint_key
+
+Source: `tensorflow/core/protobuf/trackable_object_graph.proto`.
+"""
+
+import re
+from typing import Any
+
+from .errors import EncodingError, ObjectGraphError
+from .tensor_bundle import TensorBundle
+from .wire import as_bytes, as_integer, read_message
+
+GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
+SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
+_LAYERS = "_transformer_layers"
+# A functional Keras model numbers its layers; these are the encoder's first four, its blocks and the pooler follow.
+_NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer", "_embedding_norm_layer")
+
+
+class ObjectGraph:
+    """Objects as numbered nodes with named children; node 0 is the root.
+
+    Args:
+        bundle: A TF2 checkpoint; without a stored graph the paths in its keys are the graph.
+    """
+
+    def __init__(self, bundle: TensorBundle) -> None:
+        self._path = str(bundle.prefix)
+        self.children: list[dict[str, int]] = [{}]
+        self.keys: dict[int, str] = {}
+        if bundle.info.get(GRAPH_KEY) is None:
+            self._read_keys(bundle)
+        else:
+            content: Any = bundle[GRAPH_KEY]
+            if content.dtype != object or content.shape:
+                raise self._wrong(f"{GRAPH_KEY} is not one string")
+            try:
+                self._read_graph(content[()])
+            except EncodingError as error:
+                raise error.located(self._path) from None
+        for node in range(len(self.children)):
+            self._name_numbered_layers(node)
+
+    def find(self, node: int, path: str) -> int | None:
+        """Follow a path from a node; None where it ends."""
+        found: int | None = node
+        for name in path.split("/"):
+            if found is None:
+                return None
+            found = self.children[found].get(name)
+        return found
+
+    def variable(self, node: int, path: str) -> str | None:
+        """Give the checkpoint key of the variable at the end of a path."""
+        found = self.find(node, path)
+        return None if found is None else self.keys.get(found)
+
+    def encoder(self) -> int | None:
+        """Find the node of the encoder.
+
+        Raises:
+            ObjectGraphError: If there are several encoders.
+        """
+        found = [node for node, names in enumerate(self.children) if {_LAYERS, _NUMBERED[-1]} <= names.keys()]
+        if len(found) > 1:
+            raise self._wrong(f"it holds {len(found)} encoders, expected one")
+        return found[0] if found else None
+
+    def pretrainer(self, encoder: int) -> int | None:
+        """Find the node that puts pretraining heads on an encoder: the one with the most heads."""
+        heads = {"masked_lm", "classification_heads"}
+        around = [
+            node for node, names in enumerate(self.children) if encoder in names.values() and heads & names.keys()
+        ]
+        return max(around, key=lambda node: len(heads & self.children[node].keys()), default=None)
+
+    def num_layers(self, encoder: int) -> int:
+        """Count the blocks of an encoder."""
+        layers = self.find(encoder, _LAYERS)
+        return 0 if layers is None else sum(name.isdecimal() for name in self.children[layers])
+
+    def _wrong(self, problem: str) -> ObjectGraphError:
+        return ObjectGraphError(path=self._path, problem=problem)
+
+    def _read_graph(self, graph: bytes) -> None:
+        nodes = [as_bytes(content, "a node") for number, content in read_message(graph) if number == 1]
+        self.children = [{} for _ in nodes] or self.children
+        for node, message in enumerate(nodes):
+            for number, content in read_message(message):
+                if number == 1:
+                    child, name = 0, ""
+                    for part, value in read_message(as_bytes(content, "a child")):
+                        if part == 1:
+                            child = as_integer(value, "a node number")
+                        elif part == 2:
+                            name = self._text(value)
+                    if not 0 <= child < len(nodes):
+                        raise self._wrong(f"node {node} has the child {child}, but there are {len(nodes)} nodes")
+                    self.children[node][name] = child
+                elif number == 2:
+                    texts = dict(read_message(as_bytes(content, "an attribute")))
+                    if texts.get(1) == b"VARIABLE_VALUE" and 3 in texts:
+                        self.keys[node] = self._text(texts[3])
+
+    def _text(self, value: int | bytes) -> str:
+        try:
+            return as_bytes(value, "a name").decode()
+        except UnicodeDecodeError:
+            raise self._wrong(f"the name {value!r} is not UTF-8") from None
+
+    def _read_keys(self, bundle: TensorBundle) -> None:
+        for key in bundle.info:
+            if not key.endswith(SUFFIX):
+                continue
+            node = 0
+            for name in key.removesuffix(SUFFIX).split("/"):
+                name = name.replace(".S", "/").split("/")[-1]  # a slash within a name is written .S
+                if name not in self.children[node]:
+                    self.children[node][name] = len(self.children)
+                    self.children.append({})
+                node = self.children[node][name]
+            self.keys[node] = key
+
+    def _name_numbered_layers(self, node: int) -> None:
+        """Give an encoder whose layers are only numbered the names that newer ones have."""
+        names = self.children[node]
+        numbered = {
+            int(name[19:]): child for name, child in names.items() if re.fullmatch(r"layer_with_weights-\d{1,6}", name)
+        }
+        blocks = [n for n in sorted(numbered) if "_attention_layer" in self.children[numbered[n]]]
+        if _LAYERS in names or not blocks or blocks[0] != len(_NUMBERED) or blocks[-1] - blocks[0] != len(blocks) - 1:
+            return
+        names |= {name: numbered[n] for n, name in enumerate(_NUMBERED) if n in numbered}
+        names[_LAYERS] = len(self.children)
+        self.children.append({str(number): numbered[n] for number, n in enumerate(blocks)})
+        if blocks[-1] + 1 in numbered:
+            names["_pooler_layer"] = numbered[blocks[-1] + 1]

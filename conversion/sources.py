@@ -1,0 +1,210 @@
+"""Find the checkpoint, the configuration and the vocabulary in whatever the user names.
+
+That is a folder, a checkpoint prefix, a zip or tar archive, or a SavedModel folder.
+
+Archives come from strangers: names that lead outside, links, encrypted members and absurd expansion are refused, and
+only the files that a conversion needs are unpacked, into a temporary folder.
+"""
+
+import gzip
+import lzma
+import os
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from .errors import (
+    BrokenArchiveError,
+    CompressionRatioError,
+    ConversionError,
+    OldFormatError,
+    SourceError,
+    UnsafeMemberError,
+)
+from .table_file import MAGIC
+
+_NEEDED = re.compile(r"bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5}")
+_STATE = re.compile(r'^model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
+_MOST_EXPANSION = 100  # weights hardly compress; Google's archives expand by less than 1.2
+_LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may well expand more
+_BROKEN = (
+    zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
+    RuntimeError, ValueError, OverflowError, IndexError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a conversion starts from.
+
+    Args:
+        name: What the user named, for messages; its words `cased` and `uncased` count as a hint.
+        prefix: The checkpoint's prefix.
+        config_file: `bert_config.json`, if there is one.
+        vocab_file: `vocab.txt`, if there is one.
+    """
+
+    name: str
+    prefix: Path
+    config_file: Path | None
+    vocab_file: Path | None
+
+
+@contextmanager
+def open_source(source: str | os.PathLike[str]) -> Iterator[Source]:
+    """Locate a checkpoint and the files beside it; an archive is unpacked for as long as the context lasts.
+
+    Args:
+        source: A folder, a checkpoint prefix (or one of its files), a `.zip` or `.tar.gz` archive, or a SavedModel
+            folder.
+
+    Raises:
+        ConversionError: If there is no checkpoint, more than one, or the archive is broken or unsafe.
+    """
+    path = Path(source)
+    if path.is_file() and (unpack := _archive_kind(path)):
+        with tempfile.TemporaryDirectory(prefix="mybert-") as scratch:
+            folder = Path(scratch) / "archive"
+            folder.mkdir()
+            try:
+                unpack(path, folder)
+            except ConversionError:
+                raise
+            except _BROKEN as error:
+                raise BrokenArchiveError(path=path, problem=f"{type(error).__name__}: {error}") from error
+            yield _describe(str(source), _find_prefix(folder, path))
+    else:
+        yield _describe(str(source), _find_prefix(path, path) if path.is_dir() else path)
+
+
+def _describe(name: str, prefix: Path) -> Source:
+    folders = [prefix.parent, prefix.parent / "assets", prefix.parent.parent, prefix.parent.parent / "assets"]
+
+    def beside(file: str) -> Path | None:
+        return next((folder / file for folder in folders if (folder / file).is_file()), None)
+
+    return Source(name, prefix, beside("bert_config.json"), beside("vocab.txt"))
+
+
+def _find_prefix(folder: Path, shown: Path) -> Path:
+    for pattern in ("*.index", "*/*.index", "*/*/*.index"):
+        prefixes = sorted(path.with_suffix("") for path in folder.glob(pattern))
+        states = {path.parent / "checkpoint" for path in prefixes}
+        named = [prefix for state in states if state.is_file() for prefix in prefixes if prefix == _latest(state)]
+        prefixes = named or prefixes
+        if len(prefixes) == 1:
+            return prefixes[0]
+        if prefixes:
+            names = ", ".join(str(prefix.relative_to(folder)) for prefix in prefixes[:8])
+            raise SourceError(path=shown, problem=f"holds {len(prefixes)} checkpoints ({names}); name one of them")
+    for path in sorted(folder.glob("*")):
+        if path.is_file() and path.stat().st_size > len(MAGIC):
+            with path.open("rb") as stream:
+                stream.seek(-len(MAGIC), os.SEEK_END)
+                if stream.read() == MAGIC:
+                    raise OldFormatError(path=path)
+    raise SourceError(path=shown, problem="holds no TensorFlow checkpoint (a file PREFIX.index with PREFIX.data-*)")
+
+
+def _latest(state: Path) -> Path | None:
+    """Read which checkpoint the `checkpoint` file beside it calls the latest; the name may be a path elsewhere."""
+    with state.open("rb") as stream:
+        found = _STATE.search(stream.read(1 << 16).decode(errors="replace"))
+    return state.parent / PurePosixPath(found[1]).name if found else None
+
+
+# --- archives --------------------------------------------------------------------------------------------------------
+
+
+def _archive_kind(path: Path) -> Any:
+    with path.open("rb") as stream:
+        start = stream.read(265)
+    if start[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return _unpack_zip
+    if start[:2] == b"\x1f\x8b" or start[257:262] == b"ustar":
+        return _unpack_tar
+    if path.suffix in (".zip", ".tgz", ".gz", ".tar"):
+        raise BrokenArchiveError(path=path, problem=f"it begins with {start[:4].hex()}, which is no zip, gzip or tar")
+    return None
+
+
+def _limit(path: Path) -> int:
+    return max(_LEAST_LIMIT, _MOST_EXPANSION * path.stat().st_size)
+
+
+def _target(path: Path, folder: Path, name: str, plain: bool) -> Path | None:
+    """Check a member; give the place to unpack it to, or None where it is not needed."""
+    parts = PurePosixPath(name).parts
+    if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
+        raise UnsafeMemberError(path=path, name=name, problem="its name leads outside the folder")
+    if not plain:
+        raise UnsafeMemberError(path=path, name=name, problem="it is not a plain, unencrypted file")
+    if not parts or not _NEEDED.fullmatch(parts[-1]):
+        return None
+    target = folder.joinpath(*parts)
+    if target.exists():
+        raise UnsafeMemberError(path=path, name=name, problem="the name occurs twice")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _unpack_zip(path: Path, folder: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if sum(member.file_size for member in members) > _limit(path):
+            raise CompressionRatioError(path=path, limit=_limit(path), ratio=_MOST_EXPANSION)
+        targets = []
+        for member in members:
+            kind = stat.S_IFMT(member.external_attr >> 16)
+            plain = kind in (0, stat.S_IFREG, stat.S_IFDIR) and not member.flag_bits & 1
+            target = _target(path, folder, member.filename, plain)
+            if target and not member.is_dir():
+                targets.append((member, target))
+        for member, target in targets:
+            with archive.open(member) as content:
+                _copy(content, target)
+
+
+class _CountingReader:
+    """A stream that refuses to give more than `limit` bytes, however they are compressed."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self._stream, self._path, self._left = stream, path, _limit(path)
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise CompressionRatioError(path=self._path, limit=_limit(self._path), ratio=_MOST_EXPANSION)
+        return data
+
+
+def _unpack_tar(path: Path, folder: Path) -> None:
+    with path.open("rb") as raw:
+        gzipped = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream: Any = gzip.GzipFile(fileobj=raw) if gzipped else raw
+        with tarfile.open(fileobj=_CountingReader(stream, path), mode="r|") as archive:  # type: ignore[call-overload]
+            for member in archive:
+                plain = (member.isreg() and not member.issparse()) or member.isdir()
+                target = _target(path, folder, member.name, plain)
+                if target and member.isreg():
+                    content = archive.extractfile(member)
+                    assert content is not None, "a regular member has content"
+                    _copy(content, target, member.size)
+
+
+def _copy(content: IO[bytes], target: Path, size: int | None = None) -> None:
+    with target.open("xb") as stream:
+        shutil.copyfileobj(content, stream)
+        if size is not None and stream.tell() != size:
+            raise EOFError(f"{target.name} has {stream.tell()} bytes, {size} were announced")

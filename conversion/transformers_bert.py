@@ -1,0 +1,114 @@
+"""MyBERT model folders to plain `model_type: "bert"` folders and back; the weights keep every bit.
+
+Tools that only know `bert` (vLLM, text-embeddings-inference, optimum and others) serve the result.
+"""
+
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from ..modeling_mybert import MyBertConfig
+from ..tokenization import MyBertTokenizer
+from .errors import ConfigurationError
+from .google import REPORT_FILE, ConversionReport
+from .key_map import HEADS, find_head
+from .model_folder import WEIGHTS, ModelFolder, new_folder, state_dict_names, write_json
+from .verification import require, verify_folder
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction")  # code of ours, and what only MyBERT knows
+
+
+def to_transformers_bert(
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], *, verify: bool = True
+) -> ConversionReport:
+    """Write a MyBERT model as one that transformers' `Bert` classes, and all tools made for them, load.
+
+    Args:
+        model_dir: A MyBERT model folder.
+        output_dir: The folder to write; files of the same names are replaced, at the end and only if all went well.
+        verify: Whether to compare the weights bit by bit and the outputs of both models.
+
+    Raises:
+        ConversionError: If the folder is incomplete, or the result differs.
+    """
+    folder = ModelFolder(model_dir)
+    config = {name: value for name, value in folder.config.items() if name not in _OUR_FIELDS}
+    return _convert(folder, output_dir, "bert", config, verify)
+
+
+def from_transformers_bert(
+    model_dir: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    head: str | None = None,
+    *,
+    verify: bool = True,
+) -> ConversionReport:
+    """Write a model of transformers' `Bert` classes as a MyBERT model folder.
+
+    Args:
+        model_dir: A BERT model folder with safetensors weights; the names of before 2020 (`LayerNorm.gamma`) are read.
+        output_dir: The folder to write; files of the same names are replaced, at the end and only if all went well.
+        head: Kind of model, as for `convert_google_checkpoint`; by default the one that `architectures` names. Weights
+            of another head are left out, and the report says so: `bert-base-uncased` has all of `pretraining`.
+        verify: Whether to compare the weights bit by bit and the outputs of both models.
+
+    Raises:
+        ConversionError: If the folder is incomplete or computes what MyBERT does not, or the result differs.
+    """
+    folder = ModelFolder(model_dir, find_head(head) if head else None)
+    return _convert(folder, output_dir, "mybert", folder.config, verify)
+
+
+def _convert(
+    folder: ModelFolder, output_dir: str | os.PathLike[str], model_type: str, config: dict[str, Any], verify: bool
+) -> ConversionReport:
+    try:
+        MyBertConfig.from_pretrained(folder.path)
+    except ValueError as error:
+        raise ConfigurationError(path=folder.path / "config.json", problem=str(error)) from error
+    prefix = "MyBert" if model_type == "mybert" else "Bert"
+    names = folder.parameters()
+    left_over = folder.left_over()
+    with new_folder(output_dir) as output:
+        tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
+        save_file(tensors, output / WEIGHTS, metadata={"format": "pt"})
+        del tensors
+        architectures = [prefix + HEADS[folder.head].class_suffix]
+        write_json(output / "config.json", config | {"model_type": model_type, "architectures": architectures})
+        decisions = _copy_tokenizer(folder.path, output, model_type)
+        report = require(verify_folder(folder, ModelFolder(output))) if verify else None
+        result = ConversionReport(
+            source=str(folder.path),
+            output=str(output_dir),
+            head=folder.head,
+            decisions=tuple(decisions),
+            parameters=len(names),
+            ignored={"weight the head does not use": left_over} if left_over else {},
+            verification=report,
+        )
+        write_json(output / REPORT_FILE, asdict(result))
+    return result
+
+
+def _copy_tokenizer(source: Path, output: Path, model_type: str) -> list[str]:
+    files = [name for name in _TOKENIZER_FILES if (source / name).is_file()]
+    if not files:
+        return ["tokenizer: none, the source has none"]
+    if model_type == "mybert" and "tokenizer.json" not in files:
+        # AutoTokenizer cannot make one from vocab.txt alone for a model type that transformers does not know.
+        MyBertTokenizer.from_pretrained(source).save_pretrained(output)
+        return ["tokenizer: made from vocab.txt"]
+    for name in files:
+        shutil.copyfile(source / name, output / name)
+    return ["tokenizer: copied"]

@@ -1,0 +1,210 @@
+"""Prove a conversion: load what was written, compare it tensor by tensor with the source, and run it once."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import modeling_mybert
+from .errors import VerificationError
+from .google_variables import GoogleVariables, Plan, make_plan
+from .key_map import HEADS, TIED
+from .model_folder import ModelFolder
+from .sources import open_source
+from .tensor_bundle import TensorBundle, read_tensor_bundle
+
+_BATCH, _LONGEST, _CHOICES = 2, 16, 3
+_TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
+
+
+@dataclass(frozen=True)
+class TensorCheck:
+    """Comparison of one tensor.
+
+    Args:
+        parameter: Name of the parameter.
+        shape: Its shape.
+        max_abs_diff: Largest difference to the source; 0 where the bits agree.
+        identical: Whether all bits agree.
+    """
+
+    parameter: str
+    shape: tuple[int, ...]
+    max_abs_diff: float
+    identical: bool
+
+
+@dataclass(frozen=True)
+class VerificationReport:
+    """What was found.
+
+    Args:
+        source: What the model was compared with.
+        model_dir: The folder that was verified.
+        tensors: One comparison per parameter that the source has.
+        outputs: Shapes of the outputs of one forward pass.
+        problems: What is wrong, one sentence each; empty if all is well.
+    """
+
+    source: str
+    model_dir: str
+    tensors: tuple[TensorCheck, ...]
+    outputs: dict[str, tuple[int, ...]]
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+    def __str__(self) -> str:
+        """Give a small table."""
+        identical = sum(check.identical for check in self.tensors)
+        values = sum(int(np.prod(check.shape)) for check in self.tensors)
+        worst = max((check.max_abs_diff for check in self.tensors), default=0.0)
+        shapes = ", ".join(f"{name} {shape}" for name, shape in self.outputs.items())
+        lines = [
+            f"tensors      {len(self.tensors)} compared, {identical} identical in every bit ({values:,} values)",
+            f"difference   {worst:g} at most",
+            f"forward      {shapes or 'not run'}",
+            f"result       {'verified' if self.ok else 'WRONG'}",
+        ]
+        return "\n".join([*lines, *(f"             {problem}" for problem in self.problems)])
+
+
+def verify_conversion(
+    source: str | os.PathLike[str], model_dir: str | os.PathLike[str], ignore: Iterable[str] = ()
+) -> VerificationReport:
+    """Compare a model folder with what it was converted from (or to).
+
+    Every tensor is compared bit by bit, the model is loaded with `from_pretrained`, and one forward pass checks names,
+    shapes and finiteness of its outputs. Where the source is a model as well, both run and their outputs are compared.
+
+    Args:
+        source: Google's checkpoint (all that `convert_google_checkpoint` takes), or a MyBERT or BERT model folder.
+        model_dir: A MyBERT or BERT model folder.
+        ignore: As for `convert_google_checkpoint`.
+
+    Raises:
+        ConversionError: If either side cannot be read at all. A difference is no error, it is in the report.
+    """
+    if (Path(source) / "config.json").is_file():
+        return verify_folder(ModelFolder(source), ModelFolder(model_dir))
+    folder = ModelFolder(model_dir)
+    config = modeling_mybert.MyBertConfig.from_pretrained(folder.path)
+    with open_source(source) as found:
+        bundle = read_tensor_bundle(found.prefix)
+        plan = make_plan(GoogleVariables(bundle), config, folder.head, ignore)
+        return verify_against_google(str(source), bundle, plan, folder)
+
+
+def verify_against_google(source: str, bundle: TensorBundle, plan: Plan, folder: ModelFolder) -> VerificationReport:
+    """Compare a model folder with the checkpoint that a plan reads."""
+    initialised = {row.parameter for row in plan.initialised}
+    problems = _names(folder, {row.parameter for row, _ in plan.used} | initialised)
+    checks = [
+        _compare(name, torch.from_numpy(array), folder.read(name).float())
+        for name, array in _writable(plan.parameters(bundle))
+        if name in folder
+    ]
+    return _report(source, folder, checks, problems, _run(folder, problems))
+
+
+def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationReport:
+    """Compare two model folders, weights and outputs."""
+    problems = _names(folder, set(source.parameters()))
+    checks = [_compare(name, source.read(name), folder.read(name)) for name in source.parameters() if name in folder]
+    expected, outputs = _run(source, problems), _run(folder, problems)
+    for name in expected.keys() & outputs.keys():
+        difference = (expected[name] - outputs[name]).abs().max().item()
+        if not difference <= _TOLERANCE:
+            problems.append(f"{name} differs by {difference:g} between the two models")
+    return _report(str(source.path), folder, checks, problems, outputs)
+
+
+def require(report: VerificationReport) -> VerificationReport:
+    """Give the report back.
+
+    Raises:
+        VerificationError: If something is wrong.
+    """
+    if not report.ok:
+        raise VerificationError(path=report.model_dir, problem="; ".join(report.problems))
+    return report
+
+
+def _report(
+    source: str, folder: ModelFolder, checks: list[TensorCheck], problems: list[str], outputs: dict[str, torch.Tensor]
+) -> VerificationReport:
+    different = [check for check in checks if not check.identical]
+    if different:
+        names = ", ".join(f"{check.parameter} by {check.max_abs_diff:g}" for check in different[:8])
+        problems.append(f"{len(different)} tensors differ from the source, {names}")
+    shapes = {name: tuple(output.shape) for name, output in outputs.items()}
+    return VerificationReport(source, str(folder.path), tuple(checks), shapes, tuple(problems))
+
+
+def _names(folder: ModelFolder, expected: set[str]) -> list[str]:
+    """Compare the names of what is there with those that should be."""
+    found = set(folder) - TIED.keys() | expected & TIED.keys() & set(folder)
+    problems = []
+    if missing := sorted(expected - found):
+        problems.append(f"missing: {', '.join(missing[:8])}")
+    if unexpected := sorted(found - expected):
+        problems.append(f"unexpected: {', '.join(unexpected[:8])}")
+    return problems
+
+
+def _writable(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    # torch warns of arrays that are mapped read-only; one copy at a time is cheap.
+    return ((name, array if array.flags.writeable else array.copy()) for name, array in arrays)
+
+
+def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCheck:
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return TensorCheck(name, tuple(found.shape), float("inf"), False)
+    identical = torch.equal(expected.contiguous().view(torch.uint8), found.contiguous().view(torch.uint8))
+    difference = 0.0 if identical else (expected.double() - found.double()).abs().max().item()
+    return TensorCheck(name, tuple(found.shape), difference, identical)
+
+
+def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
+    """Load a model and run it on random ids, the second sequence padded; problems are appended."""
+    import transformers
+
+    head = HEADS[folder.head]
+    library: Any = modeling_mybert if folder.config["model_type"] == "mybert" else transformers
+    prefix = "MyBert" if folder.config["model_type"] == "mybert" else "Bert"
+    model_class = getattr(library, prefix + head.class_suffix)
+    model, info = model_class.from_pretrained(folder.path, output_loading_info=True, dtype=torch.float32)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info.get(kind):
+            problems.append(
+                f"{model_class.__name__}.from_pretrained reports {kind} {sorted(map(str, info[kind]))[:8]}"
+            )
+    model.eval()
+    config = model.config
+    sizes = {name: getattr(config, name) for name in ("vocab_size", "hidden_size", "num_labels")}
+    sizes |= {"batch": _BATCH, "length": min(_LONGEST, config.max_position_embeddings), "choices": _CHOICES}
+    shape = (sizes["batch"], *((_CHOICES,) if "choices" in head.outputs.get("logits", ()) else ()), sizes["length"])
+    ids = torch.randint(config.vocab_size, shape, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[-1, ..., (sizes["length"] + 1) // 2 :] = 0
+    with torch.no_grad():
+        result = model(input_ids=ids, attention_mask=mask)
+    outputs = {}
+    for name, fields in head.outputs.items():
+        outputs[name] = result[name]
+        expected = tuple(sizes[field] if isinstance(field, str) else field for field in fields)
+        if outputs[name].shape != expected:
+            problems.append(f"{name} has shape {tuple(outputs[name].shape)}, expected {expected}")
+        if not torch.isfinite(outputs[name]).all():
+            problems.append(f"{name} is not finite")
+        if "length" in fields:  # padded positions mean nothing and may differ
+            padding = (mask == 0).view(*mask.shape, *(1,) * (len(fields) - 2))
+            outputs[name] = outputs[name].masked_fill(padding, 0)
+    return outputs

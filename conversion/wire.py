@@ -1,0 +1,126 @@
+"""The byte-level forms that TensorFlow's checkpoint files are made of: varints, protocol buffers, masked CRC32C.
+
+Sources: the protocol buffer encoding guide (https://protobuf.dev/programming-guides/encoding) and TensorFlow's
+`tensorflow/core/lib/hash/crc32c.h`. Every reader checks its bounds and raises a `TensorBundleError`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import google_crc32c
+
+from .errors import ProtobufError, VarintError
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers; 3 and 4 (groups) are obsolete
+
+
+def read_varint(buffer: bytes, position: int, bits: int = 64) -> tuple[int, int]:
+    """Read a little-endian base-128 integer.
+
+    Args:
+        buffer: Bytes to read from.
+        position: Where the integer starts.
+        bits: Width of the unsigned type, 32 or 64.
+
+    Returns:
+        The value, in [0, 2**bits), and the position behind it.
+
+    Raises:
+        VarintError: If the buffer ends first or the value has more than `bits` bits.
+    """
+    value = shift = 0
+    start = position
+    while shift < bits:
+        if position >= len(buffer):
+            raise VarintError(position=start, problem="runs past the end of its message")
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value >> bits:
+                break
+            return value, position
+        shift += 7
+    raise VarintError(position=start, problem=f"has more than {bits} bits")
+
+
+def varint(value: int) -> bytes:
+    """Write an unsigned integer in base 128, little-endian."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Walk over the fields of a protocol buffer message.
+
+    Yields:
+        Field number and value: an unsigned integer for varints and fixed-width fields, bytes for the rest.
+
+    Raises:
+        ProtobufError: If a field is malformed or runs past the end.
+        VarintError: If a variable-length integer is malformed.
+    """
+    position = 0
+    while position < len(buffer):
+        tag, position = read_varint(buffer, position, 32)
+        number, wire_type = tag >> 3, tag & 7
+        if number == 0:
+            raise ProtobufError(problem="field number 0")
+        if wire_type == VARINT:
+            value, position = read_varint(buffer, position)
+            yield number, value
+            continue
+        if wire_type == BYTES:
+            length, position = read_varint(buffer, position)
+        elif wire_type in (FIXED32, FIXED64):
+            length = 4 if wire_type == FIXED32 else 8
+        else:
+            raise ProtobufError(problem=f"field {number} has the unknown wire type {wire_type}")
+        if length > len(buffer) - position:
+            raise ProtobufError(problem=f"field {number} needs {length} bytes, {len(buffer) - position} are left")
+        content = buffer[position : position + length]
+        position += length
+        yield number, content if wire_type == BYTES else int.from_bytes(content, "little")
+
+
+def as_integer(value: int | bytes, what: str) -> int:
+    """Take a field as a signed 64-bit integer (negative values are stored in two's complement).
+
+    Raises:
+        ProtobufError: If the field holds bytes.
+    """
+    if isinstance(value, bytes):
+        raise ProtobufError(problem=f"{what} holds bytes where a number is expected")
+    return value - (1 << 64) if value >> 63 else value
+
+
+def as_bytes(value: int | bytes, what: str) -> bytes:
+    """Take a field as bytes: a text or a message within the message.
+
+    Raises:
+        ProtobufError: If the field holds a number.
+    """
+    if not isinstance(value, bytes):
+        raise ProtobufError(problem=f"{what} holds a number where bytes are expected")
+    return value
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """Write one field: bytes as they are, a non-negative integer as a varint; zero is left out, as proto3 does."""
+    if isinstance(value, bytes):
+        return varint(number << 3 | BYTES) + varint(len(value)) + value
+    return varint(number << 3 | VARINT) + varint(value) if value else b""
+
+
+def mask_crc(crc: int) -> int:
+    """Rotate and shift a CRC32C as LevelDB and TensorFlow store it, so that a CRC of CRCs stays meaningful."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def masked_crc(content: Any) -> int:
+    """Compute the masked CRC32C of bytes or of a read-only array of bytes."""
+    return mask_crc(google_crc32c.extend(0, content))
