@@ -6,8 +6,6 @@ torch, `add_newdoc` in numpy, shared parameter descriptions) come with them, and
 prose is dropped. Paragraphs are kept once, under the first module that has them.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import logging
@@ -67,16 +65,16 @@ _LITERAL = re.compile(
 )
 _PREFIX = re.compile(r"(?<!\w)[A-Za-z]{1,2}$")
 
-# reStructuredText and Markdown inside a paragraph: (pattern, what stays).
+# reStructuredText and Markdown inside a paragraph: (a sign of it, pattern, what stays).
 _INLINE_MARKUP = [
-    (re.compile(r"^[ \t]*```.*?(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE), ""),  # fenced code
-    (re.compile(r":[\w:+-]+:`[~.!]*([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :func:`name <target>`
-    (re.compile(r"``(.+?)``", re.DOTALL), r"\1"),
-    (re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{0,2}"), r"\1"),  # `text <address>`_
-    (re.compile(r"\[?`[~.!]*([^`]+)`\]?_{0,2}"), r"\1"),
-    (re.compile(r"!?\[([^\]\n]+)\]\([^)\s]+\)"), r"\1"),  # [text](address)
-    (re.compile(r"(?<![\w*])\*{1,2}(?=\S)([^*\n]+?)(?<=\S)\*{1,2}(?![\w*])"), r"\1"),
-    (re.compile(r"\s*\[\d+\]_"), ""),  # footnote marks
+    ("```", re.compile(r"^[ \t]*```.*?(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE), ""),  # fenced code
+    (":`", re.compile(r":[\w:+-]+:`[~.!]*([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :func:`name <target>`
+    ("``", re.compile(r"``(.+?)``", re.DOTALL), r"\1"),
+    (">`", re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{0,2}"), r"\1"),  # `text <address>`_
+    ("`", re.compile(r"\[?`[~.!]*([^`]+)`\]?_{0,2}"), r"\1"),
+    ("](", re.compile(r"!?\[([^\]\n]+)\]\([^)\s]+\)"), r"\1"),  # [text](address)
+    ("*", re.compile(r"(?<![\w*])\*{1,2}(?=\S)([^*\n]+?)(?<=\S)\*{1,2}(?![\w*])"), r"\1"),
+    ("]_", re.compile(r"\s*\[\d+\]_"), ""),  # footnote marks
 ]
 _DIRECTIVE = re.compile(r"\.\.(?:\s+(?P<name>[\w:-]+)::\s*(?P<text>.*)|\s.*|$)")
 _PROSE_DIRECTIVES = {"note", "warning", "tip", "important", "caution", "attention", "seealso", "hint"}
@@ -91,6 +89,7 @@ _PARAMETER = re.compile(
     re.VERBOSE,
 )
 
+_TYPED_NAME = re.compile(r"[\w.*, ]+ : ")  # name : type of numpy, name : summary in its lists of related functions
 _WRAPPED_WIDTH = 40  # prose is not wrapped before this column, in characters
 
 _WORD = re.compile(r"[A-Za-z][a-z']*(?=[\s,.;:!?)]|$)")
@@ -99,8 +98,9 @@ _FUNCTION_WORD = re.compile(
     r"|should|such|that|the|their|then|there|these|this|to|use|used|using|was|when|where|which|will|with|you|your)\b"
 )
 _SYMBOL = re.compile(r"[^A-Za-z ,.'()\-]")
-_NOT_PROSE = ("://", "\\", "$", "{", "==")  # addresses, formulas, templates
-_MINIMUM_WORDS = 5
+_QUOTES = "'\""
+_NOT_PROSE = ("://", "\\", "$", "{")  # addresses, formulas, templates
+_MINIMUM_WORDS, _MINIMUM_LENGTH = 5, 20
 _MAXIMUM_SYMBOL_SHARE = 0.08
 
 
@@ -238,8 +238,8 @@ def _docstrings(source: str) -> Iterator[str]:
 def _prose_paragraphs(docstring: str) -> Iterator[str]:
     """Yields the English paragraphs of a docstring on one line each, without code, tables and markup."""
     text = inspect.cleandoc(docstring)
-    if "`" in text or "*" in text or "](" in text:
-        for pattern, kept in _INLINE_MARKUP:
+    for sign, pattern, kept in _INLINE_MARKUP:
+        if sign in text:
             text = pattern.sub(kept, text)
     for block in _text_blocks(text):
         paragraph = " ".join(" ".join(block).split())
@@ -247,61 +247,59 @@ def _prose_paragraphs(docstring: str) -> Iterator[str]:
             yield paragraph
 
 
-def _text_blocks(text: str) -> Iterator[list[str]]:
-    """Yields the lines of each paragraph, list item and parameter description of a cleaned docstring."""
-    block: list[str] = []
-    block_indent = block_width = 0  # of the last line, in characters
+def _text_blocks(text: str) -> list[list[str]]:
+    """Returns the lines of each paragraph, list item and description in a docstring; some blocks are empty."""
+    blocks: list[list[str]] = [[]]
+    indent = width = 0  # of the line before, in characters
     skipped_below: int | None = None  # lines indented deeper than this belong to code or to a directive
     in_doctest = False
-    for line in [*text.splitlines(), ""]:
+    for line in text.splitlines():
         stripped = line.strip()
-        indent = len(line) - len(line.lstrip())
         if not stripped:
             in_doctest = False
-        elif skipped_below is not None:
+            blocks.append([])
+            continue
+        indent_before, width_before = indent, width
+        indent, width = len(line) - len(line.lstrip()), len(line)
+        if skipped_below is not None:
             if indent > skipped_below:
                 continue
             skipped_below = None
-        if stripped.startswith(">>>"):
-            in_doctest = True
-        if not stripped or in_doctest:
-            yield block
-            block = []
-            continue
-
-        if _RULE_OR_TABLE.fullmatch(stripped):
-            # The line above an underline is a heading.
-            yield block[:-1]
-            block = []
-            continue
-        if directive := _DIRECTIVE.fullmatch(stripped):
-            yield block
-            block = []
+        in_doctest = in_doctest or stripped.startswith(">>>")
+        if in_doctest:
+            blocks.append([])
+        elif _RULE_OR_TABLE.fullmatch(stripped):
+            del blocks[-1][-1:]  # the heading above an underline
+            blocks.append([])
+        elif directive := _DIRECTIVE.fullmatch(stripped):
+            blocks.append([])
             if directive["name"] in _PROSE_DIRECTIVES:
-                block = [directive["text"]] if directive["text"] else []
+                blocks[-1].append(directive["text"])
             elif directive["name"] not in _VERSION_DIRECTIVES:
                 skipped_below = indent
-            block_indent, block_width = indent, len(line)
-            continue
-        marker = _BULLET.match(stripped) or _PARAMETER.match(stripped)
-        if marker or (block and indent < block_indent):
-            yield block
-            block = []
-        elif len(block) == 1 and indent > block_indent and (block_width < _WRAPPED_WIDTH or " : " in block[0]):
-            block = []  # "x : int", "Returns:" and the like stand above their description
-        if marker:
-            stripped = stripped[marker.end() :]
-        if stripped.endswith("::"):
-            skipped_below = indent
-            stripped = stripped[:-1]
-        if stripped:
-            block.append(stripped)
-        block_indent, block_width = indent, len(line)
+        else:
+            typed = _TYPED_NAME.match(stripped)
+            marker = typed or _BULLET.match(stripped) or _PARAMETER.match(stripped)
+            if marker or indent < indent_before:
+                blocks.append([])
+            elif len(blocks[-1]) == 1 and indent > indent_before and width_before < _WRAPPED_WIDTH:
+                blocks[-1].clear()  # a type, a term, "Returns:" and the like stand above their description
+            if marker:
+                stripped = stripped[marker.end() :]
+            if typed:
+                width = 0
+            if stripped.endswith("::"):
+                skipped_below = indent
+                stripped = stripped[:-1]
+            blocks[-1].append(stripped)
+    return blocks
 
 
 def _is_prose(paragraph: str) -> bool:
     """Whether a paragraph reads as English sentences rather than as code, a formula, a signature or an address."""
-    if not paragraph[:1].isalnum() or any(sign in paragraph for sign in _NOT_PROSE):
+    if len(paragraph) < _MINIMUM_LENGTH or not (paragraph[0].isalnum() or paragraph[0] in _QUOTES):
+        return False
+    if any(sign in paragraph for sign in _NOT_PROSE):
         return False
     return (
         len(_WORD.findall(paragraph)) >= _MINIMUM_WORDS

@@ -10,6 +10,7 @@ from .card import (
     render_card,
     write_card,
 )
+from .environment import describe_environment
 
 __all__ = [
     "CardContent",
@@ -17,6 +18,7 @@ __all__ = [
     "Example",
     "ModelDescription",
     "TrainingDescription",
+    "describe_environment",
     "describe_model",
     "render_card",
     "write_card",

@@ -4,8 +4,6 @@ Metadata follows the Hub's model card specification (https://github.com/huggingf
 huggingface_hub writes it. The text comes from `model_card.md.jinja`. What is not known is left out, heading included.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math
@@ -354,7 +352,7 @@ def _comparison_table(comparison: Comparison) -> str:
 
 def _cell(value: Any) -> str:
     if _is_number(value):
-        return f"{value:,}" if isinstance(value, int) else f"{float(value):.4g}"
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return " ".join(str(value).split()).replace("|", r"\|")
 
 

@@ -237,6 +237,9 @@ def _draw_panel(
         labels.append((panel.chance, "chance", _QUIET_COLOUR))
     if panel.from_zero:
         ax.set_ylim(bottom=0)
+    if panel.is_share:
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, 0), min(high, 1))
     ax.set_xlim(0, last_step)
     _label_right_edge(ax, labels)
 
