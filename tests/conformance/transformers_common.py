@@ -4,7 +4,7 @@ The tests are in transformers' source distribution, not in its wheel. This scrip
 a temporary folder: their files, empty stand-ins for the few modules that the distribution lacks, and `family_tests.py`
 from this folder, which says which classes are tested. It then runs pytest there, once for each family.
 
-    python tests/conformance/transformers_common.py [--source PATH] [--family bert|mybert|both] [-- PYTEST_ARGUMENT ...]
+    python tests/conformance/transformers_common.py [--source PATH] [--family FAMILY] [-- PYTEST_ARGUMENT ...]
 
 The source is the distribution of the installed transformers version, packed (.tar.gz) or unpacked; without it `pip`
 downloads it into the cache folder. Exit status 1 if MyBERT has a failure or fewer passes than BERT. Needs the package

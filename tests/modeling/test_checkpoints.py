@@ -1,0 +1,271 @@
+"""Checkpoints: transformers' BERT folders in, ours out, every form that old files have, tied weights."""
+
+import json
+from pathlib import Path
+
+import mybert
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def rewrite_weights(folder: Path, change) -> None:
+    """Write the folder's tensors again as `change` gives them."""
+    save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def rewrite_config(folder: Path, **changes) -> None:
+    """Set fields of the folder's configuration; None takes a field out."""
+    config = json.loads((folder / CONFIG).read_text()) | changes
+    (folder / CONFIG).write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+
+
+def assert_same_weights(model, other) -> None:
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def old_names(tensors: dict) -> dict:
+    """The names of the first BERT releases, positions among the weights included."""
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
+        for name, tensor in tensors.items()
+    }
+    prefix = "bert." if any(name.startswith("bert.") for name in tensors) else ""
+    return {**tensors, f"{prefix}embeddings.position_ids": torch.arange(24)[None]}
+
+
+@pytest.fixture
+def bert_folder(head, tmp_path) -> Path:
+    """A checkpoint of type `bert` of each head in turn."""
+    head.twins()[1].save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_a_bert_folder_loads_without_complaint(head, bert_folder, agree, no_complaints):
+    theirs = head.twins()[1]
+    ours = head.ours.from_pretrained(bert_folder)
+    assert type(ours.config) is mybert.MyBertConfig
+    assert_same_weights(ours, theirs)
+    agree(ours, theirs, head.batch())
+
+
+def test_every_weight_of_a_bert_folder_is_used(head, bert_folder):
+    _, report = head.ours.from_pretrained(bert_folder, output_loading_info=True)
+    assert not any(report.values())
+
+
+def test_old_names_load_without_complaint(head, bert_folder, no_complaints):
+    rewrite_weights(bert_folder, old_names)
+    assert_same_weights(head.ours.from_pretrained(bert_folder), head.twins()[1])
+
+
+def test_configuration_without_model_type_loads_without_complaint(head, bert_folder, no_complaints):
+    rewrite_config(bert_folder, model_type=None, architectures=None, transformers_version=None)
+    assert_same_weights(head.ours.from_pretrained(bert_folder), head.twins()[1])
+
+
+def test_configuration_of_the_first_releases_loads_without_complaint(head, bert_folder, no_complaints):
+    (bert_folder / CONFIG).write_text(
+        json.dumps(
+            {
+                **head.settings(),
+                "architectures": ["BertForMaskedLM"],
+                "attention_probs_dropout_prob": 0.1,
+                "directionality": "bidi",
+                "gradient_checkpointing": False,
+                "hidden_act": "gelu",
+                "layer_norm_eps": 1e-12,
+                "model_type": "bert",
+                "pad_token_id": 0,
+                "pooler_fc_size": 768,
+                "pooler_type": "first_token_transform",
+                "position_embedding_type": "absolute",
+                "transformers_version": "4.6.0.dev0",
+                "use_cache": True,
+            }
+        )
+    )
+    assert_same_weights(head.ours.from_pretrained(bert_folder), head.twins()[1])
+
+
+@pytest.mark.parametrize("change", [dict, old_names])
+def test_trunk_without_prefix_fills_every_head(heads, head, change, tmp_path):
+    trunk = heads("Model").twins(num_labels=2)[1]  # what question answering needs
+    trunk.save_pretrained(tmp_path)
+    rewrite_weights(tmp_path, change)
+    ours, report = head.ours.from_pretrained(tmp_path, output_loading_info=True)
+    trunk_weights = trunk.state_dict()
+    ours = ours.base_model
+    assert all(torch.equal(tensor, trunk_weights[name]) for name, tensor in ours.state_dict().items())
+    assert not any(name.startswith("bert.") for name in report["missing_keys"])
+    assert all("pooler" in name for name in report["unexpected_keys"])
+
+
+@pytest.mark.parametrize("change", [dict, old_names])
+def test_trunk_from_every_head(heads, head_with_loss, change, tmp_path):
+    theirs = head_with_loss.twins()[1]
+    theirs.save_pretrained(tmp_path)
+    rewrite_weights(tmp_path, change)
+    trunk, report = mybert.MyBertModel.from_pretrained(tmp_path, output_loading_info=True)
+    their_weights = theirs.bert.state_dict()
+    assert all(
+        torch.equal(tensor, their_weights[name])
+        for name, tensor in trunk.state_dict().items()
+        if theirs.bert.pooler is not None or "pooler" not in name
+    )
+    assert not any(name.startswith("bert.") or "position_ids" in name for name in report["unexpected_keys"])
+
+
+def test_complaints_that_apply_are_heard(heads, tmp_path, record_complaints):
+    heads("Model").model().save_pretrained(tmp_path)
+    with record_complaints() as complaints:
+        mybert.MyBertForSequenceClassification.from_pretrained(tmp_path)
+    assert any("classifier.weight" in complaint for complaint in complaints)
+
+
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
+def test_vocabulary_layer_stored_under_one_name(heads, name, tmp_path, no_complaints):
+    theirs = heads(name).twins()[1]
+    theirs.save_pretrained(tmp_path)
+    rewrite_weights(
+        tmp_path, lambda tensors: {key: tensor for key, tensor in tensors.items() if "predictions.decoder" not in key}
+    )
+    assert_same_weights(heads(name).ours.from_pretrained(tmp_path), theirs)
+
+
+def test_pretraining_checkpoint_complains_about_what_transformers_complains_about(heads, tmp_path):
+    heads("ForPreTraining").twins()[1].save_pretrained(tmp_path)
+    rewrite_weights(tmp_path, old_names)
+    for name in ("ForMaskedLM", "ForNextSentencePrediction", "ForSequenceClassification"):
+        head = heads(name)
+        _, ours = head.ours.from_pretrained(tmp_path, output_loading_info=True)
+        _, theirs = head.theirs.from_pretrained(tmp_path, output_loading_info=True)
+        theirs["unexpected_keys"] = {key for key in theirs["unexpected_keys"] if "position_ids" not in key}
+        assert {key: set(value) for key, value in ours.items()} == {key: set(value) for key, value in theirs.items()}
+
+
+def test_our_folder_is_transformers_after_its_type_is_changed(head, tmp_path, agree, no_complaints):
+    ours = head.twins()[0]
+    ours.save_pretrained(tmp_path)
+    rewrite_config(tmp_path, model_type="bert")
+    theirs, report = head.theirs.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    assert_same_weights(ours, theirs)
+    agree(ours, theirs, head.batch())
+
+
+def test_round_trip(head, tmp_path, no_complaints):
+    model = head.model(classifier_dropout=0.25, layer_norm_eps=1e-6, sparse_prediction=True)
+    model.save_pretrained(tmp_path)
+    again = head.ours.from_pretrained(tmp_path)
+    assert_same_weights(model, again)
+    assert again.config.to_dict() == {**model.config.to_dict(), "_name_or_path": str(tmp_path)}
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == [CONFIG, WEIGHTS]
+
+
+def test_saved_dtype_comes_back(heads, tmp_path):
+    heads("ForMaskedLM").model().to(torch.bfloat16).save_pretrained(tmp_path)
+    assert mybert.MyBertForMaskedLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+def assert_tied(model) -> None:
+    predictions = model.cls["predictions"]
+    assert predictions.decoder.weight is model.get_input_embeddings().weight
+    assert predictions.decoder.bias is predictions.bias
+
+
+@pytest.fixture(params=["ForMaskedLM", "ForPreTraining"])
+def predicting_head(request, heads):
+    """Each head with a vocabulary layer in turn."""
+    return heads(request.param)
+
+
+def test_tied_after_construction_and_loading(predicting_head, tmp_path):
+    model = predicting_head.model()
+    assert_tied(model)
+    model.save_pretrained(tmp_path)
+    assert_tied(predicting_head.ours.from_pretrained(tmp_path))
+
+
+def test_tied_after_training(predicting_head):
+    model = predicting_head.model().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.get_input_embeddings().weight.detach().clone()
+    model(**predicting_head.batch(labels=True)).loss.backward()
+    optimizer.step()
+    assert_tied(model)
+    assert not torch.equal(model.get_input_embeddings().weight, before)
+
+
+@pytest.mark.parametrize("size", [70, 61, 40])
+def test_resized_vocabulary(predicting_head, size, tmp_path):
+    model = predicting_head.model()
+    before = model.state_dict()["bert.embeddings.word_embeddings.weight"].clone()
+    model.resize_token_embeddings(size)
+    assert_tied(model)
+    assert model.config.vocab_size == size
+    kept = min(size, 61)
+    assert torch.equal(model.get_input_embeddings().weight[:kept], before[:kept])
+    batch = predicting_head.batch(labels=True)
+    batch["input_ids"] = batch["input_ids"] % size
+    batch["labels"] = batch["labels"].clamp(max=size - 1)
+    outputs = model(**batch)
+    assert outputs[1].shape == (4, 11, size) and outputs.loss.isfinite()
+    model.save_pretrained(tmp_path)
+    again = predicting_head.ours.from_pretrained(tmp_path)
+    assert_tied(again)
+    assert_same_weights(model, again)
+
+
+def test_resized_vocabulary_of_every_head(head):
+    model = head.model()
+    model.resize_token_embeddings(64)
+    batch = head.batch()
+    batch["input_ids"][..., 0] = 63
+    model(**batch)
+
+
+def test_untied_weights_stay_apart(predicting_head, tmp_path):
+    model = predicting_head.model(tie_word_embeddings=False)
+    decoder, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    assert not torch.equal(decoder.weight, embeddings.weight)
+    model.save_pretrained(tmp_path)
+    assert_same_weights(predicting_head.ours.from_pretrained(tmp_path), model)
+
+
+def test_construction_on_the_meta_device(head):
+    with torch.device("meta"):
+        model = head.ours(mybert.MyBertConfig(**head.settings()))
+    assert {tensor.device.type for tensor in model.state_dict().values()} == {"meta"}
+    source = head.model()
+    model.load_state_dict(source.state_dict(), assign=True)
+    model.tie_weights()
+    batch = head.batch()
+    assert torch.equal(model.eval()(**batch)[0], source(**batch)[0])
+
+
+def test_forward_on_the_meta_device(head):
+    model = head.model().to("meta")
+    batch = {name: tensor.to("meta") for name, tensor in head.batch(None).items()}
+    assert model(**batch)[0].device.type == "meta"
+
+
+def test_loading_leaves_nothing_on_the_meta_device(head, tmp_path):
+    head.model().save_pretrained(tmp_path)
+    model = head.ours.from_pretrained(tmp_path, device_map="cpu")
+    tensors = [*model.parameters(), *model.buffers()]
+    assert {tensor.device.type for tensor in tensors} == {"cpu"}
+
+
+def test_same_seed_initialises_as_transformers(head):
+    torch.manual_seed(11)
+    ours = head.ours(mybert.MyBertConfig(**head.settings()))
+    torch.manual_seed(11)
+    theirs = head.theirs(transformers.BertConfig(**head.settings()))
+    assert_same_weights(ours, theirs)
