@@ -346,4 +346,5 @@ def _without_spaces(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _log_sum_exp(parts: Sequence[np.ndarray | list[float]]) -> float:
-    return float(np.logaddexp.reduce(np.concatenate(parts)))
+    with np.errstate(invalid="ignore"):
+        return float(np.logaddexp.reduce(np.concatenate(parts)))

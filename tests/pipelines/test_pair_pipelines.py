@@ -1,0 +1,98 @@
+"""Next sentence prediction and multiple choice against the bare models."""
+
+import mybert  # noqa: F401  brings the tasks
+import pytest
+import torch
+from transformers import BertForMultipleChoice, BertForNextSentencePrediction, pipeline
+
+PAIRS = [("the cat sat.", "who is the dog?"), ("a dog", "in the house of berlin"), ("who?", "what did the cat sat in")]
+
+
+@pytest.fixture(scope="module")
+def follows(tokenizer, tiny):
+    return pipeline("next-sentence-prediction", model=tiny(BertForNextSentencePrediction, seed=1), tokenizer=tokenizer)
+
+
+@pytest.fixture(scope="module")
+def choose(tokenizer, tiny):
+    return pipeline("multiple-choice", model=tiny(BertForMultipleChoice, seed=1), tokenizer=tokenizer)
+
+
+def test_next_sentence_labels_and_scores(follows):
+    expected = []
+    for pair in PAIRS:
+        with torch.no_grad():
+            probabilities = follows.model(**follows.tokenizer(*pair, return_tensors="pt")).logits[0].softmax(0)
+        label = ("is_next", "not_next")[probabilities.argmax()]
+        expected.append({"label": label, "score": pytest.approx(probabilities.max().item(), abs=1e-5)})
+    assert {found["label"] for found in expected} == {"is_next", "not_next"}
+    assert follows(PAIRS) == expected
+    assert follows(PAIRS, batch_size=2) == expected
+    assert follows([{"text": first, "text_pair": second} for first, second in PAIRS]) == expected
+    assert list(follows(pair for pair in PAIRS)) == expected
+    for found in (
+        follows(*PAIRS[0]),
+        follows(PAIRS[0]),
+        follows(list(PAIRS[0])),
+        follows(text=PAIRS[0][0], text_pair=PAIRS[0][1]),
+        follows({"text": PAIRS[0][0], "text_pair": PAIRS[0][1]}),
+    ):
+        assert found == expected[0]
+
+
+def test_long_pairs_are_cut_to_the_model(follows):
+    assert follows("the cat " * 100, "a dog")["label"] in ("is_next", "not_next")
+
+
+@pytest.mark.parametrize(
+    "inputs", ["the cat", ["the cat"], {"text": "the cat"}, ("the cat", ""), [("a", "b", "c")], [7]]
+)
+def test_what_is_not_a_pair(follows, inputs):
+    with pytest.raises(ValueError, match="expected two texts, or a dict with the keys text and text_pair"):
+        follows(inputs)
+
+
+def test_multiple_choice_scores(choose):
+    examples = [
+        {"prompt": "the cat", "choices": ["sat.", "lives in the house of berlin", "is a dog"]},
+        {"prompt": "where?", "choices": ["in berlin", "who"]},
+        {"prompt": "what", "choices": ["did"]},
+    ]
+    expected = []
+    for example in examples:
+        prompts = [example["prompt"]] * len(example["choices"])
+        encoded = choose.tokenizer(prompts, example["choices"], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            logits = choose.model(**{name: values.unsqueeze(0) for name, values in encoded.items()}).logits[0]
+        scores = logits.softmax(0).tolist()
+        ranked = [
+            {"label": label, "answer": example["choices"][label], "score": pytest.approx(scores[label], abs=1e-5)}
+            for label in sorted(range(len(scores)), key=lambda label: -scores[label])
+        ]
+        expected.append(ranked)
+    assert choose(examples) == [ranked[0] for ranked in expected]
+    assert choose(examples, top_k=10) == expected
+    assert choose(examples, top_k=10, batch_size=2) == expected
+    assert choose(**examples[0]) == choose(examples[0]["prompt"], examples[0]["choices"]) == expected[0][0]
+
+
+@pytest.mark.parametrize(
+    "inputs", ["who", {"prompt": "who"}, {"prompt": "who", "choices": []}, {"prompt": "", "choices": ["a"]}, [["a"]]]
+)
+def test_what_is_not_a_choice(choose, inputs):
+    with pytest.raises(ValueError, match="expected a dict with prompt, a text, and choices, a list of texts"):
+        choose(inputs)
+
+
+def test_top_k_below_one(choose):
+    with pytest.raises(ValueError, match="top_k is 0"):
+        choose("who", ["a"], top_k=0)
+
+
+@pytest.mark.parametrize(("task", "fixture"), [("next-sentence-prediction", "follows"), ("multiple-choice", "choose")])
+def test_saved_folders_load_by_task(task, fixture, request, tmp_path):
+    original = request.getfixturevalue(fixture)
+    original.save_pretrained(tmp_path)
+    arguments = ("the cat", ["sat", "is"]) if task == "multiple-choice" else ("the cat", "sat")
+    again = pipeline(task, model=str(tmp_path))(*arguments)
+    assert again == {**original(*arguments), "score": pytest.approx(again["score"], abs=1e-6)}
