@@ -1,0 +1,249 @@
+"""Ways of running the network: precisions, gradient checkpointing, attention implementations, compilation, export."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+ONE_LAYER = {"num_hidden_layers": 1}
+
+
+def loss_and_gradients(model, batch) -> tuple[torch.Tensor, dict]:
+    model.zero_grad()
+    outputs = model(**batch)
+    loss = outputs.loss if "loss" in outputs else outputs[0].square().mean()
+    loss.backward()
+    return loss.detach(), {
+        name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+
+
+def assert_same_loss_and_gradients(one, other, tolerance=1e-5) -> None:
+    torch.testing.assert_close(one[0], other[0], rtol=0, atol=tolerance)
+    assert one[1].keys() == other[1].keys()
+    assert max(gradient.abs().max() for gradient in one[1].values()) > 1e-4
+    torch.testing.assert_close(one[1], other[1], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.1), (torch.float16, 0.02)])
+def test_half_precision(head, dtype, tolerance, attn_implementation):
+    model = head.model()
+    model.set_attn_implementation(attn_implementation)
+    batch = head.batch(labels=True)
+    expected = model(**batch)
+    outputs = model.to(dtype)(**batch)
+    assert outputs[-1].dtype == dtype
+    if "loss" in outputs:
+        assert outputs.loss.isfinite()
+        outputs.loss.backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
+    torch.testing.assert_close(outputs[0].float(), expected[0], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
+def test_half_precision_with_a_sequence_of_padding_only(heads, attn_implementation):
+    model = heads("Model").model().to(torch.float16)
+    model.set_attn_implementation(attn_implementation)
+    batch = heads("Model").batch()
+    batch["attention_mask"][1] = 0
+    assert model(**batch).last_hidden_state.isfinite().all()
+
+
+def test_autocast(head_with_loss):
+    model, batch = head_with_loss.model().train(), head_with_loss.batch(labels=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(**batch).loss
+    assert loss.dtype == torch.float32
+    loss.backward()
+
+
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its new name is not in 5.13
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant):
+    model, batch = head.model().train(), head.batch(labels=True)
+    torch.manual_seed(0)
+    plain = loss_and_gradients(model, batch)
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    assert all(layer.gradient_checkpointing for layer in model.base_model.encoder["layer"])
+    torch.manual_seed(0)
+    assert_same_loss_and_gradients(loss_and_gradients(model, batch), plain, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("padding", [None, "right", "holes"])
+def test_attention_implementation_can_be_changed(head, padding):
+    model, batch = head.model(), head.batch(padding)
+    assert model.config._attn_implementation == "sdpa"
+    expected = model(**batch)[0]
+    model.set_attn_implementation("eager")
+    assert len(model(**batch, output_attentions=True).attentions) == 2
+    torch.testing.assert_close(model(**batch)[0], expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow  # generates code; on a CPU flex attention has no backward pass
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_flex_attention(heads, is_decoder):
+    model, batch = heads("Model").model(is_decoder=is_decoder), heads("Model").batch()
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        model.set_attn_implementation("flex_attention")
+        torch.testing.assert_close(model(**batch).last_hidden_state[real], expected[real], rtol=0, atol=1e-5)
+
+
+def test_flash_attention_is_declared(head):
+    """Whether it runs is known on a GPU only; transformers asks these flags before it tries."""
+    assert head.ours._supports_flash_attn
+    assert head.ours._supports_sdpa
+    assert head.ours._supports_flex_attn
+    assert head.ours._supports_attention_backend
+
+
+def test_sdpa_really_uses_the_fused_function(heads):
+    model, batch = heads("Model").model(), heads("Model").batch()
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
+        model(**batch)
+    with torch.profiler.profile() as profile, torch.no_grad():
+        model(**batch)
+    assert any("scaled_dot_product" in event.name for event in profile.events())
+
+
+def test_own_attention_function(heads):
+    """`AttentionInterface` is transformers' place for attention functions of one's own."""
+    calls = []
+
+    def counting(module, query, key, value, attention_mask, **kwargs):
+        calls.append(kwargs["marker"])
+        sdpa = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS["sdpa"]
+        kwargs.pop("marker")
+        return sdpa(module, query, key, value, attention_mask, **kwargs)
+
+    transformers.AttentionInterface.register("counting", counting)
+    transformers.AttentionMaskInterface.register("counting", transformers.masking_utils.sdpa_mask)
+    model, batch = heads("ForMaskedLM").model(), heads("ForMaskedLM").batch()
+    expected = model(**batch).logits
+    model.set_attn_implementation("counting")
+    torch.testing.assert_close(model(**batch, marker=7).logits, expected, rtol=0, atol=1e-6)
+    assert calls == [7, 7]
+
+
+def compiled(model):
+    torch._dynamo.reset()
+    # The front end finds graph breaks and the differentiated graph is traced; generating code would take minutes.
+    return torch.compile(model, fullgraph=True, backend="aot_eager")
+
+
+def test_compiled_without_graph_break(head):
+    model, batch = head.model(**ONE_LAYER), head.batch()
+    with torch.no_grad():
+        expected, outputs = model(**batch), compiled(model)(**batch)
+    assert list(outputs) == list(expected)
+    for output, reference in zip(outputs.values(), expected.values(), strict=True):
+        torch.testing.assert_close(output, reference, rtol=0, atol=1e-5)
+
+
+def test_compiled_training_without_graph_break(head_with_loss):
+    model, batch = head_with_loss.model(**NO_DROPOUT, **ONE_LAYER).train(), head_with_loss.batch(labels=True)
+    expected = loss_and_gradients(model, batch)
+    assert_same_loss_and_gradients(loss_and_gradients(compiled(model), batch), rename(expected))
+
+
+def rename(expected):
+    loss, gradients = expected
+    return loss, {f"_orig_mod.{name}": gradient for name, gradient in gradients.items()}
+
+
+@pytest.mark.parametrize("name", ["ForPreTraining", "ForQuestionAnswering"])
+def test_compiled_training_with_the_count_of_an_optimizer_step(heads, name):
+    head = heads(name)
+    model, batch = head.model(**NO_DROPOUT, **ONE_LAYER).train(), head.batch(labels=True)
+    batch["num_items_in_batch"] = torch.tensor(17)
+    expected = loss_and_gradients(model, batch)
+    assert_same_loss_and_gradients(loss_and_gradients(compiled(model), batch), rename(expected))
+
+
+def test_compiled_with_changing_shapes(heads):
+    head = heads("ForMaskedLM")
+    model = head.model(**ONE_LAYER)
+    torch._dynamo.reset()
+    dynamic = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=True)
+    for batch_size, length in ((2, 5), (4, 9), (3, 11)):
+        batch = {name: tensor[:batch_size, :length] for name, tensor in head.batch().items()}
+        with torch.no_grad():
+            torch.testing.assert_close(dynamic(**batch).logits, model(**batch).logits, rtol=0, atol=1e-5)
+
+
+def test_compiled_left_to_right(heads):
+    model, batch = heads("Model").model(is_decoder=True), heads("Model").batch()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(model)(**batch)[0], model(**batch)[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_generated_code(heads):
+    head = heads("ForMaskedLM")
+    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
+    expected = loss_and_gradients(model, batch)
+    torch._dynamo.reset()
+    generated = torch.compile(model, fullgraph=True)
+    assert_same_loss_and_gradients(loss_and_gradients(generated, batch), rename(expected))
+
+
+def export_example(head) -> dict:
+    """The batch that is exported; without token types a graph has no input for them."""
+    batch = head.batch()
+    return {**batch, "token_type_ids": torch.zeros_like(batch["input_ids"])}
+
+
+def assert_same_on_other_shapes(exported, model, batch) -> None:
+    for rows, length in ((4, 11), (3, 7), (7, 5), (2, 20)):
+        other = {
+            name: torch.cat([tensor, tensor.flip(0)])[:rows].repeat_interleave(2, dim=-1)[..., :length]
+            for name, tensor in batch.items()
+        }
+        with torch.no_grad():
+            outputs, expected = exported(**other), model(**other)
+        assert list(outputs) == list(expected)
+        for output, reference in zip(outputs.values(), expected.values(), strict=True):
+            torch.testing.assert_close(output, reference, rtol=0, atol=1e-5)
+
+
+def test_exported_with_changing_shapes(head):
+    model, batch = head.model(**ONE_LAYER), export_example(head)
+    rows, length = torch.export.Dim("rows", max=64), torch.export.Dim("length", max=24)
+    shapes = {name: {0: rows, tensor.dim() - 1: length} for name, tensor in batch.items()}
+    program = torch.export.export(model, (), batch, dynamic_shapes=shapes)
+    assert_same_on_other_shapes(program.module(), model, batch)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*LeafSpec")
+def test_exported_to_onnx(head, tmp_path):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="needs the extra 'onnx'")
+    exporters = pytest.importorskip("transformers.exporters", reason="needs a transformers that exports")
+    onnx_exporter = pytest.importorskip("transformers.exporters.exporter_onnx", reason="needs the extra 'onnx'")
+
+    model, batch = head.model(), export_example(head)
+    exported = onnx_exporter.OnnxExporter().export(model, batch, config=onnx_exporter.OnnxConfig(dynamic=True))
+    exported.save_pretrained(tmp_path)
+    assert_same_on_other_shapes(exporters.base.ExportedModel.from_pretrained(tmp_path), model, batch)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # they name lines of transformers
+def test_traced(heads):
+    """`torch.jit.trace` is what older serving tools still call."""
+    head = heads("ForSequenceClassification")
+    model = head.model(return_dict=False)
+    batch = head.batch()
+    arguments = (batch["input_ids"], batch["attention_mask"])
+    traced = torch.jit.trace(model, arguments)
+    torch.testing.assert_close(traced(*arguments)[0], model(*arguments)[0], rtol=0, atol=1e-6)
+
+
+def test_deep_copy(head):
+    model, batch = head.model(), head.batch()
+    assert torch.equal(copy.deepcopy(model)(**batch)[0], model(**batch)[0])
