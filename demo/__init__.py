@@ -1,1 +1,5 @@
-"""The whole BERT life in minutes, without a download."""
+"""A whole BERT life in minutes, on a CPU, with text that is already there."""
+
+from .life import DemoArguments, demo
+
+__all__ = ["DemoArguments", "demo"]

@@ -11,6 +11,7 @@ from .card import (
     write_card,
 )
 from .environment import describe_environment
+from .examples import run_example
 
 __all__ = [
     "CardContent",
@@ -21,5 +22,6 @@ __all__ = [
     "describe_environment",
     "describe_model",
     "render_card",
+    "run_example",
     "write_card",
 ]

@@ -1,1 +1,21 @@
 """From text to a pretrained model."""
+
+from .collator import PretrainingCollator
+from .documents import read_documents, split_sentences
+from .examples import PretrainingDataset
+from .masking import MaskingRates, mask_tokens
+from .recipe import PretrainingArguments, pretrain
+from .token_store import TokenStore, build_token_store
+
+__all__ = [
+    "MaskingRates",
+    "PretrainingArguments",
+    "PretrainingCollator",
+    "PretrainingDataset",
+    "TokenStore",
+    "build_token_store",
+    "mask_tokens",
+    "pretrain",
+    "read_documents",
+    "split_sentences",
+]

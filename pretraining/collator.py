@@ -45,7 +45,15 @@ class PretrainingCollator:
 
         Returns:
             `input_ids`, `token_type_ids`, `attention_mask` and `labels` (B, L), `next_sentence_label` (B,), all int64.
+
+        Raises:
+            ValueError: If the examples do not come from a `PretrainingDataset`, or a `Trainer` took parts away.
         """
+        if "example" not in examples[0]:
+            raise ValueError(
+                "The examples have no 'example' (epoch, index) to draw masks from; expected those of "
+                "PretrainingDataset (Trainer takes it away unless TrainingArguments has remove_unused_columns=False)."
+            )
         longest = max(len(example["input_ids"]) for example in examples)
         length = -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
         shape = (len(examples), length)

@@ -76,11 +76,15 @@ def build_token_store(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    token_type = np.dtype(np.uint16 if len(tokenizer) <= 2**16 else np.uint32)
+    token_type: np.dtype = np.dtype(np.uint16) if len(tokenizer) <= 2**16 else np.dtype(np.uint32)
     encoder = BulkEncoder(tokenizer)
     unknown_tokens = 0
     counts = {"tokens": 0, "sentence_starts": 1, "document_starts": 1}
-    types = {"tokens": token_type, "sentence_starts": np.dtype(np.int64), "document_starts": np.dtype(np.int64)}
+    types: dict[str, np.dtype] = {
+        "tokens": token_type,
+        "sentence_starts": np.dtype(np.int64),
+        "document_starts": np.dtype(np.int64),
+    }
     with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
         parts = {name: (Path(folder) / name).open("wb") for name in counts}
         try:

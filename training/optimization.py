@@ -96,7 +96,8 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
     Returns:
         Two parameter groups, decayed and not decayed; an empty one is left out.
     """
-    decayed, not_decayed = [], []
+    decayed: list[nn.Parameter] = []
+    not_decayed: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             is_exempt = "LayerNorm" in name or "bias" in name.rpartition(".")[2]

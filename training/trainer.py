@@ -31,8 +31,12 @@ class PretrainingTrainer(Trainer):
     All arguments are those of `Trainer`.
     """
 
+    optimizer: Any
+    lr_scheduler: torch.optim.lr_scheduler.LRScheduler | None
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
         self._num_sequences_in_batch: torch.Tensor | int | None = None
         self._sums = self._zeros()
         self._since = time.perf_counter()
@@ -55,14 +59,14 @@ class PretrainingTrainer(Trainer):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Google's schedule where `lr_scheduler_type` is linear, its default; transformers' otherwise."""
         if self.lr_scheduler is None and self.args.lr_scheduler_type == "linear":
-            optimizer = self.optimizer if optimizer is None else optimizer
             steps = self.args.get_warmup_steps(num_training_steps)
-            self.lr_scheduler = linear_schedule(optimizer, steps, num_training_steps)
+            self.lr_scheduler = linear_schedule(optimizer or self.optimizer, steps, num_training_steps)
             self._created_lr_scheduler = True
         return super().create_scheduler(num_training_steps, optimizer)
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        return SequentialSampler(self.train_dataset if train_dataset is None else train_dataset)
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        return SequentialSampler(dataset)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         sentence_labels = [{"labels": batch["next_sentence_label"]} for batch in batch_samples if _has_nsp(batch)]

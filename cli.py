@@ -1,0 +1,142 @@
+"""The commands: `mybert <command> --help`. Each is a thin call of one library function.
+
+A mistake of the user's gets one sentence on standard error and exit status 2; `--debug` shows where it was found.
+"""
+
+import importlib
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import __version__
+
+INTERRUPTED = 130  # exit status of a command ended by Ctrl-C, as shells have it
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are."""
+
+    summary: str
+    module: str
+    arguments: str
+    function: str
+
+    def load(self) -> tuple[type, Callable[[Any], Any]]:
+        """Import the class of the arguments and the function."""
+        module = importlib.import_module(self.module, __package__)
+        return getattr(module, self.arguments), getattr(module, self.function)
+
+
+COMMANDS = {
+    "demo": Command(
+        "a whole BERT life in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
+        ".demo",
+        "DemoArguments",
+        "demo",
+    ),
+    "pretrain": Command("text to a pretrained model folder", ".pretraining", "PretrainingArguments", "pretrain"),
+    "finetune": Command("task data to a fine-tuned model folder", ".finetuning", "FinetuningArguments", "finetune"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Args:
+        argv: The command and its flags; those of the process by default.
+
+    Returns:
+        The exit status: 0, 2 for a mistake of the user's, 130 if the command was interrupted.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_usage())
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"mybert {__version__}")
+        return 0
+    name, *flags = argv
+    if name not in COMMANDS:
+        print(f"mybert: unknown command {name!r}; expected one of {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    debug = "--debug" in flags
+    try:
+        arguments_class, function = COMMANDS[name].load()
+        arguments = _parse(name, arguments_class, flags)
+        result = function(arguments)
+    except (ValueError, OSError, ImportError) as error:
+        if debug:
+            raise
+        print(f"mybert {name}: {_sentence(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"mybert {name}: interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    return INTERRUPTED if isinstance(result, dict) and result.get("interrupted") else 0
+
+
+def _usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["usage: mybert <command> [flags]", "", *lines, "", "mybert <command> --help lists the flags of a command."]
+    )
+
+
+def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
+    from transformers import HfArgumentParser
+
+    parser = HfArgumentParser(
+        arguments_class,
+        prog=f"mybert {name}",
+        description=COMMANDS[name].summary.capitalize() + ".",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
+    parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
+    parser.add_argument("--debug", action="store_true", help="Show where an error was found.")
+    config, _ = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
+    if config.config:
+        parser.set_defaults(**_read_config(config.config, {action.dest for action in parser._actions}))
+    _set_up_output(config.quiet)
+    if config.quiet:
+        parser.set_defaults(disable_tqdm=True)
+    return parser.parse_args_into_dataclasses(flags)[0]
+
+
+def _read_config(path: str, known: set[str]) -> dict[str, Any]:
+    import yaml
+
+    try:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} holds no settings; expected lines of the form 'flag: value'.")
+    unknown = sorted(set(map(str, settings)) - known)
+    if unknown:
+        raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.")
+    return settings
+
+
+def _set_up_output(quiet: bool) -> None:
+    """Show what the library has to say in plain lines, beside progress bars."""
+    from tqdm.contrib.logging import _TqdmLoggingHandler
+
+    handler = _TqdmLoggingHandler()
+    handler.setStream(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger(__package__)
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
+    return " ".join(str(error).split())

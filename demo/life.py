@@ -1,0 +1,296 @@
+"""The demo: vocabulary, pretraining, fine-tuning, pipelines, model folder and card, in one command (`mybert demo`)."""
+
+import json
+import logging
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..finetuning import FinetuningArguments, finetune
+from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
+from ..tokenization import expand_paths
+from .documentation import collect_documentation
+
+logger = logging.getLogger(__name__)
+
+REPORT = "report.json"
+CLASSES = 8  # sources that the classifier tells apart, at most
+TRAINING_PASSAGES, TEST_PASSAGES = 150, 100  # of each source
+PASSAGE_CHARACTERS = (60, 400)
+FEWEST_DOCUMENTS = 10  # of a source; one with fewer is cut into parts, so that some can be held out
+
+# Source -> documents, each a list of sentences.
+Sources = dict[str, list[list[str]]]
+
+
+@dataclass
+class DemoArguments:
+    """Settings of `demo`."""
+
+    output_dir: str = field(default="demo_output", metadata={"help": "Folder for everything the demo makes."})
+    text: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Your own text in place of the installed documentation: files or folders, a sentence or paragraph "
+            "a line, a blank line between documents. The classifier learns which file a passage is from; of a single "
+            "file, which of its longest documents."
+        },
+    )
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
+    vocab_size: int = field(default=8000, metadata={"help": "Entries of the vocabulary."})
+    pretraining_steps: int = field(default=1000, metadata={"help": "Steps of pretraining."})
+    finetuning_epochs: float = field(default=4.0, metadata={"help": "Epochs of fine-tuning."})
+    seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
+
+
+def demo(arguments: DemoArguments) -> dict[str, Any]:
+    """Live a whole BERT life.
+
+    The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model folders,
+    each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        The report; only `interrupted` if Ctrl-C ended the demo early.
+
+    Raises:
+        ValueError: If the text cannot be used, or the output folder holds other things than an earlier demo.
+        OSError: If a file cannot be read or written.
+    """
+    started = time.perf_counter()
+    output_dir = Path(arguments.output_dir)
+    _check_folder(output_dir, arguments.overwrite)
+    logger.info("== 1. Text ==")
+    if arguments.text:
+        sources, classes = _own_text(arguments.text, arguments.encoding)
+    else:
+        sources = _documentation(show_progress=not arguments.disable_tqdm)
+        classes = _largest(sources)
+    generator = np.random.default_rng(arguments.seed)
+    task = _hold_out(sources, classes, generator)
+    if output_dir.exists():
+        shutil.rmtree(output_dir)
+    files = _write_text(sources, output_dir / "text")
+    for part, rows in task.items():
+        _write_table(rows, output_dir / "task" / f"{part}.tsv")
+    logger.info(
+        "%.1f MB from %d sources; %s passages of %d sources to learn to tell them apart, %s of documents that no "
+        "model will have seen, to test it.",
+        sum(path.stat().st_size for path in files) / 1e6,
+        len(sources),
+        f"{len(task['train']):,}",
+        len(classes),
+        f"{len(task['test']):,}",
+    )
+
+    logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
+    pretrained = pretrain(_pretraining(arguments, files, output_dir / "pretrained"))
+    if pretrained["interrupted"]:
+        return {"interrupted": True}
+    classifiers = {}
+    for name, from_scratch, heading in (
+        ("classifier", False, "3. Fine-tuning: which source is a passage from?"),
+        ("classifier_without_pretraining", True, "4. The same classifier without pretraining"),
+    ):
+        logger.info("\n== %s ==", heading)
+        classifiers[name] = finetune(_finetuning(arguments, output_dir, name, from_scratch))
+        if classifiers[name]["interrupted"]:
+            return {"interrupted": True}
+
+    report = {
+        "seconds": round(time.perf_counter() - started, 1),
+        "sources": {name: len(documents) for name, documents in sorted(sources.items())},
+        "classes": classes,
+        "pretraining": pretrained,
+        **classifiers,
+    }
+    partial = output_dir / f"{REPORT}.partial"
+    partial.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.replace(output_dir / REPORT)
+    _conclude(output_dir, report)
+    return report
+
+
+def _check_folder(path: Path, overwrite: bool) -> None:
+    """Only an earlier demo's folder is replaced without being told to."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; expected a folder to write to.")
+    if path.is_dir() and any(path.iterdir()) and not (overwrite or (path / REPORT).is_file()):
+        raise ValueError(f"{path} exists and holds other things; name another --output_dir or pass --overwrite.")
+
+
+def _documentation(show_progress: bool) -> Sources:
+    sources: Sources = defaultdict(list)
+    for module in collect_documentation(show_progress=show_progress):
+        sources[module.library].append(
+            [sentence for paragraph in module.paragraphs for sentence in split_sentences(paragraph)]
+        )
+    return dict(sources)
+
+
+def _own_text(paths: Sequence[str], encoding: str) -> tuple[Sources, list[str]]:
+    """Read the user's files; each is a source and a class. Of a single file the longest documents are the classes."""
+    sources: Sources = {}
+    for path in expand_paths(paths):
+        documents = list(read_documents(path, split=True, encoding=encoding))
+        if not documents:
+            raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
+        sources[_unused(Path(path).name.partition(".")[0] or "text", sources)] = documents
+    if len(sources) > 1:
+        return sources, _largest(sources)
+    ((name, documents),) = sources.items()
+    if len(documents) < 2:
+        raise ValueError(
+            f"{paths[0]} holds one document only; pretraining and the classifier need several: put a blank line "
+            "between documents, or give several files."
+        )
+    by_document = {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}
+    return by_document, _largest(by_document)
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    number, candidate = 1, name
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _largest(sources: Sources) -> list[str]:
+    """The sources with the most text, at most `CLASSES`, in alphabetical order."""
+    size = {name: sum(map(len, map(" ".join, documents))) for name, documents in sources.items()}
+    return sorted(sorted(size, key=lambda name: (-size[name], name))[:CLASSES])
+
+
+def _hold_out(
+    sources: Sources, classes: Sequence[str], generator: np.random.Generator
+) -> dict[str, list[tuple[str, str]]]:
+    """Take a fifth of each class's documents out of the sources; make the classifier's training and test passages."""
+    task: dict[str, list[tuple[str, str]]] = {"train": [], "test": []}
+    for name in classes:
+        documents = _in_parts(sources[name])
+        is_test = generator.permutation(len(documents)) % 5 == 0
+        parts = {
+            "train": [document for document, held in zip(documents, is_test, strict=True) if not held],
+            "test": [document for document, held in zip(documents, is_test, strict=True) if held],
+        }
+        sources[name] = parts["train"]
+        for part, limit in (("train", TRAINING_PASSAGES), ("test", TEST_PASSAGES)):
+            passages = [passage for document in parts[part] for passage in _passages(document)]
+            if not passages:
+                raise ValueError(f"{name} holds too little text to hold some of it out; give longer texts.")
+            chosen = generator.permutation(len(passages))[:limit]
+            task[part] += [(passages[index], name) for index in sorted(chosen)]
+    return task
+
+
+def _in_parts(documents: list[list[str]]) -> list[list[str]]:
+    if len(documents) >= FEWEST_DOCUMENTS:
+        return documents
+    parts = []
+    for document in documents:
+        bounds = np.linspace(0, len(document), FEWEST_DOCUMENTS + 1).astype(int)
+        parts += [document[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False) if end > begin]
+    return parts
+
+
+def _passages(document: Sequence[str]) -> list[str]:
+    """Join consecutive sentences to passages of the wanted length; longer ones are left out."""
+    shortest, longest = PASSAGE_CHARACTERS
+    passages, current = [], ""
+    for sentence in document:
+        current = f"{current} {sentence}".strip()
+        if len(current) >= shortest:
+            if len(current) <= longest:
+                passages.append(current.replace("\t", " "))
+            current = ""
+    return passages
+
+
+def _write_text(sources: Sources, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True)
+    files = []
+    for name, documents in sorted(sources.items()):
+        path = folder / f"{name}.txt"
+        path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n", encoding="utf-8")
+        files.append(path)
+    return files
+
+
+def _write_table(rows: list[tuple[str, str]], path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
+
+
+def _pretraining(arguments: DemoArguments, files: list[Path], output_dir: Path) -> PretrainingArguments:
+    steps = arguments.pretraining_steps
+    return PretrainingArguments(
+        text=[str(path) for path in files],
+        output_dir=str(output_dir),
+        vocab_size=arguments.vocab_size,
+        model_size="tiny",
+        max_length=64,
+        max_steps=steps,
+        learning_rate=2e-3,
+        warmup_steps=0.1,
+        heldout=0.02,
+        logging_steps=max(1, steps // 20),
+        eval_strategy="steps",
+        eval_steps=max(1, steps // 4),
+        save_strategy="no",
+        seed=arguments.seed,
+        disable_tqdm=arguments.disable_tqdm,
+    )
+
+
+def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scratch: bool) -> FinetuningArguments:
+    return FinetuningArguments(
+        model=str(output_dir / "pretrained"),
+        output_dir=str(output_dir / name),
+        train_file=str(output_dir / "task" / "train.tsv"),
+        validation_file=str(output_dir / "task" / "test.tsv"),
+        from_scratch=from_scratch,
+        max_length=64,
+        num_train_epochs=arguments.finetuning_epochs,
+        learning_rate=5e-4,
+        logging_steps=10,
+        save_strategy="no",
+        seed=arguments.seed,
+        disable_tqdm=arguments.disable_tqdm,
+    )
+
+
+def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
+    """Say what came of it and how to use it."""
+    pretrained, classifier = report["pretraining"], report["classifier"]
+    logger.info("\n== 5. What came of it ==")
+    for example in (*pretrained["examples"], *classifier["examples"]):
+        logger.info("%s", example["title"])
+        logger.info("  %s", "\n  ".join(example["code"].splitlines()[3:]))
+        logger.info("    %s\n", "\n    ".join(example["output"].splitlines()))
+    without = report["classifier_without_pretraining"]["accuracy"]
+    logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
+    logger.info("Next sentence told from a random one: %.1f %%", 100 * pretrained["eval_nsp_accuracy"])
+    logger.info("Source of a passage, of %d: %.1f %%", len(report["classes"]), 100 * classifier["accuracy"])
+    logger.info("The same without pretraining: %.1f %%", 100 * without)
+    logger.info(
+        "All of it took %.0f seconds. Everything is in %s: models, cards, curves, report.",
+        report["seconds"],
+        output_dir,
+    )
+    logger.info("\nLoad the result in Python:\n")
+    logger.info("  import mybert")
+    logger.info("  from transformers import AutoModel, AutoTokenizer, pipeline\n")
+    logger.info("  tokenizer = AutoTokenizer.from_pretrained(%r)", str(output_dir / "pretrained"))
+    logger.info("  model = AutoModel.from_pretrained(%r)", str(output_dir / "pretrained"))
+    logger.info("  classify = pipeline('text-classification', model=%r)", str(output_dir / "classifier"))
