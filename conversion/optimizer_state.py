@@ -17,13 +17,16 @@ from safetensors.numpy import save_file
 from .errors import OptimizerStateError
 
 OPTIMIZER_FILE = "optimizer.safetensors"
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_optimizer_state(path: Path, step: int, moments: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> None:
     """Write the state after `step` updates: name, first and second moment of every parameter."""
-    tensors = {}
-    for name, first, second in moments:
-        tensors[f"exp_avg.{name}"], tensors[f"exp_avg_sq.{name}"] = first, second
+    tensors = {
+        f"{moment}.{name}": value
+        for name, *values in moments
+        for moment, value in zip(_MOMENTS, values, strict=True)
+    }
     save_file(tensors, path, metadata={"format": "pt", "step": str(step)})
 
 
@@ -46,27 +49,29 @@ def load_optimizer_state(
     file = Path(path) / OPTIMIZER_FILE if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise OptimizerStateError(path=file, problem="no such file; convert with optimizer=True (--optimizer)")
-    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    # An optimizer's state dict counts the parameters through all groups.
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    places = {id(parameter): place for place, parameter in enumerate(trained)}
+    states: dict[int, dict[str, torch.Tensor]] = {}
     try:
-        with safe_open(file, framework="pt") as state:
-            text = (state.metadata() or {}).get("step", "")
+        with safe_open(file, framework="pt") as content:
+            text = (content.metadata() or {}).get("step", "")
             if not text.isdecimal():
                 raise OptimizerStateError(path=file, problem=f"the step is {text!r}, expected a number")
-            left = set(state.keys())
+            left = set(content.keys())
             for name, parameter in model.named_parameters():
-                keys = (f"exp_avg.{name}", f"exp_avg_sq.{name}")
-                if id(parameter) not in trained or not left.issuperset(keys):
+                keys = [f"{moment}.{name}" for moment in _MOMENTS]
+                if id(parameter) not in places or not left.issuperset(keys):
                     continue
                 left -= set(keys)
-                moments = [state.get_tensor(key) for key in keys]
+                moments = [content.get_tensor(key) for key in keys]
                 if any(moment.shape != parameter.shape for moment in moments):
                     found = tuple(moments[0].shape)
                     problem = f"{name} has moments of shape {found}, the parameter {tuple(parameter.shape)}"
                     raise OptimizerStateError(path=file, problem=problem)
-                first, second = (moment.to(parameter.device).clone() for moment in moments)
-                optimizer.state[parameter] = {
-                    "step": torch.tensor(float(text)), "exp_avg": first, "exp_avg_sq": second,
-                }  # fmt: skip
+                # Cloned, because a mapped tensor would follow the file.
+                state = dict(zip(_MOMENTS, (moment.clone() for moment in moments), strict=True))
+                states[places[id(parameter)]] = {"step": torch.tensor(float(text)), **state}
     except SafetensorError as error:
         raise OptimizerStateError(path=file, problem=f"the file cannot be read: {error}") from error
     if left:
@@ -74,4 +79,5 @@ def load_optimizer_state(
         raise OptimizerStateError(
             path=file, problem=f"{len(left)} tensors fit no trained parameter of the model: {names}"
         )
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
     return int(text)

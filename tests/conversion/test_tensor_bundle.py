@@ -1,0 +1,308 @@
+"""TensorFlow's checkpoint files: every form the format allows, read and written."""
+
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from mybert.conversion import errors, read_tensor_bundle, snappy, table_file, wire, write_tensor_bundle
+from mybert.conversion.tensor_bundle import slice_key
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+def random_tensors(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "a/kernel": rng.normal(size=(7, 5)).astype(np.float32),
+        "a/bias": rng.normal(size=5).astype(np.float64),
+        "b/half": rng.normal(size=(2, 3, 4)).astype(np.float16),
+        "b/int": rng.integers(-5, 5, size=(3, 2)).astype(np.int64),
+        "b/byte": rng.integers(0, 255, size=3).astype(np.uint8),
+        "b/flag": np.array([True, False, True]),
+        "c/complex": (rng.normal(size=4) + 1j).astype(np.complex64),
+        "empty": np.zeros((0, 3), np.float32),
+        "scalar": np.float32(2.5),
+        "text": np.array([b"", b"a\0b", b"\xff" * 300], object),
+    }
+
+
+def same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype and a[name].shape == b[name].shape, name
+        assert np.array_equal(a[name], b[name]), name
+
+
+def test_round_trip_of_every_type(tmp_path):
+    tensors = {name: np.asarray(value) for name, value in random_tensors().items()}
+    write_tensor_bundle(tmp_path / "deep" / "model.ckpt", tensors)
+    bundle = read_tensor_bundle(tmp_path / "deep" / "model.ckpt")
+    same(dict(bundle), tensors)
+    bundle.verify()
+    assert list(bundle) == sorted(tensors) and len(bundle) == len(tensors)
+    assert bundle.info["a/kernel"].shape == (7, 5) and bundle.info["text"].dtype == "string"
+    assert 'model_checkpoint_path: "model.ckpt"' in (tmp_path / "deep" / "checkpoint").read_text()
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == [
+        "checkpoint",
+        "model.ckpt.data-00000-of-00001",
+        "model.ckpt.index",
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["", ".index", ".meta", ".data-00000-of-00001"])
+def test_any_file_of_a_checkpoint_names_it(tmp_path, suffix):
+    write_tensor_bundle(tmp_path / "m", {"x": np.ones(3)})
+    assert list(read_tensor_bundle(f"{tmp_path / 'm'}{suffix}")) == ["x"]
+
+
+def test_arrays_are_read_only(tmp_path):
+    write_tensor_bundle(tmp_path / "m", {"x": np.ones(3), "y": np.ones(3, bool)})
+    for array in read_tensor_bundle(tmp_path / "m").values():
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0
+
+
+def test_all_fixtures_survive_a_round_trip(tmp_path):
+    indexes = sorted(FIXTURES.glob("google_tf*/**/*.index"))
+    assert len(indexes) >= 10
+    for number, index in enumerate(indexes):
+        tensors = dict(read_tensor_bundle(index))
+        write_tensor_bundle(tmp_path / str(number), tensors)
+        same(dict(read_tensor_bundle(tmp_path / str(number))), tensors)
+
+
+def test_what_tensorflow_wrote_of_every_kind():
+    """Partitioned along either axis, half, bfloat16, bool, strings, an empty tensor: written by TensorFlow 2.21."""
+    bundle = read_tensor_bundle(FIXTURES / "google_tf1" / "partitioned" / "m.ckpt")
+    assert np.array_equal(bundle["part/w"], np.arange(4200, dtype=np.float32).reshape(700, 6))
+    assert np.array_equal(bundle["part/c"], np.arange(655, dtype=np.int32).reshape(5, 131))
+    assert bundle.info["b"].dtype == "bfloat16" and bundle["b"].dtype == np.float32
+    assert bundle["b"].tolist() == bundle["h"].tolist() == [0, 1, 2, 3, 4]
+    assert bundle["z"].tolist() == [True, False] and bundle["s"].tolist() == [b"ab\0", b"", b"\xff"]
+    assert bundle["d"] == 2.5 and bundle["e"].shape == (0, 3)
+    bundle.verify()
+
+
+def test_many_keys_fill_several_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_file, "_BLOCK_SIZE", 500)
+    tensors = {f"layer_{i}/kernel": np.full(2, i, np.float32) for i in range(300)}
+    write_tensor_bundle(tmp_path / "m", tensors)
+    same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
+
+
+def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, header=None):
+    """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, compressed, sliced."""
+    data = [bytearray() for _ in range(shards)]
+    entries = [(b"", header or wire.field(1, shards) + wire.field(2, int(endian == ">")) + wire.field(3, b"\x08\x01"))]
+
+    def entry(dtype, shape, shard=0, offset=0, size=0, crc=0, extents=()):
+        dims = b"".join(wire.varint(0x12) + wire.varint(len(d)) + d for d in (wire.field(1, n) for n in shape))
+        out = wire.field(1, dtype) + wire.field(2, dims) + wire.field(3, shard) + wire.field(4, offset)
+        out += wire.field(5, size) + b"\x35" + crc.to_bytes(4, "little")
+        for extent in extents:
+            parts = b"".join(
+                wire.field(1, wire.field(1, start) + (b"" if n < 0 else wire.field(2, n))) for start, n in extent
+            )
+            out += wire.field(7, parts)
+        return out
+
+    def store(array, shard):
+        raw = np.ascontiguousarray(array, array.dtype.newbyteorder(endian)).tobytes()
+        offset = len(data[shard])
+        data[shard] += raw
+        return entry(1, array.shape, shard, offset, len(raw), wire.masked_crc(raw))
+
+    for number, (name, array) in enumerate(tensors.items()):
+        entries.append((name.encode(), store(np.asarray(array, np.float32), number % shards)))
+    for name, (array, extents) in (slices or {}).items():
+        entries.append((name.encode(), entry(1, array.shape, extents=extents)))
+        for extent in extents:
+            place = tuple(slice(start, None if n < 0 else start + n) for start, n in extent)
+            entries.append((slice_key(name, extent), store(array[place], 0)))
+    table = table_file.write_table(sorted(entries))
+    if compress:
+        table = recompress(table, compress)
+    Path(f"{prefix}.index").write_bytes(table)
+    for shard, content in enumerate(data):
+        Path(f"{prefix}.data-{shard:05d}-of-{shards:05d}").write_bytes(content)
+
+
+def recompress(table, compress):
+    """Compress all blocks of a table with one data block."""
+    footer = table[-48:]
+    meta, at = table_file._read_handle(footer, 0)
+    index, _ = table_file._read_handle(footer, at)
+    out = bytearray()
+
+    def append(content):
+        block = compress(content)
+        handle = wire.varint(len(out)) + wire.varint(len(block))
+        block += b"\x01"
+        out.extend(block + wire.masked_crc(block).to_bytes(4, "little"))
+        return handle
+
+    (key, _), *others = table_file._read_block("", table, index, True)
+    assert not others
+    content = append(table[: meta[0] - 5])
+    empty = append(table[meta[0] : meta[0] + meta[1]])
+    entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content
+    handles = empty + append(entry + struct.pack("<II", 0, 1))
+    return bytes(out) + handles.ljust(40, b"\0") + table_file.MAGIC
+
+
+FLOATS = {f"v{i}": np.arange(i + 2, dtype=np.float32) for i in range(9)}
+
+
+def literal_snappy(block):
+    """Snappy without compression: literals of at most 60 bytes."""
+    parts = [block[i : i + 60] for i in range(0, len(block), 60)]
+    return wire.varint(len(block)) + b"".join(bytes([(len(p) - 1) << 2]) + p for p in parts)
+
+
+@pytest.mark.parametrize(
+    "form", [{"shards": 4}, {"endian": ">"}, {"compress": literal_snappy}, {"shards": 3, "endian": ">"}]
+)
+def test_other_forms(tmp_path, form):
+    build(tmp_path / "m", FLOATS, **form)
+    same(dict(read_tensor_bundle(tmp_path / "m")), FLOATS)
+
+
+def test_strings_in_big_endian(tmp_path):
+    lengths = struct.pack(">II", 3, 0)
+    crc = google_crc32c.extend(0, lengths)
+    check = struct.pack(">I", wire.mask_crc(crc))
+    raw = b"\x03\x00" + check + b"abc"
+    total = wire.mask_crc(google_crc32c.extend(google_crc32c.extend(crc, check), b"abc"))
+    entry = wire.field(1, 7) + wire.field(2, b"\x12\x02\x08\x02") + wire.field(5, len(raw)) + b"\x35"
+    header = wire.field(1, 1) + wire.field(2, 1)
+    (tmp_path / "m.index").write_bytes(
+        table_file.write_table([(b"", header), (b"s", entry + total.to_bytes(4, "little"))])
+    )
+    (tmp_path / "m.data-00000-of-00001").write_bytes(raw)
+    assert read_tensor_bundle(tmp_path / "m")["s"].tolist() == [b"abc", b""]
+
+
+def test_partitioned_along_both_axes(tmp_path):
+    array = np.arange(400 * 70, dtype=np.float32).reshape(400, 70)
+    extents = (((0, 150), (0, 30)), ((0, 150), (30, 40)), ((150, 250), (0, -1)))
+    build(tmp_path / "m", {"other": np.ones(2, np.float32)}, slices={"part\x01é": (array, extents)})
+    bundle = read_tensor_bundle(tmp_path / "m")
+    assert np.array_equal(bundle["part\x01é"], array) and set(bundle) == {"other", "part\x01é"}
+
+
+@pytest.mark.parametrize(
+    ("extents", "message"),
+    [
+        ((((0, 2), (0, -1)), ((1, 2), (0, -1))), "overlaps"),
+        ((((0, 2), (0, -1)),), "the slices hold 6 elements"),
+        ((((0, 3), (0, -1)), ((2, 1), (0, -1))), "the slices hold 12 elements"),
+    ],
+)
+def test_partitions_that_do_not_tile(tmp_path, extents, message):
+    array = np.arange(9, dtype=np.float32).reshape(3, 3)
+    if message == "overlaps":  # four rows, of which one is there twice and one is missing
+        array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    build(tmp_path / "m", {}, slices={"part": (array, extents)})
+    with pytest.raises(errors.SliceError, match=message):
+        read_tensor_bundle(tmp_path / "m")["part"]
+
+
+def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path):
+    """The data file is sparse and 1.3 GB: reading all of it would take the memory that the process does not have."""
+    write_tensor_bundle(tmp_path / "m", {"x": np.arange(5, dtype=np.float32)})
+    big = wire.field(1, 1) + wire.field(2, b"\x12\x06\x08" + wire.varint(325_000_000))
+    big += wire.field(4, 4096) + wire.field(5, 1_300_000_000) + b"\x35\0\0\0\0"
+    entries = [*table_file.read_table(tmp_path / "m.index"), (b"y", big)]
+    (tmp_path / "m.index").write_bytes(table_file.write_table(entries))
+    with (tmp_path / "m.data-00000-of-00001").open("r+b") as stream:
+        stream.truncate(4096 + 1_300_000_000)
+    code = """
+import resource, sys, json
+from mybert.conversion import read_tensor_bundle
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+bundle = read_tensor_bundle(sys.argv[1])
+shapes = {name: info.shape for name, info in bundle.info.items()}
+x = bundle["x"].tolist()
+print(json.dumps([shapes, x, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before]))
+"""
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m")], capture_output=True, text=True, check=True)
+    shapes, x, growth = json.loads(run.stdout)
+    assert shapes == {"x": [5], "y": [325_000_000]} and x == [0, 1, 2, 3, 4]
+    assert growth < 20_000  # kB
+
+
+NAMES = st.text(min_size=1, max_size=12).filter(lambda s: not s.startswith("\0"))
+NAMES = NAMES.filter(lambda s: all(not 0xD800 <= ord(c) < 0xE000 for c in s))
+ARRAYS = hnp.arrays(
+    st.sampled_from(["f4", "f8", "f2", "i4", "i8", "u1", "?", "c16", ">f4"]), hnp.array_shapes(min_dims=0, min_side=0)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(NAMES, ARRAYS, max_size=8))
+def test_whatever_is_written_is_read_back(tmp_path_factory, tensors):
+    prefix = tmp_path_factory.mktemp("bundle") / "m"
+    write_tensor_bundle(prefix, tensors)
+    bundle = read_tensor_bundle(prefix)
+    assert set(bundle) == set(tensors)
+    for name, array in tensors.items():
+        assert bundle[name].dtype == array.dtype.newbyteorder("=")
+        assert bundle[name].tobytes() == array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("", np.ones(1), "no tensor name"),
+        ("\0x", np.ones(1), "no tensor name"),
+        ("x", np.array(["text"]), "no such type"),
+        ("x", np.array([1, "a"], object), "only `bytes`"),
+    ],
+)
+def test_what_cannot_be_written(tmp_path, name, value, message):
+    with pytest.raises(ValueError, match=message):
+        write_tensor_bundle(tmp_path / "m", {name: value})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_snappy_against_the_real_one():
+    pyarrow = pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(1)
+    for size in (0, 1, 59, 60, 61, 300, 5000, 70_000, 300_000):
+        for high in (2, 5, 256):
+            data = rng.integers(0, high, size).astype(np.uint8).tobytes()
+            packed = pyarrow.compress(data * 2, codec="snappy", asbytes=True)
+            assert snappy.decompress(packed) == data * 2
+
+
+def test_snappy_elements_by_hand():
+    assert (
+        snappy.decompress(b"\x0b" + b"\x04ab" + b"\x15\x02") == b"ab" * 5 + b"a"
+    )  # overlapping copy, one-byte offset
+    assert snappy.decompress(b"\x06" + b"\x08abc" + b"\x0a\x03\x00") == b"abcabc"  # two-byte offset
+    assert snappy.decompress(b"\x06" + b"\x08abc" + b"\x0b\x03\x00\x00\x00") == b"abcabc"  # four-byte offset
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        (b"\xff\xff\xff\xff\x0f" + b"\x00a", "cannot expand"),
+        (b"\x05" + b"\x10abc", "needs 5 bytes"),
+        (b"\x05" + b"\x00a", "expands to 1 bytes"),
+        (b"\x01" + b"\x04ab", "more than the announced"),
+        (b"\x05" + b"\x00a" + b"\x01\x02", "reaches back 2"),
+        (b"\x05" + b"\x00a" + b"\x01\x00", "reaches back 0"),
+        (b"\x05" + b"\xfc", "needs 4 bytes"),
+    ],
+)
+def test_broken_snappy(block, message):
+    with pytest.raises(errors.SnappyError, match=message):
+        snappy.decompress(block)
