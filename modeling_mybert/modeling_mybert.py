@@ -322,6 +322,8 @@ class MyBertModel(MyBertPreTrainedModel):
                     f"inputs_embeds has shape {_shape(inputs_embeds)}; expected (batch, tokens, {config.hidden_size})."
                 )
             batch_size, length, _ = inputs_embeds.shape
+        if batch_size == 0 or length == 0:
+            raise ValueError(f"The batch is empty: {batch_size} sequences of {length} tokens.")
         if position_ids is None and length > config.max_position_embeddings:
             raise ValueError(
                 f"The sequence has {length} tokens; this model reads at most {config.max_position_embeddings} "
@@ -853,7 +855,7 @@ def _check_ids(name: str, ids: torch.Tensor, limit: int, training: bool, lowest:
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
         raise ValueError(f"{name} has type {ids.dtype}; expected integers.")
     waits = ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing()))
-    if waits or ids.is_meta or ids.numel() == 0:
+    if waits or ids.is_meta:
         return
     smallest, largest = (int(value) for value in torch.aminmax(ids))
     if smallest < lowest or largest >= limit:

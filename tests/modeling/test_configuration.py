@@ -1,0 +1,128 @@
+"""MyBertConfig: fields as in transformers' BERT, every wrong value named in one sentence."""
+
+import json
+import re
+
+import mybert
+import pytest
+import transformers
+
+
+def test_fields_and_defaults_are_those_of_transformers():
+    ours, theirs = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
+    assert {name: value for name, value in theirs.items() if ours.get(name, value) != value} == {"model_type": "bert"}
+    # What theirs has and ours has not belongs to generating text.
+    assert theirs.keys() - ours.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
+    assert ours.keys() - theirs.keys() == {"sparse_prediction"}
+
+
+def test_round_trip(tmp_path):
+    config = mybert.MyBertConfig(
+        hidden_size=96,
+        classifier_dropout=0.2,
+        id2label={0: "no", 1: "yes", 2: "maybe"},
+        label2id={"no": 0, "yes": 1, "maybe": 2},
+        problem_type="single_label_classification",
+    )
+    config.save_pretrained(tmp_path)
+    again = mybert.MyBertConfig.from_pretrained(tmp_path)
+    assert again.to_dict() == config.to_dict()
+    assert again.num_labels == 3 and again.id2label[2] == "maybe"
+
+
+def test_labels(no_complaints):
+    assert mybert.MyBertConfig(num_labels=5).id2label == {number: f"LABEL_{number}" for number in range(5)}
+
+
+@pytest.mark.parametrize("model_type", ["bert", None, "mybert"])
+def test_a_bert_configuration_is_read_as_ours(tmp_path, model_type, no_complaints):
+    fields = {"hidden_size": 64, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({**fields, **({"model_type": model_type} if model_type else {})}))
+    config = mybert.MyBertConfig.from_pretrained(tmp_path)
+    assert config.model_type == "mybert" and config.hidden_size == 64
+    config.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == "mybert"
+
+
+AT_LEAST_ONE = (
+    "vocab_size",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
+WRONG = [
+    *[(name, value, "an integer of at least 1") for name in AT_LEAST_ONE for value in (0, -3, 1.5, "12", None, True)],
+    *[("num_hidden_layers", value, "an integer of at least 0") for value in (-1, 2.0, None)],
+    *[(name, value, "a probability between 0 and 1") for name in DROPOUTS for value in (-0.1, 1.01, "0.1", True)],
+    *[("initializer_range", value, "a number of at least 0") for value in (-0.02, "0.02", None)],
+    *[("layer_norm_eps", value, "a number above 0") for value in (0, -1e-12, "1e-12")],
+    *[("hidden_act", value, "one of ") for value in ("gleu", None, 3)],
+    *[("pad_token_id", value, "None or a token id between 0 and 30521") for value in (-1, 30522, 0.0)],
+    *[
+        (name, value, "True or False")
+        for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction")
+        for value in (1, "yes", None)
+    ],
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), WRONG)
+def test_wrong_values(name, value, expected):
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value!r}; expected {expected}")):
+        mybert.MyBertConfig(**{name: value})
+
+
+def test_unknown_activation_is_answered_with_the_known_ones():
+    with pytest.raises(ValueError, match=r"'gleu'; expected one of .*gelu, .*gelu_pytorch_tanh"):
+        mybert.MyBertConfig(hidden_act="gleu")
+
+
+def test_hidden_size_and_heads_must_fit():
+    with pytest.raises(ValueError, match=r"hidden_size \(100\) must be a multiple of num_attention_heads \(12\)\."):
+        mybert.MyBertConfig(hidden_size=100)
+
+
+@pytest.mark.parametrize("position_type", ["relative_key", "relative_key_query"])
+def test_relative_positions_are_refused_instead_of_ignored(position_type):
+    with pytest.raises(ValueError, match=f"position_embedding_type is '{position_type}'; MyBERT has 'absolute'"):
+        mybert.MyBertConfig(position_embedding_type=position_type)
+    mybert.MyBertConfig(position_embedding_type="absolute")
+
+
+def test_cross_attention_is_refused():
+    with pytest.raises(ValueError, match="add_cross_attention is True; MyBERT is an encoder"):
+        mybert.MyBertConfig(add_cross_attention=True)
+
+
+def test_a_value_assigned_later_is_checked_by_the_model():
+    config = mybert.MyBertConfig()
+    config.hidden_size = 100
+    with pytest.raises(ValueError, match=r"hidden_size \(100\) must be a multiple"):
+        mybert.MyBertForMaskedLM(config)
+
+
+def test_question_answering_has_two_labels():
+    with pytest.raises(ValueError, match="num_labels is 3; question answering has 2"):
+        mybert.MyBertForQuestionAnswering(mybert.MyBertConfig(num_labels=3))
+
+
+def test_a_misspelt_field_is_noticed(record_complaints):
+    with record_complaints() as complaints:
+        config = mybert.MyBertConfig(hidden_dropuot_prob=0.3)
+    assert complaints and "Did you mean 'hidden_dropout_prob'?" in complaints[0]
+    assert config.hidden_dropout_prob == 0.1
+
+
+def test_fields_of_others_are_kept_in_silence(no_complaints):
+    config = mybert.MyBertConfig(pooler_type="first_token_transform", summary_note="kept", torch_dtype="float32")
+    assert config.summary_note == "kept"
+
+
+@pytest.mark.parametrize("classifier_dropout", [0, 0.0, 1, None])
+def test_limits_of_ranges_are_allowed(classifier_dropout):
+    mybert.MyBertConfig(
+        classifier_dropout=classifier_dropout, num_hidden_layers=0, initializer_range=0, pad_token_id=None
+    )
