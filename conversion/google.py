@@ -232,20 +232,13 @@ def _make_config(
     path: Path, fields: dict[str, Any], head: str, labels: Sequence[str] | None, variables: GoogleVariables
 ) -> MyBertConfig:
     classifies = "classifier" in HEADS[head].groups
-    if labels and (not classifies or head == "multiple-choice"):
+    if labels and not classifies:
         raise HeadError(found=head, problem=f"has no labels to name, but {len(labels)} names were given")
     if classifies:
         number = variables.num_labels(fields["hidden_size"])
         if labels and variables.has("classifier") and len(labels) != number:
-            raise HeadError(
-                found=head, problem=f"has {number} labels in the checkpoint, but {len(labels)} names were given"
-            )
-        if head == "multiple-choice":
-            if number != 1 and variables.has("classifier"):
-                raise HeadError(
-                    found=head, problem=f"gives one score per choice, the checkpoint's classifier {number}"
-                )
-            number = 1
+            problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given"
+            raise HeadError(found=head, problem=problem)
         names = list(labels or (f"LABEL_{index}" for index in range(number)))
         fields |= {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
     try:

@@ -169,6 +169,10 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("classifier.weight", "output_weights", "", ("num_labels", "hidden_size")),
         Row("classifier.bias", "output_bias", "", ("num_labels",)),
     ),
+    "choice": (  # one score per choice
+        Row("classifier.weight", "output_weights", "", (1, "hidden_size")),
+        Row("classifier.bias", "output_bias", "", (1,)),
+    ),
     "question answering": (
         Row("qa_outputs.weight", "cls/squad/output_weights", "", (2, "hidden_size")),
         Row("qa_outputs.bias", "cls/squad/output_bias", "", (2,)),
@@ -207,7 +211,7 @@ HEADS: dict[str, Head] = {
                                     {"logits": ("batch", "num_labels")}),
     "token-classification": Head("ForTokenClassification", ("classifier",),
                                  {"logits": ("batch", "length", "num_labels")}),
-    "multiple-choice": Head("ForMultipleChoice", ("pooler", "classifier"), {"logits": ("batch", "choices")}),
+    "multiple-choice": Head("ForMultipleChoice", ("pooler", "choice"), {"logits": ("batch", "choices")}),
     "question-answering": Head("ForQuestionAnswering", ("question answering",),
                                {"start_logits": ("batch", "length"), "end_logits": ("batch", "length")}),
     "encoder": Head("Model", ("pooler",), {"last_hidden_state": ("batch", "length", "hidden_size"),

@@ -141,7 +141,7 @@ def _limit(path: Path) -> int:
     return max(_LEAST_LIMIT, _MOST_EXPANSION * path.stat().st_size)
 
 
-def _target(path: Path, folder: Path, name: str, plain: bool) -> Path | None:
+def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
     """Check a member; give the place to unpack it to, or None where it is not needed."""
     parts = PurePosixPath(name).parts
     if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
@@ -151,8 +151,9 @@ def _target(path: Path, folder: Path, name: str, plain: bool) -> Path | None:
     if not parts or not _NEEDED.fullmatch(parts[-1]):
         return None
     target = folder.joinpath(*parts)
-    if target.exists():
+    if target in seen:
         raise UnsafeMemberError(path=path, name=name, problem="the name occurs twice")
+    seen.add(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
@@ -163,10 +164,11 @@ def _unpack_zip(path: Path, folder: Path) -> None:
         if sum(member.file_size for member in members) > _limit(path):
             raise CompressionRatioError(path=path, limit=_limit(path), ratio=_MOST_EXPANSION)
         targets = []
+        seen: set[Path] = set()
         for member in members:
             kind = stat.S_IFMT(member.external_attr >> 16)
             plain = kind in (0, stat.S_IFREG, stat.S_IFDIR) and not member.flag_bits & 1
-            target = _target(path, folder, member.filename, plain)
+            target = _target(path, folder, member.filename, plain, seen)
             if target and not member.is_dir():
                 targets.append((member, target))
         for member, target in targets:
@@ -177,7 +179,7 @@ def _unpack_zip(path: Path, folder: Path) -> None:
 class _CountingReader:
     """A stream that refuses to give more than `limit` bytes, however they are compressed."""
 
-    def __init__(self, stream: IO[bytes], path: Path) -> None:
+    def __init__(self, stream: Any, path: Path) -> None:
         self._stream, self._path, self._left = stream, path, _limit(path)
 
     def read(self, size: int = -1) -> bytes:
@@ -192,15 +194,18 @@ def _unpack_tar(path: Path, folder: Path) -> None:
     with path.open("rb") as raw:
         gzipped = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
-        stream: Any = gzip.GzipFile(fileobj=raw) if gzipped else raw
-        with tarfile.open(fileobj=_CountingReader(stream, path), mode="r|") as archive:  # type: ignore[call-overload]
+        stream: Any = _CountingReader(gzip.GzipFile(fileobj=raw) if gzipped else raw, path)
+        seen: set[Path] = set()
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
                 plain = (member.isreg() and not member.issparse()) or member.isdir()
-                target = _target(path, folder, member.name, plain)
+                target = _target(path, folder, member.name, plain, seen)
                 if target and member.isreg():
                     content = archive.extractfile(member)
                     assert content is not None, "a regular member has content"
                     _copy(content, target, member.size)
+        while stream.read(1 << 16):  # gzip's checksum comes at the very end
+            pass
 
 
 def _copy(content: IO[bytes], target: Path, size: int | None = None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from mybert.conversion import ConversionError, errors, read_tensor_bundle, table_file, wire, write_tensor_bundle
 from mybert.conversion.object_graph import GRAPH_KEY, ObjectGraph
 from mybert.conversion.tensor_bundle import slice_key

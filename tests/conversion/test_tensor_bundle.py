@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from mybert.conversion import errors, read_tensor_bundle, snappy, table_file, wire, write_tensor_bundle
 from mybert.conversion.tensor_bundle import slice_key
 

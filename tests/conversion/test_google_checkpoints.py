@@ -1,0 +1,669 @@
+"""Google's checkpoints become MyBERT models that compute what Google's code computed."""
+
+import dataclasses
+import gzip
+import io
+import json
+import shutil
+import stat
+import tarfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
+
+import mybert
+from mybert.conversion import (
+    ConversionError,
+    convert_google_checkpoint,
+    errors,
+    key_map,
+    load_optimizer_state,
+    read_tensor_bundle,
+    verify_conversion,
+    write_tensor_bundle,
+)
+from mybert.conversion.sources import open_source
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+TF1, TF2 = FIXTURES / "google_tf1", FIXTURES / "google_tf2"
+HIDDEN = 32
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##er", "fox", "."]
+CLASSES = {head: getattr(mybert, f"MyBert{entry.class_suffix}") for head, entry in key_map.HEADS.items()}
+
+
+def tiny_config(**fields):
+    sizes = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+    return mybert.MyBertConfig(
+        vocab_size=30, max_position_embeddings=16, hidden_act="gelu_pytorch_tanh", **sizes, **fields
+    )
+
+
+def write_vocab(folder, pieces=PIECES):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces), encoding="utf-8")
+    return folder / "vocab.txt"
+
+
+def copy_checkpoint(source, folder, **tensors):
+    """Copy a checkpoint with its configuration; a value of None leaves a variable out, another one replaces it."""
+    with open_source(source) as found:
+        content = dict(read_tensor_bundle(found.prefix)) | tensors
+        write_tensor_bundle(folder / "bert_model.ckpt", {k: v for k, v in content.items() if v is not None})
+        if found.config_file:
+            shutil.copy(found.config_file, folder / "bert_config.json")
+    return folder
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", key_map.HEADS)
+def test_the_table_names_exactly_the_parameters_of_every_model(head):
+    config = tiny_config(num_labels=2 if head == "question-answering" else 3)
+    model = CLASSES[head](config)
+    rows = key_map.model_rows(head, config.num_hidden_layers)
+    table = {key_map.name_in_model(row.parameter, head): row.parameter_shape(key_map.sizes_of(config)) for row in rows}
+    assert table == {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    assert set(model.state_dict()) - set(table) <= set(key_map.TIED)
+
+
+def test_the_table_is_read_backwards():
+    sizes = key_map.sizes_of(tiny_config())
+    rng = np.random.default_rng(0)
+    for row in [*key_map.trunk_rows(1), *(row for group in key_map.GROUPS.values() for row in group)]:
+        parameter = rng.normal(size=row.parameter_shape(sizes)).astype(np.float32)
+        if row.google:
+            variable = row.to_google(parameter)
+            assert variable.shape == row.variable_shape("google", sizes)
+            assert np.array_equal(row.to_parameter("google", variable), parameter)
+        if row.keras_shape:
+            shape = row.variable_shape("keras", sizes)
+            assert np.prod(shape) == parameter.size and len(shape) == len(row.shape) + 1
+
+
+def test_names_in_the_table_are_unique():
+    for head in key_map.HEADS:
+        rows = key_map.model_rows(head, 2)
+        for names in ([row.google for row in rows], [row.keras for row in rows if row.keras]):
+            assert len(set(names)) == len(names) and "" not in names
+
+
+# --- against the activations that Google's code computed -------------------------------------------------------------
+
+
+def compare(model, reference, names, **inputs):
+    """Compare outputs at all positions that are not padding."""
+    model.eval()
+    mask = torch.from_numpy(reference["input_mask"]).long()
+    with torch.no_grad():
+        output = model(
+            input_ids=torch.from_numpy(reference["input_ids"]).long(),
+            attention_mask=mask,
+            token_type_ids=torch.from_numpy(reference["segment_ids"]).long(),
+            **inputs,
+        )
+    assert names
+    for ours, theirs in names.items():
+        found = output[ours]
+        expected = torch.from_numpy(reference[theirs]) if isinstance(theirs, str) else torch.from_numpy(theirs)
+        if isinstance(found, tuple):
+            found = torch.stack(found[-len(expected) :])
+        assert found.shape == expected.shape, (ours, found.shape, expected.shape)
+        difference = (found - expected).abs()
+        if mask.shape == expected.shape[-3:-1]:
+            difference = difference * mask[..., None]
+        elif mask.shape == expected.shape:
+            difference = difference * mask
+        assert difference.max() < 1e-5, (ours, difference.max())
+    return output
+
+
+def reference_of(folder):
+    return dict(np.load(folder / "reference.npz"))
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "outputs"),
+    [
+        ("pretrain", None, {"prediction_logits": "mlm_logits", "seq_relationship_logits": "nsp_logits"}),
+        ("pretrain", "masked-lm", {"logits": "mlm_logits"}),
+        ("pretrain", "next-sentence", {"logits": "nsp_logits"}),
+        ("pretrain", "encoder", {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}),
+        ("classifier", None, {"logits": "classifier_logits"}),
+        ("classifier", "pretraining", {"prediction_logits": "mlm_logits", "seq_relationship_logits": "nsp_logits"}),
+        ("squad_adam", None, {}),
+        ("squad_adam", "encoder", {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}),
+    ],
+)
+def test_tensorflow_1(tmp_path, name, head, outputs):
+    reference = reference_of(TF1 / name)
+    report = convert_google_checkpoint(TF1 / name, tmp_path / "model", head)
+    assert report.verification is not None and report.verification.ok and not report.initialised
+    model = CLASSES[report.head].from_pretrained(tmp_path / "model")
+    assert model.config.hidden_act == "gelu_pytorch_tanh"
+    if report.head == "question-answering":
+        outputs = {f"{end}_logits": reference["squad_logits"][..., i] for i, end in enumerate(("start", "end"))}
+    compare(model, reference, outputs | {"hidden_states": "all_layers"}, output_hidden_states=True)
+    embedded = compare(model, reference, {"hidden_states": "all_layers"}, output_hidden_states=True).hidden_states[0]
+    mask = torch.from_numpy(reference["input_mask"])[..., None]
+    assert ((embedded - torch.from_numpy(reference["embedding_output"])) * mask).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("encoder", ["BertEncoder", "BertEncoderV2"])
+@pytest.mark.parametrize("kind", ["encoder", "pretrainer"])
+def test_tensorflow_2(tmp_path, encoder, kind):
+    reference = reference_of(TF2 / encoder)
+    report = convert_google_checkpoint(TF2 / encoder / kind, tmp_path / "model")
+    model = CLASSES[report.head].from_pretrained(tmp_path / "model")
+    if kind == "encoder":
+        assert report.head == "encoder"
+        outputs = {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}
+    else:
+        assert report.head == "pretraining"
+        outputs = {"seq_relationship_logits": "next_sentence"}
+    output = compare(model, reference, outputs | {"hidden_states": "encoder_outputs"}, output_hidden_states=True)
+    if kind == "pretrainer":
+        places = torch.from_numpy(reference["masked_lm_positions"]).long()
+        picked = output.prediction_logits.gather(
+            1, places[..., None].expand(-1, -1, output.prediction_logits.shape[-1])
+        )
+        assert (picked - torch.from_numpy(reference["mlm_logits"])).abs().max() < 1e-5
+        # The encoder inside the pretrainer keeps its own pooler.
+        convert_google_checkpoint(TF2 / encoder / kind, tmp_path / "encoder", "encoder")
+        trunk = mybert.MyBertModel.from_pretrained(tmp_path / "encoder")
+        compare(trunk, reference, {"pooler_output": "pooled_output"})
+        assert not torch.equal(trunk.pooler.dense.weight, model.bert.pooler.dense.weight)
+
+
+@pytest.mark.parametrize("source", ["saved_model", "saved_model/variables/variables", "saved_model/variables"])
+def test_saved_model_without_configuration(tmp_path, source):
+    report = convert_google_checkpoint(TF2 / source, tmp_path / "model")
+    assert any("read off the shapes" in decision for decision in report.decisions)
+    model = AutoModel.from_pretrained(tmp_path / "model")
+    assert model.config.num_attention_heads == 4 and model.config.vocab_size == 211
+    outputs = {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}
+    compare(model, reference_of(TF2 / "BertEncoder"), outputs)
+
+
+def test_a_tf2_checkpoint_without_object_graph(tmp_path):
+    graph = {"_CHECKPOINTABLE_OBJECT_GRAPH": None}
+    for encoder in ("BertEncoder", "BertEncoderV2"):
+        folder = copy_checkpoint(TF2 / encoder / "encoder", tmp_path / encoder, **graph)
+        convert_google_checkpoint(folder, tmp_path / "model")
+        model = AutoModel.from_pretrained(tmp_path / "model")
+        compare(model, reference_of(TF2 / encoder), {"pooler_output": "pooled_output"})
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+def test_token_classification_has_to_be_named(tmp_path):
+    report = convert_google_checkpoint(
+        TF1 / "classifier", tmp_path / "model", "token_classification", labels=["O", "B-PER", "I-PER"]
+    )
+    assert report.head == "token-classification" and report.ignored["weight the head does not use"]
+    model = AutoModelForTokenClassification.from_pretrained(tmp_path / "model")
+    assert model.config.id2label == {0: "O", 1: "B-PER", 2: "I-PER"}
+    reference = reference_of(TF1 / "classifier")
+    weights = read_tensor_bundle(TF1 / "classifier" / "bert_model.ckpt")
+    expected = reference["sequence_output"] @ weights["output_weights"].T + weights["output_bias"]
+    compare(model, reference, {"logits": expected.astype(np.float32)})
+
+
+def test_multiple_choice_has_one_score(tmp_path):
+    one = {"output_weights": np.ones((1, HIDDEN), np.float32), "output_bias": np.zeros(1, np.float32)}
+    folder = copy_checkpoint(TF1 / "classifier", tmp_path / "source", **one)
+    report = convert_google_checkpoint(folder, tmp_path / "model", "multiple-choice")
+    assert report.verification.outputs == {"logits": (2, 3)}
+    with pytest.raises(errors.ShapeMismatchError, match=r"has shape \(3, 32\), but the .* \(1, 32\)"):
+        convert_google_checkpoint(TF1 / "classifier", tmp_path / "other", "multiple-choice")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, caplog):
+    arguments = {"head": "classifier", "labels": ["no", "perhaps", "yes", "never"]}
+    report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", **arguments)
+    assert report.initialised == ("classifier.weight", "classifier.bias")
+    assert "newly initialised" in caplog.text and "classifier.weight" in str(report)
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    assert 0.01 < weights["classifier.weight"].std() < 0.03 and not weights["classifier.bias"].any()
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "again", **arguments)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "model" / "model.safetensors"
+    ).read_bytes()
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "again", **arguments, seed=1)
+    other = load_file(tmp_path / "again" / "model.safetensors")["classifier.weight"]
+    assert not torch.equal(other, weights["classifier.weight"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"head": "chatbot"}, "'chatbot': is unknown; expected one of pretraining"),
+        ({"labels": ["a", "b"]}, "has 3 labels in the checkpoint, but 2 names"),
+        ({"head": "encoder", "labels": ["a", "b"]}, "has no labels to name"),
+    ],
+)
+def test_heads_that_do_not_fit(tmp_path, arguments, message):
+    with pytest.raises(errors.HeadError, match=message):
+        convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", **arguments)
+
+
+# --- optimizer -------------------------------------------------------------------------------------------------------
+
+
+def test_optimizer_state(tmp_path):
+    report = convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", optimizer=True)
+    assert report.optimizer_step == 1234
+    assert not any(key.startswith("cls/squad") for key in report.ignored["optimizer slot"])
+    model = mybert.MyBertForQuestionAnswering.from_pretrained(tmp_path / "model")
+    optimizer = torch.optim.AdamW(model.parameters())
+    assert load_optimizer_state(tmp_path / "model", model, optimizer) == 1234
+    bundle = read_tensor_bundle(TF1 / "squad_adam" / "bert_model.ckpt")
+    for row in key_map.model_rows("question-answering", 2):
+        state = optimizer.state[model.get_parameter(row.parameter)]
+        for moment, slot in (("exp_avg", "adam_m"), ("exp_avg_sq", "adam_v")):
+            assert np.array_equal(state[moment].numpy(), row.to_parameter("google", bundle[f"{row.google}/{slot}"]))
+        assert state["step"] == 1234
+
+
+def test_an_older_name_of_the_slots(tmp_path):
+    content = dict(read_tensor_bundle(TF1 / "squad_adam" / "bert_model.ckpt"))
+    old = {"adam_m": "BERTAdam", "adam_v": "BERTAdam_1"}
+    renamed = {}
+    for name, value in content.items():
+        start, _, last = name.rpartition("/")
+        renamed[f"{start}/{old[last]}" if last in old else name] = value
+    write_tensor_bundle(tmp_path / "m" / "model.ckpt", renamed)
+    shutil.copy(TF1 / "squad_adam" / "bert_config.json", tmp_path / "m")
+    convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "a", optimizer=True)
+    convert_google_checkpoint(tmp_path / "m", tmp_path / "b", optimizer=True)
+    a, b = (load_file(tmp_path / name / "optimizer.safetensors") for name in "ab")
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"global_step": None}, "no integer global_step"),
+        ({"bert/embeddings/word_embeddings/adam_m": None}, "only one of its two moments"),
+        ({"bert/embeddings/word_embeddings/adam_m": np.ones(3, np.float32)}, "has shape"),
+        ({"global_step": np.int64(-1)}, "global_step is -1"),
+    ],
+)
+def test_broken_optimizer_states(tmp_path, change, message):
+    folder = copy_checkpoint(TF1 / "squad_adam", tmp_path / "source", **change)
+    with pytest.raises(errors.OptimizerStateError, match=message):
+        convert_google_checkpoint(folder, tmp_path / "model", optimizer=True)
+    assert not (tmp_path / "model").exists()
+
+
+def test_there_is_no_optimizer_state(tmp_path):
+    for source in (TF1 / "pretrain", TF2 / "BertEncoder" / "encoder"):
+        with pytest.raises(errors.OptimizerStateError):
+            convert_google_checkpoint(source, tmp_path / "model", optimizer=True)
+    convert_google_checkpoint(TF1 / "squad_adam", tmp_path / "model", "encoder", optimizer=True)
+    model = mybert.MyBertForMaskedLM(tiny_config())
+    optimizer = torch.optim.AdamW(model.parameters())
+    other = mybert.MyBertModel(tiny_config())
+    with pytest.raises(errors.OptimizerStateError, match="shape"):
+        load_optimizer_state(tmp_path / "model", other, torch.optim.AdamW(other.parameters()))
+    with pytest.raises(errors.OptimizerStateError, match="fit no trained parameter"):
+        load_optimizer_state(tmp_path / "model", model, optimizer)
+    with pytest.raises(errors.OptimizerStateError, match="no such file"):
+        load_optimizer_state(tmp_path / "nothing", model, optimizer)
+
+
+# --- every variable is accounted for ---------------------------------------------------------------------------------
+
+
+def test_unknown_variables(tmp_path):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **{"my/extra/kernel": np.ones(2, np.float32)})
+    with pytest.raises(errors.UnknownVariableError, match=r"1 variables are not known: 'my/extra/kernel'"):
+        convert_google_checkpoint(folder, tmp_path / "model")
+    report = convert_google_checkpoint(folder, tmp_path / "model", ignore=["my/.*"])
+    assert report.ignored["named by the user"] == ("my/extra/kernel",)
+    assert verify_conversion(folder, tmp_path / "model", ignore=["my/.*"]).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            {"bert/encoder/layer_1/output/dense/bias": None},
+            errors.MissingVariableError,
+            "1 variables of the model are missing: 'bert/encoder/layer_1/output/dense/bias'",
+        ),
+        ({"cls/predictions/output_bias": None}, errors.MissingVariableError, "cls/predictions/output_bias"),
+        (
+            {"bert/embeddings/position_embeddings": np.ones((50, HIDDEN), np.float32)},
+            errors.ShapeMismatchError,
+            r"has shape \(50, 32\), but the configuration asks for \(48, 32\) \(max_position_embeddings 48",
+        ),
+        (
+            {"bert/pooler/dense/bias": np.ones(HIDDEN, np.int32)},
+            errors.VariableTypeError,
+            "bert/pooler/dense/bias' is of type int32",
+        ),
+        ({"bert/embeddings/word_embeddings": None}, errors.SourceError, "not a BERT"),
+        (
+            {"bert/encoder/layer_2/output/dense/bias": np.ones(HIDDEN, np.float32)},
+            errors.ConfigurationError,
+            "the checkpoint has 3 layers, num_hidden_layers of the configuration is 2",
+        ),
+        (
+            {"bert/pooler/dense/bias": np.full(HIDDEN, np.nan, np.float32)},
+            errors.VerificationError,
+            "seq_relationship_logits is not finite",
+        ),
+    ],
+)
+def test_variables_that_do_not_fit(tmp_path, change, error, message):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **change)
+    with pytest.raises(error, match=message):
+        convert_google_checkpoint(folder, tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"], "nothing half-written"
+
+
+def test_damage_in_what_is_ignored_is_found_too(tmp_path):
+    shutil.copytree(TF1 / "squad_adam", tmp_path / "source")
+    path = tmp_path / "source" / "bert_model.ckpt.data-00000-of-00001"
+    info = read_tensor_bundle(path).info["bert/pooler/dense/kernel/adam_v"]
+    content = bytearray(path.read_bytes())
+    content[info.offset] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(errors.ChecksumError, match="adam_v"):
+        convert_google_checkpoint(tmp_path / "source", tmp_path / "model")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_weights_become_float32(tmp_path, dtype):
+    tensors = {
+        name: value.astype(dtype) if value.dtype == np.float32 else value
+        for name, value in read_tensor_bundle(TF1 / "pretrain" / "bert_model.ckpt").items()
+    }
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **tensors)
+    assert convert_google_checkpoint(folder, tmp_path / "model").verification.ok
+    weights = load_file(tmp_path / "model" / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_configuration_is_taken_over(tmp_path):
+    source = json.loads((TF1 / "pretrain" / "bert_config.json").read_text())
+    source |= {"hidden_dropout_prob": 0.25, "attention_probs_dropout_prob": 0.35, "initializer_range": 0.05}
+    source |= {
+        "directionality": "bidi",
+        "pooler_type": "first_token_transform",
+    }  # in the Chinese release, without effect
+    (tmp_path / "config.json").write_text(json.dumps(source))
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
+    config = mybert.MyBertConfig.from_pretrained(tmp_path / "model")
+    for name, value in source.items():
+        if name not in ("hidden_act", "directionality", "pooler_type"):
+            assert getattr(config, name) == value, name
+    assert config.architectures == ["MyBertForPreTraining"] and config.hidden_act == "gelu_pytorch_tanh"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"num_hidden_layers": 10**12},
+            "has 2 layers, num_hidden_layers of the configuration is 10000",
+        ),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
+        ({"num_attention_heads": 5}, "multiple of num_attention_heads"),
+        ({"hidden_size": "32"}, "hidden_size"),
+        ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of gelu, relu, tanh, linear"),
+        ({"hidden_act": 5}, "hidden_act is 5"),
+        ({"vocab_size": 10**15}, r"\(211, 32\), but the configuration asks for \(1000000000000000, 32\)"),
+        ({"embedding_size": 16}, "that is no BERT"),
+        ({"vocab_size": None}, "vocab_size"),
+    ],
+)
+def test_configurations_that_do_not_fit(tmp_path, change, message):
+    source = json.loads((TF1 / "pretrain" / "bert_config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(source))
+    with pytest.raises(ConversionError, match=message):
+        convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "not a JSON file"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
+)
+def test_configurations_that_are_none(tmp_path, content, message):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(errors.ConfigurationError, match=message):
+        convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", config_file=tmp_path / "config.json")
+
+
+def test_a_tf1_checkpoint_needs_its_configuration(tmp_path):
+    (tmp_path / "deep").mkdir()
+    for file in (TF1 / "pretrain").glob("bert_model*"):
+        shutil.copy(file, tmp_path / "deep" / file.name)
+    with pytest.raises(errors.ConfigurationError, match="no bert_config"):
+        convert_google_checkpoint(tmp_path / "deep", tmp_path / "model")
+
+
+# --- vocabulary ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cased", [False, True])
+def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
+    write_vocab(folder, [*PIECES, "The", "Fox", "Quick"] if cased else PIECES)
+    report = convert_google_checkpoint(folder, tmp_path / "model")
+    assert any(f"tokenizer: {'' if cased else 'un'}cased" in decision for decision in report.decisions)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    expected = ["The", "Fox"] if cased else ["the", "fox"]
+    assert tokenizer.tokenize("The Fox") == expected
+    assert tokenizer.model_max_length == 48
+    assert (tmp_path / "model" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
+    convert_google_checkpoint(folder, tmp_path / "model", do_lower_case=cased)
+    flipped = AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The Fox")
+    assert flipped == (["the", "fox"] if cased else ["[UNK]", "[UNK]"])
+
+
+def test_a_name_that_contradicts_the_vocabulary(tmp_path, caplog):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "cased_L-2_H-32")
+    write_vocab(folder)
+    convert_google_checkpoint(folder, tmp_path / "model")
+    assert "the name says cased" in caplog.text and "the vocabulary wins" in caplog.text
+
+
+def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
+    report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
+    assert "no vocab.txt" in caplog.text and any("tokenizer: none" in decision for decision in report.decisions)
+    assert {path.name for path in (tmp_path / "model").iterdir()} == {
+        "config.json", "conversion.json", "model.safetensors"
+    }  # fmt: skip
+
+
+def test_a_vocabulary_that_is_too_large(tmp_path):
+    vocab = write_vocab(tmp_path, [*PIECES, *(f"w{i}" for i in range(300))])
+    with pytest.raises(errors.VocabularyError, match="holds 310 pieces, vocab_size of the configuration is 211"):
+        convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model", vocab_file=vocab)
+
+
+def test_the_checkpoints_own_setting_wins(tmp_path):
+    key = "do_lower_case/.ATTRIBUTES/VARIABLE_VALUE"
+    folder = copy_checkpoint(TF2 / "BertEncoder" / "encoder", tmp_path / "source", **{key: np.array(False)})
+    write_vocab(folder)
+    report = convert_google_checkpoint(folder, tmp_path / "model")
+    assert f"tokenizer: cased, the checkpoint's {key} says so" in report.decisions
+    assert report.ignored["tokenizer setting"] == (key,)
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def release(tmp_path):
+    """A folder like those in Google's archives."""
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "uncased_L-2_H-32_A-4")
+    write_vocab(folder)
+    return folder
+
+
+def pack(folder, archive, extra=()):
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+            for path in sorted(folder.iterdir()):
+                out.write(path, f"{folder.name}/{path.name}")
+            for info, content in extra:
+                out.writestr(info, content)
+    else:
+        with tarfile.open(archive, "w:gz" if archive.suffix == ".gz" else "w") as out:
+            out.add(folder, f"./{folder.name}")
+            for info, content in extra:
+                out.addfile(info, io.BytesIO(content))
+    return archive
+
+
+@pytest.mark.parametrize("kind", ["folder", "outer", "prefix", "index", "a.zip", "a.tar.gz", "a.tar"])
+def test_sources(tmp_path, release, kind):
+    source = {
+        "folder": release,
+        "outer": release.parent,
+        "prefix": release / "bert_model.ckpt",
+        "index": release / "bert_model.ckpt.index",
+    }.get(kind) or pack(release, tmp_path / kind)
+    report = convert_google_checkpoint(source, tmp_path / "model")
+    assert report.head == "pretraining" and report.verification.ok
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("quicker") == ["quick", "##er"]
+    assert verify_conversion(source, tmp_path / "model").ok
+
+
+def test_the_state_file_names_the_latest(tmp_path, release):
+    for step in (5, 7):
+        write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
+    with open_source(release) as found:
+        assert found.prefix.name == "model.ckpt-7"
+    (release / "checkpoint").write_text('model_checkpoint_path: "/else/where/model.ckpt-5"\n')
+    with open_source(release) as found:
+        assert found.prefix == release / "model.ckpt-5"
+    (release / "checkpoint").unlink()
+    with (
+        pytest.raises(errors.SourceError, match=r"holds 3 checkpoints \(bert_model.ckpt, model.ckpt-5"),
+        open_source(release),
+    ):
+        pass
+
+
+def test_sources_without_checkpoint(tmp_path):
+    with pytest.raises(errors.SourceError, match="holds no TensorFlow checkpoint"):
+        convert_google_checkpoint(tmp_path, tmp_path / "model")
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        convert_google_checkpoint(tmp_path / "nothing", tmp_path / "model")
+
+
+def zip_member(name, mode=0o100644):
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    return info
+
+
+def tar_member(name, kind=tarfile.REGTYPE, size=0, link=""):
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.linkname = kind, size, link
+    return info
+
+
+UNSAFE_ZIP = [
+    (zip_member("../vocab.txt"), b"x"),
+    (zip_member("a/../../vocab.txt"), b"x"),
+    (zip_member("/etc/vocab.txt"), b"x"),
+    (zip_member("..\\vocab.txt"), b"x"),
+    (zip_member("C:/vocab.txt"), b"x"),
+    (zip_member("a/link", stat.S_IFLNK | 0o777), b"/etc/passwd"),
+    (zip_member("uncased_L-2_H-32_A-4/vocab.txt"), b"x"),
+]
+UNSAFE_TAR = [
+    (tar_member("../vocab.txt", size=1), b"x"),
+    (tar_member("/etc/vocab.txt", size=1), b"x"),
+    (tar_member("a/vocab.txt", tarfile.SYMTYPE, link="/etc/passwd"), b""),
+    (tar_member("a/vocab.txt", tarfile.LNKTYPE, link="../../secret"), b""),
+    (tar_member("a/pipe", tarfile.FIFOTYPE), b""),
+    (tar_member("uncased_L-2_H-32_A-4/vocab.txt", size=1), b"x"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("archive", "member"), [*(("a.zip", m) for m in UNSAFE_ZIP), *(("a.tar.gz", m) for m in UNSAFE_TAR)]
+)
+def test_unsafe_members(tmp_path, release, archive, member):
+    pack(release, tmp_path / archive, [member])
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(errors.UnsafeMemberError):
+        convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_bombs(tmp_path, release):
+    zeros = bytes(50_000_000)
+    pack(release, tmp_path / "a.zip", [("zeros.bin", zeros)])
+    pack(release, tmp_path / "a.tar.gz", [(tar_member("zeros.bin", size=len(zeros)), zeros)])
+    for archive in ("a.zip", "a.tar.gz"):
+        with pytest.raises(errors.CompressionRatioError, match="100 times its own size"):
+            convert_google_checkpoint(tmp_path / archive, tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar"])
+def test_broken_archives(tmp_path, release, name):
+    content = pack(release, tmp_path / name).read_bytes()
+    for size in range(0, len(content), len(content) // 12):
+        (tmp_path / name).write_bytes(content[:size])
+        if not any(content[size:]):
+            continue  # zeros at the end of a tar file, which nobody misses
+        with pytest.raises(ConversionError):
+            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False)
+    for place in range(0, len(content), len(content) // 60):
+        spoiled = bytearray(content)
+        spoiled[place] ^= 0x55
+        (tmp_path / name).write_bytes(spoiled)
+        try:  # a flip in what is not read, as a date, does no harm
+            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False)
+        except ConversionError as error:
+            assert str(error)
+    (tmp_path / name).write_bytes(gzip.compress(b"no tar at all") if name == "a.tar.gz" else b"nothing")
+    with pytest.raises(ConversionError):
+        convert_google_checkpoint(tmp_path / name, tmp_path / "model")
+
+
+# --- proof -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_a_table_and_json(tmp_path):
+    report = convert_google_checkpoint(TF1 / "classifier", tmp_path / "model")
+    saved = json.loads((tmp_path / "model" / "conversion.json").read_text())
+    assert saved == json.loads(json.dumps(dataclasses.asdict(report)))
+    assert len(saved["verification"]["tensors"]) == 41 and saved["ignored"]["step counter"] == ["global_step"]
+    assert "41 identical in every bit" in str(report) and "logits (2, 3)" in str(report)
+    assert convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", verify=False).verification is None
+
+
+@pytest.mark.parametrize("name", ["bert.encoder.layer.1.output.dense.weight", "cls.predictions.bias"])
+def test_verification_finds_a_single_changed_weight(tmp_path, name):
+    from safetensors.torch import save_file
+
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    weights = load_file(path)
+    weights[name].view(-1)[3] += 1e-6
+    save_file(weights, path, metadata={"format": "pt"})
+    report = verify_conversion(TF1 / "pretrain", tmp_path / "model")
+    assert not report.ok and name in report.problems[0] and "WRONG" in str(report)
+    del weights[name]
+    save_file(weights, path, metadata={"format": "pt"})
+    report = verify_conversion(TF1 / "pretrain", tmp_path / "model")
+    assert any(f"missing: {name}" in problem for problem in report.problems)
