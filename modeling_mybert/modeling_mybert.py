@@ -341,7 +341,10 @@ class MyBertModel(MyBertPreTrainedModel):
                     f"{name} has shape {_shape(ids)}; expected ({batch_size}, {length}) as the other inputs."
                 )
             _check_ids(name, ids, limit, self.training)
-        if attention_mask is not None and attention_mask.dim() != 4 and attention_mask.shape != (batch_size, length):
+        # A prepared mask has four dimensions; it may be flex attention's BlockMask, which has a shape and no `dim()`.
+        if attention_mask is None or len(attention_mask.shape) == 4:
+            return
+        if attention_mask.shape != (batch_size, length):
             raise ValueError(
                 f"attention_mask has shape {_shape(attention_mask)}; expected ({batch_size}, {length}), or four "
                 "dimensions for a prepared mask."

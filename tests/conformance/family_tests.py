@@ -6,10 +6,11 @@ The environment variable CONFORMANCE_FAMILY names the family: `bert` (transforme
 import os
 import unittest
 
-import mybert
 import torch
 import transformers
 from transformers.models.auto import modeling_auto
+
+import mybert
 
 from .test_configuration_common import ConfigTester
 from .test_modeling_common import ModelTesterMixin

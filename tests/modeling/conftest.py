@@ -6,10 +6,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import mybert
 import pytest
 import torch
 import transformers
+
+import mybert
 
 HEADS = (
     "Model",

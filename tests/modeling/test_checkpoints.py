@@ -3,11 +3,12 @@
 import json
 from pathlib import Path
 
-import mybert
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+
+import mybert
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 

@@ -3,9 +3,10 @@
 import json
 import re
 
-import mybert
 import pytest
 import transformers
+
+import mybert
 
 
 def test_fields_and_defaults_are_those_of_transformers():

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.flex_attention import create_block_mask
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ONE_LAYER = {"num_hidden_layers": 1}
@@ -92,6 +93,18 @@ def test_flex_attention(heads, is_decoder):
         expected = model(**batch).last_hidden_state
         model.set_attn_implementation("flex_attention")
         torch.testing.assert_close(model(**batch).last_hidden_state[real], expected[real], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_prepared_block_mask(heads):
+    model, batch = heads("Model").model(), heads("Model").batch(None)
+    mask = create_block_mask(lambda row, head, query, key: (query < 6) == (key < 6), 4, None, 11, 11, device="cpu")
+    halves = torch.arange(11) < 6
+    with torch.no_grad():
+        expected = model(**batch, attention_mask=(halves[:, None] == halves).expand(4, 1, 11, 11)).last_hidden_state
+        model.set_attn_implementation("flex_attention")
+        states = model(**batch, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
 
 
 def test_flash_attention_is_declared(head):

@@ -2,9 +2,10 @@
 
 import re
 
-import mybert
 import pytest
 import torch
+
+import mybert
 
 IDS = torch.arange(1, 9).view(2, 4)
 

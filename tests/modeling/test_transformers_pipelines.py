@@ -1,0 +1,85 @@
+"""transformers' own pipelines run on MyBERT models and have nothing to complain about."""
+
+import numpy as np
+import pytest
+import transformers
+
+import mybert
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat on a mat and dog ran far away it is about food sports .".split()
+TEXT = "the cat sat on the mat ."
+
+
+@pytest.fixture
+def tokenizer():
+    """transformers' BERT tokenizer on a handful of words."""
+    return transformers.BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)})
+
+
+@pytest.fixture
+def build(heads, tokenizer):
+    """A pipeline of a task on a tiny model of a head."""
+
+    def pipeline(task, name, **changes):
+        model = heads(name).model(vocab_size=len(WORDS), max_position_embeddings=32, **changes)
+        return transformers.pipeline(task, model=model, tokenizer=tokenizer, device="cpu")
+
+    return pipeline
+
+
+def test_fill_mask(build, no_complaints):
+    answers = build("fill-mask", "ForMaskedLM")("the cat [MASK] on the mat .", top_k=3)
+    assert len(answers) == 3
+    assert all(answer["token_str"] in WORDS and 0 < answer["score"] <= 1 for answer in answers)
+
+
+def test_fill_mask_twice_in_a_batch(build, no_complaints):
+    answers = build("fill-mask", "ForMaskedLM")(["a [MASK] ran .", "the [MASK] sat on the [MASK]"], batch_size=2)
+    assert len(answers) == 2 and len(answers[1]) == 2
+
+
+def test_text_classification(build, no_complaints):
+    answers = build("text-classification", "ForSequenceClassification")([TEXT, "it ran"], top_k=None, batch_size=2)
+    assert [{answer["label"] for answer in row} for row in answers] == [{"LABEL_0", "LABEL_1", "LABEL_2"}] * 2
+    assert sum(answer["score"] for answer in answers[0]) == pytest.approx(1)
+
+
+def test_text_pairs_and_regression(build, no_complaints):
+    score = build("text-classification", "ForSequenceClassification", num_labels=1, problem_type="regression")
+    assert "score" in score({"text": TEXT, "text_pair": "it ran"}, function_to_apply="none")
+
+
+@pytest.mark.parametrize("aggregation_strategy", ["none", "simple"])
+def test_token_classification(build, aggregation_strategy, no_complaints):
+    answers = build("token-classification", "ForTokenClassification")(TEXT, aggregation_strategy=aggregation_strategy)
+    found = "".join(TEXT[answer["start"] : answer["end"]] for answer in answers)
+    assert found.replace(" ", "") == TEXT.replace(" ", "")
+
+
+def test_feature_extraction(build, no_complaints):
+    assert np.shape(build("feature-extraction", "Model")(TEXT)) == (1, 9, 32)
+
+
+def test_zero_shot_classification(build, no_complaints):
+    labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}}
+    labels["label2id"] = {label: number for number, label in labels["id2label"].items()}
+    classify = build("zero-shot-classification", "ForSequenceClassification", **labels)
+    answer = classify(TEXT, candidate_labels=["food", "sports"], hypothesis_template="it is about {} .")
+    assert set(answer["labels"]) == {"food", "sports"} and sum(answer["scores"]) == pytest.approx(1)
+
+
+def test_pipeline_of_a_saved_folder(heads, tokenizer, tmp_path, no_complaints):
+    heads("ForMaskedLM").model(vocab_size=len(WORDS)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    pipeline = transformers.pipeline("fill-mask", model=str(tmp_path), device="cpu")
+    assert type(pipeline.model) is mybert.MyBertForMaskedLM
+    assert len(pipeline("a [MASK] ran .", top_k=2)) == 2
+
+
+def test_same_answers_as_transformers_bert(heads, tokenizer):
+    ours, theirs = heads("ForMaskedLM").twins(vocab_size=len(WORDS))
+    answers = [
+        transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("a [MASK] ran .")
+        for model in (ours, theirs)
+    ]
+    assert answers[0] == answers[1]
