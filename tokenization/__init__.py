@@ -4,14 +4,18 @@ from .bulk_encoding import BulkEncoder
 from .text_files import expand_paths, open_text
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import load_vocab, save_vocab
-from .wordpiece_trainer import train_wordpiece
+from .vocab_command import VocabArguments, train_vocabulary
+from .wordpiece_trainer import VocabularyReport, train_wordpiece
 
 __all__ = [
     "BulkEncoder",
     "MyBertTokenizer",
+    "VocabArguments",
+    "VocabularyReport",
     "expand_paths",
     "load_vocab",
     "open_text",
     "save_vocab",
+    "train_vocabulary",
     "train_wordpiece",
 ]

@@ -2,16 +2,20 @@
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
-from transformers import PreTrainedTokenizerFast
+from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from .unicode_classes import CASE_IGNORABLE, CASED, CJK, DELETED, NONSPACING_MARKS, PUNCTUATION, regex_class
 from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_cased, save_vocab
+
+if TYPE_CHECKING:
+    from .wordpiece_trainer import VocabularyReport
 
 logger = logging.getLogger(__name__)
 
@@ -22,15 +26,18 @@ MAX_WORD_LENGTH = 200
 # in a regular expression that would make a line of single capital sigmas cost quadratic time.
 _SIGMA_REACH = 1000
 
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
 Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
 
 
-def build_normalizer(do_lower_case: bool, strip_accents: bool) -> normalizers.Normalizer:
+def build_normalizer(do_lower_case: bool, strip_accents: bool | None = None) -> normalizers.Normalizer:
     """Compose ``BasicTokenizer``'s work on characters, in its order: clean, lower-case, strip accents.
 
     Args:
         do_lower_case: Whether to lower-case as Python's ``str.lower`` does, final sigma included.
-        strip_accents: Whether to decompose (NFD) and drop nonspacing marks; takes Hangul apart into jamo.
+        strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which takes Hangul apart into jamo; by
+            default Google's rule, the same as ``do_lower_case``.
     """
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
     if do_lower_case:
@@ -38,7 +45,7 @@ def build_normalizer(do_lower_case: bool, strip_accents: bool) -> normalizers.No
         ignorable = f"[{regex_class(NONSPACING_MARKS)}{regex_class(CASE_IGNORABLE)}]"
         final_sigma = f"\\u03a3(?!{ignorable}*{cased})(?<={cased}{ignorable}{{0,{_SIGMA_REACH}}}\\u03a3)"
         steps += [normalizers.Replace(Regex(final_sigma), "ς"), normalizers.Lowercase()]
-    if strip_accents:
+    if do_lower_case if strip_accents is None else strip_accents:
         steps += [normalizers.NFD(), normalizers.Replace(Regex(f"[{regex_class(NONSPACING_MARKS)}]"), "")]
     return normalizers.Sequence(steps)
 
@@ -90,6 +97,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
     vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = WordPiece
+    training_report: "VocabularyReport | None" = None  # after train_wordpiece
 
     def __init__(
         self,
@@ -124,9 +132,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 continuing_subword_prefix=CONTINUATION_PREFIX,
             )
         )
-        self._tokenizer.normalizer = build_normalizer(
-            do_lower_case, do_lower_case if strip_accents is None else strip_accents
-        )
+        self._tokenizer.normalizer = build_normalizer(do_lower_case, strip_accents)
         self._tokenizer.pre_tokenizer = build_pre_tokenizer(tokenize_chinese_chars)
         self._tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
         self._tokenizer.post_processor = processors.TemplateProcessing(
@@ -178,6 +184,16 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 )
         return kwargs
 
+    def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
+        try:
+            return super()._encode_plus(text, text_pair, *args, **kwargs)
+        except TypeError:
+            # The tokenizers library refuses strings with lone surrogates, without saying so.
+            clean, clean_pair = _without_surrogates(text), _without_surrogates(text_pair)
+            if (clean, clean_pair) == (text, text_pair):
+                raise
+            return super()._encode_plus(clean, clean_pair, *args, **kwargs)
+
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
         """Write ``vocab.txt`` (without tokens added later) and return its path."""
         path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
@@ -205,6 +221,20 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         return files + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which the ``tokenizers`` library does not take, by U+FFFF.
+
+    To BERT both are a character without properties that no vocabulary knows, so the tokens stay the same.
+    """
+    return _LONE_SURROGATE.sub("\uffff", text)
+
+
+def _without_surrogates(text: Any) -> Any:
+    if isinstance(text, str):
+        return replace_lone_surrogates(text)
+    return type(text)(map(_without_surrogates, text)) if isinstance(text, (list, tuple)) else text
 
 
 def _read_vocabulary(vocab: Vocabulary | None) -> tuple[dict[str, int], str]:
