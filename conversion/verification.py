@@ -118,7 +118,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
     """Compare two model folders, weights and outputs."""
     problems = _names(folder, set(source.parameters()))
     checks = [_compare(name, source.read(name), folder.read(name)) for name in source.parameters() if name in folder]
-    expected, outputs = _run(source, problems), _run(folder, problems)
+    expected, outputs = _run(source, []), _run(folder, problems)  # the source may hold more than its head uses
     for name in expected.keys() & outputs.keys():
         difference = (expected[name] - outputs[name]).abs().max().item()
         if not difference <= _TOLERANCE:

@@ -1,0 +1,216 @@
+"""MyBERT models become checkpoints that Google's code restores, and come back bit for bit."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import mybert
+from mybert.conversion import (
+    convert_google_checkpoint,
+    errors,
+    export_google_checkpoint,
+    key_map,
+    read_tensor_bundle,
+    to_transformers_bert,
+    verify_conversion,
+)
+
+TF1 = Path(__file__).parents[1] / "fixtures" / "google_tf1"
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(25))]
+
+
+def save_model(folder, head, **fields):
+    """Save a tiny model with random weights, biases included, and its tokenizer."""
+    torch.manual_seed(0)
+    options = {"hidden_act": "gelu_pytorch_tanh"} | fields
+    config = mybert.MyBertConfig(
+        vocab_size=30, hidden_size=12, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20,
+        max_position_embeddings=16, **options,
+    )  # fmt: skip
+    model = getattr(mybert, f"MyBert{key_map.HEADS[head].class_suffix}")(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    mybert.MyBertTokenizer(folder / "vocab.txt", do_lower_case=True).save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("head", key_map.HEADS)
+def test_import_of_the_export_is_bit_identical(tmp_path, head):
+    labels = {"id2label": {0: "a", 1: "b", 2: "c"}, "label2id": {"a": 0, "b": 1, "c": 2}}
+    fields = labels if "classifier" in key_map.HEADS[head].groups else {}
+    save_model(tmp_path / "model", head, **fields)
+    prefix = tmp_path / "google" / "bert_model.ckpt"
+    report = export_google_checkpoint(tmp_path / "model", prefix)
+    assert report.head == head and report.verification.ok
+    assert {path.name for path in prefix.parent.iterdir()} == {
+        "bert_config.json", "bert_model.ckpt.data-00000-of-00001", "bert_model.ckpt.index", "checkpoint", "vocab.txt",
+    }  # fmt: skip
+    assert (prefix.parent / "vocab.txt").read_bytes() == (tmp_path / "model" / "vocab.txt").read_bytes()
+    named = head if head in ("token-classification", "multiple-choice") else None
+    back = convert_google_checkpoint(
+        prefix.parent, tmp_path / "back", named, labels=["a", "b", "c"] if fields else None
+    )
+    assert back.head == head and not back.initialised
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "back"))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "back")]
+    assert {k: v for k, v in configs[0].items() if v != configs[1].get(k)} == {}
+    tokenizers = [json.loads((tmp_path / name / "tokenizer.json").read_text()) for name in ("model", "back")]
+    assert tokenizers[0] == tokenizers[1]
+
+
+@pytest.mark.parametrize("name", ["pretrain", "classifier", "squad_adam"])
+def test_export_of_the_import_has_googles_bytes(tmp_path, name):
+    convert_google_checkpoint(TF1 / name, tmp_path / "model")
+    export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "bert_model.ckpt")
+    ours = read_tensor_bundle(tmp_path / "out" / "bert_model.ckpt")
+    googles = read_tensor_bundle(TF1 / name / "bert_model.ckpt")
+    filled = {"bert/pooler/dense/kernel", "bert/pooler/dense/bias"} if name == "squad_adam" else set()
+    for variable in ours:
+        assert ours.info[variable].shape == googles.info[variable].shape
+        if variable in filled:
+            assert not ours[variable].any()
+        else:
+            assert ours[variable].tobytes() == googles[variable].tobytes()
+    left_out = {v for v in googles if not v.endswith(("adam_m", "adam_v")) and v != "global_step"} - set(ours)
+    assert all(v.startswith("cls/") for v in left_out)
+    config = json.loads((tmp_path / "out" / "bert_config.json").read_text())
+    assert config == json.loads((TF1 / name / "bert_config.json").read_text())
+
+
+def test_a_pooler_that_the_head_lacks_is_written_and_said(tmp_path):
+    save_model(tmp_path / "model", "masked-lm")
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    assert any("written as zeros" in decision for decision in report.decisions)
+    assert read_tensor_bundle(tmp_path / "out" / "m")["bert/pooler/dense/kernel"].shape == (12, 12)
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "gelu_new"])
+def test_activations_that_google_computes(tmp_path, activation):
+    save_model(tmp_path / "model", "encoder", hidden_act=activation)
+    export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    written = json.loads((tmp_path / "out" / "bert_config.json").read_text())["hidden_act"]
+    assert written == {"gelu_new": "gelu"}.get(activation, activation)
+
+
+def test_another_activation_is_refused_or_written_with_a_warning(tmp_path, caplog):
+    save_model(tmp_path / "model", "encoder", hidden_act="gelu")
+    with pytest.raises(errors.ActivationError, match=r"hidden_act is 'gelu'; .* allow_other_activation"):
+        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    assert not (tmp_path / "out").exists()
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m", allow_other_activation=True)
+    assert "tanh-GELU instead" in caplog.text and any("outputs will differ" in text for text in report.decisions)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"), [({"is_decoder": True}, "is_decoder is true"), ({"tie_word_embeddings": False}, "tie_word")]
+)
+def test_models_that_googles_graph_cannot_express(tmp_path, fields, message):
+    save_model(tmp_path / "model", "masked-lm", **fields)
+    with pytest.raises(errors.ModelFolderError, match=message):
+        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+
+
+def test_a_bert_folder_is_exported_as_well(tmp_path):
+    save_model(tmp_path / "model", "pretraining")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    export_google_checkpoint(tmp_path / "model", tmp_path / "a" / "m")
+    export_google_checkpoint(tmp_path / "bert", tmp_path / "b" / "m")
+    for suffix in (".index", ".data-00000-of-00001"):
+        assert (tmp_path / "a" / f"m{suffix}").read_bytes() == (tmp_path / "b" / f"m{suffix}").read_bytes()
+
+
+def test_half_precision_is_widened(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    mybert.MyBertModel.from_pretrained(tmp_path / "model", dtype=torch.bfloat16).save_pretrained(tmp_path / "model")
+    assert export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m").verification.ok
+    bundle = read_tensor_bundle(tmp_path / "out" / "m")
+    weight = load_file(tmp_path / "model" / "model.safetensors")["pooler.dense.weight"]
+    assert np.array_equal(bundle["bert/pooler/dense/kernel"], weight.float().numpy().T)
+
+
+def test_sharded_weights_and_other_layouts(tmp_path):
+    model = save_model(tmp_path / "model", "pretraining")
+    model.save_pretrained(tmp_path / "sharded", max_shard_size="4KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 2
+    export_google_checkpoint(tmp_path / "sharded", tmp_path / "out" / "m")
+    assert verify_conversion(tmp_path / "out", tmp_path / "model").ok
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "model.safetensors").unlink(), "there is no model.safetensors"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 50), "cannot be read"),
+        (lambda f: (f / "config.json").unlink(), "no such file"),
+        (lambda f: change(f, model_type="gpt2"), "model_type 'gpt2', expected 'mybert' or 'bert'"),
+        (lambda f: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
+        (lambda f: change(f, architectures=None), "architectures in config.json is None"),
+        (lambda f: change(f, num_hidden_layers=3), "parameters are missing"),
+    ],
+)
+def test_broken_model_folders(tmp_path, spoil, message):
+    save_model(tmp_path / "model", "encoder")
+    spoil(tmp_path / "model")
+    with pytest.raises(errors.ModelFolderError, match=message):
+        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    with pytest.raises(errors.ModelFolderError, match=message):
+        to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+
+
+def change(folder, **fields):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def test_pickled_weights_are_not_read(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "pytorch_model.bin")
+    with pytest.raises(errors.ModelFolderError, match="pickled weights are not read"):
+        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+
+
+def test_shards_outside_the_folder_are_refused(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    shutil.move(tmp_path / "model" / "model.safetensors", tmp_path / "outside.safetensors")
+    index = {"weight_map": {"embeddings.LayerNorm.bias": "../outside.safetensors"}}
+    (tmp_path / "model" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(errors.ModelFolderError, match="outside the folder"):
+        export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+
+
+def test_transformers_agrees_with_the_whole_journey(tmp_path):
+    """Google -> MyBERT -> bert: transformers' own class computes what Google's code computed."""
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    model = transformers.BertForPreTraining.from_pretrained(tmp_path / "bert").eval()
+    reference = np.load(TF1 / "pretrain" / "reference.npz")
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    inputs = {ours: torch.from_numpy(reference[theirs]).long() for ours, theirs in names.items()}
+    with torch.no_grad():
+        output = model(**inputs)
+    difference = (output.prediction_logits - torch.from_numpy(reference["mlm_logits"])).abs()
+    assert (difference * inputs["attention_mask"][..., None]).max() < 1e-5
+
+
+def test_old_names_of_layer_norm(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    path = tmp_path / "model" / "model.safetensors"
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    weights = load_file(path)
+    for new_name, old_name in old.items():
+        weights = {name.replace(new_name, old_name): value for name, value in weights.items()}
+    export_google_checkpoint(tmp_path / "model", tmp_path / "a" / "m")
+    save_file(weights, path, metadata={"format": "pt"})
+    export_google_checkpoint(tmp_path / "model", tmp_path / "b" / "m", verify=False)
+    a, b = (read_tensor_bundle(tmp_path / name / "m") for name in "ab")
+    assert set(a) == set(b) and all(np.array_equal(a[name], b[name]) for name in a)

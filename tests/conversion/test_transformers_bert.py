@@ -1,0 +1,166 @@
+"""MyBERT models become plain `bert` models and come back, bit for bit, with equal outputs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoTokenizer, BertConfig
+
+import mybert
+from mybert.conversion import (
+    errors,
+    from_transformers_bert,
+    key_map,
+    to_transformers_bert,
+    verify_conversion,
+)
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##er", "fox", *(f"w{i}" for i in range(21))]
+SIZES = {
+    "vocab_size": 30, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
+    "max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def save_model(folder, model, tokenizer=True):
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3, generator=generator)
+    model.save_pretrained(folder)
+    if tokenizer:
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+        mybert.MyBertTokenizer(folder / "vocab.txt", do_lower_case=True).save_pretrained(folder)
+    return folder
+
+
+def our_model(folder, head, **fields):
+    return save_model(
+        folder, getattr(mybert, f"MyBert{key_map.HEADS[head].class_suffix}")(mybert.MyBertConfig(**SIZES, **fields))
+    )
+
+
+def their_model(folder, head, **fields):
+    model_class = getattr(transformers, f"Bert{key_map.HEADS[head].class_suffix}")
+    return save_model(folder, model_class(BertConfig(**SIZES, **fields)), tokenizer=False)
+
+
+def weights_of(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_bits(a, b):
+    a, b = weights_of(a), weights_of(b)
+    assert a.keys() == b.keys()
+    assert all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("head", key_map.HEADS)
+def test_there_and_back(tmp_path, head):
+    our_model(tmp_path / "model", head)
+    report = to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    assert report.verification.ok and report.head == head and len(report.verification.outputs)
+    config = AutoConfig.from_pretrained(tmp_path / "bert")
+    assert config.model_type == "bert" and config.architectures == [f"Bert{key_map.HEADS[head].class_suffix}"]
+    assert_same_bits(tmp_path / "model", tmp_path / "bert")
+    assert from_transformers_bert(tmp_path / "bert", tmp_path / "back").verification.ok
+    assert_same_bits(tmp_path / "model", tmp_path / "back")
+    before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "back"))
+    assert {name: value for name, value in before.items() if after.get(name, value) != value} == {}
+    assert set(before) - set(after) <= {"sparse_prediction"}
+
+
+@pytest.mark.parametrize("head", key_map.HEADS)
+def test_a_model_of_transformers(tmp_path, head):
+    their_model(tmp_path / "bert", head)
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert report.verification.ok and not report.ignored
+    assert_same_bits(tmp_path / "bert", tmp_path / "model")
+    assert AutoConfig.from_pretrained(tmp_path / "model").model_type == "mybert"
+    assert verify_conversion(tmp_path / "bert", tmp_path / "model").ok
+
+
+def test_the_tokenizer_goes_along(tmp_path):
+    our_model(tmp_path / "model", "encoder")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    from_transformers_bert(tmp_path / "bert", tmp_path / "back")
+    ids = [
+        AutoTokenizer.from_pretrained(tmp_path / name)("The quicker fox").input_ids
+        for name in ("model", "bert", "back")
+    ]
+    assert ids[0] == ids[1] == ids[2] == [2, 5, 6, 7, 8, 3]
+    assert not list((tmp_path / "bert").glob("*.py"))
+
+
+def test_a_tokenizer_of_vocab_txt_alone(tmp_path):
+    their_model(tmp_path / "bert", "encoder")
+    (tmp_path / "bert" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The quicker fox") == [
+        "the",
+        "quick",
+        "##er",
+        "fox",
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_type_of_the_weights_stays(tmp_path, dtype):
+    model = mybert.MyBertForMaskedLM(mybert.MyBertConfig(**SIZES)).to(dtype)
+    save_model(tmp_path / "model", model)
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    assert_same_bits(tmp_path / "model", tmp_path / "bert")
+    assert AutoConfig.from_pretrained(tmp_path / "bert").dtype == dtype
+
+
+def test_untied_output_weights(tmp_path):
+    our_model(tmp_path / "model", "pretraining", tie_word_embeddings=False)
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    assert "cls.predictions.decoder.weight" in weights_of(tmp_path / "bert")
+    assert_same_bits(tmp_path / "model", tmp_path / "bert")
+
+
+def test_an_old_checkpoint(tmp_path):
+    """Like `bert-base-uncased`: a masked LM by name that holds all of pretraining, with names of before 2020."""
+    their_model(tmp_path / "bert", "pretraining")
+    weights = weights_of(tmp_path / "bert")
+    old = {
+        name.replace("Norm.weight", "Norm.gamma").replace("Norm.bias", "Norm.beta"): v for name, v in weights.items()
+    }
+    old["bert.embeddings.position_ids"] = torch.arange(16)[None]
+    save_file(old, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
+    path = tmp_path / "bert" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"architectures": ["BertForMaskedLM"]}))
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "all", "pretraining")
+    assert report.verification.ok and not report.ignored
+    for name, value in weights_of(tmp_path / "all").items():
+        assert torch.equal(value, weights[name])
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "part")
+    assert report.head == "masked-lm" and len(report.ignored["weight the head does not use"]) == 4
+
+
+def test_what_mybert_does_not_compute(tmp_path):
+    their_model(tmp_path / "bert", "encoder")
+    path = tmp_path / "bert" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"position_embedding_type": "relative_key"}))
+    with pytest.raises(errors.ConfigurationError, match="relative_key"):
+        from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_difference_is_found(tmp_path):
+    our_model(tmp_path / "model", "sequence-classification")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    weights = weights_of(tmp_path / "bert")
+    weights["classifier.bias"][1] += 1
+    save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
+    report = verify_conversion(tmp_path / "model", tmp_path / "bert")
+    assert [problem.split(" differ")[0] for problem in report.problems] == ["logits", "1 tensors"]
+    path = tmp_path / "bert" / "config.json"
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_act": "relu"}))
+    assert not verify_conversion(tmp_path / "model", tmp_path / "bert").ok
+    assert Path(report.model_dir) == tmp_path / "bert"
