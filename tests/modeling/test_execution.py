@@ -5,8 +5,11 @@ import copy
 import pytest
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask
+
+import mybert
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ONE_LAYER = {"num_hidden_layers": 1}
@@ -255,6 +258,31 @@ def test_traced(heads):
     arguments = (batch["input_ids"], batch["attention_mask"])
     traced = torch.jit.trace(model, arguments)
     torch.testing.assert_close(traced(*arguments)[0], model(*arguments)[0], rtol=0, atol=1e-6)
+
+
+def test_fake_tensors(head):
+    """Tools that plan memory run a model on tensors without values."""
+    with FakeTensorMode():
+        model = head.ours(mybert.MyBertConfig(**head.settings())).eval()
+        batch = {name: torch.ones(tensor.shape, dtype=torch.long) for name, tensor in head.batch(None).items()}
+        assert isinstance(model(**batch)[0], FakeTensor)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_gradients_of_single_examples(heads):
+    """`torch.func.vmap`, as for differential privacy and influence functions."""
+    head = heads("ForSequenceClassification")
+    model, batch = head.model(), head.batch(None, labels=True)
+    parameters = dict(model.named_parameters())
+
+    def loss(parameters, input_ids, label):
+        inputs = {"input_ids": input_ids[None], "labels": label[None]}
+        return torch.func.functional_call(model, parameters, kwargs=inputs).loss
+
+    gradients = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, *batch.values())
+    _, expected = loss_and_gradients(model, batch)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(gradients[name].mean(0), gradient, rtol=0, atol=1e-5)
 
 
 def test_deep_copy(head):
