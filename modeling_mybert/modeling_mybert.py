@@ -253,7 +253,7 @@ class MyBertModel(MyBertPreTrainedModel):
         """The word embeddings."""
         return self.embeddings.word_embeddings
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         """Replace the word embeddings."""
         self.embeddings.word_embeddings = value
 
@@ -294,7 +294,7 @@ class MyBertModel(MyBertPreTrainedModel):
         attention_mask = create_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=None
         )
-        for layer in self.encoder["layer"]:
+        for layer in self.encoder["layer"].children():
             hidden_states = layer(hidden_states, attention_mask, position_ids=position_ids, **kwargs)
         return BaseModelOutputWithPooling(
             last_hidden_state=hidden_states,
@@ -309,19 +309,19 @@ class MyBertModel(MyBertPreTrainedModel):
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
     ) -> None:
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
         config = self.config
-        if input_ids is not None:
+        if input_ids is not None and inputs_embeds is None:
             if input_ids.dim() != 2:
                 raise ValueError(f"input_ids has shape {_shape(input_ids)}; expected (batch, tokens).")
             batch_size, length = input_ids.shape
-        else:
+        elif inputs_embeds is not None and input_ids is None:
             if inputs_embeds.dim() != 3 or inputs_embeds.shape[2] != config.hidden_size:
                 raise ValueError(
                     f"inputs_embeds has shape {_shape(inputs_embeds)}; expected (batch, tokens, {config.hidden_size})."
                 )
             batch_size, length, _ = inputs_embeds.shape
+        else:
+            raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
         if batch_size == 0 or length == 0:
             raise ValueError(f"The batch is empty: {batch_size} sequences of {length} tokens.")
         if position_ids is None and length > config.max_position_embeddings:
@@ -676,10 +676,13 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         Returns:
             `loss`, and `logits` (B, C).
         """
-        first = input_ids if input_ids is not None else inputs_embeds
-        expected_dim = 3 if input_ids is not None else 4
-        if first is not None and first.dim() != expected_dim:
-            raise ValueError(f"The input has shape {_shape(first)}; expected (batch, choices, tokens).")
+        if inputs_embeds is None:
+            name, first, expected = "input_ids", input_ids, "(batch, choices, tokens)"
+        else:
+            name, first = "inputs_embeds", inputs_embeds
+            expected = f"(batch, choices, tokens, {self.config.hidden_size})"
+        if first is not None and first.dim() != len(expected.split(",")):
+            raise ValueError(f"{name} has shape {_shape(first)}; expected {expected}.")
 
         def flatten(tensor: torch.Tensor | None) -> torch.Tensor | None:
             return None if tensor is None else tensor.flatten(0, 1)
@@ -692,6 +695,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             inputs_embeds=flatten(inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
+        assert first is not None  # the trunk has refused a call without input
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, first.shape[1])
         loss = None
         if labels is not None:

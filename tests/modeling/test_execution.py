@@ -181,6 +181,7 @@ def test_compiled_training_with_the_count_of_an_optimizer_step(heads, name):
     assert_same_loss_and_gradients(loss_and_gradients(compiled(model), batch), rename(expected))
 
 
+@pytest.mark.slow
 def test_compiled_with_changing_shapes(heads):
     head = heads("ForMaskedLM")
     model = head.model(**ONE_LAYER)
@@ -249,7 +250,7 @@ def test_exported_to_onnx(head, tmp_path):
     assert_same_on_other_shapes(exporters.base.ExportedModel.from_pretrained(tmp_path), model, batch)
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # they name lines of transformers
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code
 def test_traced(heads):
     """`torch.jit.trace` is what older serving tools still call."""
     head = heads("ForSequenceClassification")

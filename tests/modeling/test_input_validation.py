@@ -112,8 +112,9 @@ def test_all_heads_check_their_inputs(head):
 
 def test_multiple_choice_needs_choices(heads):
     model = heads("ForMultipleChoice").model()
-    refused(model, "has shape (2, 4); expected (batch, choices, tokens", input_ids=IDS)
-    refused(model, "has shape (2, 4, 32); expected (batch, choices, tokens", inputs_embeds=torch.zeros(2, 4, 32))
+    refused(model, "input_ids has shape (2, 4); expected (batch, choices, tokens).", input_ids=IDS)
+    sentence = "inputs_embeds has shape (2, 4, 32); expected (batch, choices, tokens, 32)."
+    refused(model, sentence, inputs_embeds=torch.zeros(2, 4, 32))
     refused(model, "Exactly one of input_ids and inputs_embeds must be given.")
 
 
