@@ -41,7 +41,7 @@ class ModelFolder:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
         self.head = head or self._head()
-        self._files = {name: safe_file for safe_file in self._open() for name in safe_file.keys()}  # noqa: SIM118
+        self._files = {name: file for file in self._weight_files() for name in self._names_in(file)}
         self._names = {self._parameter(name): name for name in self._files}
 
     def __contains__(self, parameter: str) -> bool:
@@ -52,8 +52,10 @@ class ModelFolder:
 
     def read(self, parameter: str) -> torch.Tensor:
         """Read one parameter, in the type it is stored in."""
+        # Opened anew every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        return self._files[name].get_tensor(name)
+        with safe_open(self._files[name], framework="pt") as weights:
+            return weights.get_tensor(name)
 
     def parameters(self) -> list[str]:
         """Name the parameters that the model of this folder consists of.
@@ -82,7 +84,14 @@ class ModelFolder:
             raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
         return head
 
-    def _open(self) -> list[Any]:
+    def _names_in(self, file: Path) -> list[str]:
+        try:
+            with safe_open(file, framework="pt") as weights:
+                return list(weights.keys())
+        except SafetensorError as error:
+            raise self._wrong(f"the weights cannot be read: {error}") from error
+
+    def _weight_files(self) -> list[Path]:
         if (self.path / _INDEX).is_file():
             weight_map = read_json(self.path / _INDEX, ModelFolderError).get("weight_map")
             names = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
@@ -94,10 +103,7 @@ class ModelFolder:
             if not (self.path / name).is_file():
                 pickled = " pickled weights are not read; save the model again" if self._is_pickled() else ""
                 raise self._wrong(f"there is no {name}{';' + pickled if pickled else ''}")
-        try:
-            return [safe_open(self.path / name, framework="pt") for name in names]
-        except SafetensorError as error:
-            raise self._wrong(f"the weights cannot be read: {error}") from error
+        return [self.path / name for name in names]
 
     def _is_pickled(self) -> bool:
         return any(self.path.glob("pytorch_model*.bin"))

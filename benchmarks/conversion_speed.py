@@ -1,0 +1,143 @@
+"""How fast, and in how much memory, checkpoints of BERT-base size are read, converted and written.
+
+    python benchmarks/conversion_speed.py [--adam] [--repeats 5] [--folder DIR]
+
+A checkpoint with random weights is written first (440 MB; 1.3 GB with --adam). Where TensorFlow is installed it reads
+the same file in the same process, and all tensors are compared. Times are medians with the file in the page cache;
+memory is the growth of the peak resident set (VmHWM, so Linux only) of a fresh process that converts, over what it had
+after its imports.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
+from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, key_map, read_tensor_bundle
+from mybert.conversion.tensor_bundle import write_tensor_bundle
+
+CONFIGURATION = {
+    "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
+}  # fmt: skip
+_MEMORY = """
+import re, sys
+from mybert import MyBertForPreTraining
+from mybert.conversion import convert_google_checkpoint
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+before = peak()
+convert_google_checkpoint(sys.argv[1], sys.argv[2], optimizer="adam" in sys.argv, verify="verify" in sys.argv)
+print((peak() - before) / 1024)
+"""
+
+
+def make_checkpoint(folder: Path, adam: bool) -> int:
+    """Write a pretraining checkpoint with random weights and return its size in bytes."""
+    rng = np.random.default_rng(0)
+    sizes = key_map.sizes_of(MyBertConfig(**CONFIGURATION))
+    rows = key_map.model_rows("pretraining", CONFIGURATION["num_hidden_layers"])
+    tensors: dict[str, np.ndarray] = {}
+    for row in rows:
+        for suffix in ("", "/adam_m", "/adam_v") if adam else ("",):
+            values = rng.standard_normal(row.variable_shape("google", sizes), np.float32) * np.float32(0.02)
+            tensors[row.google + suffix] = abs(values) if suffix == "/adam_v" else values
+    tensors["global_step"] = np.int64(1000)
+    write_tensor_bundle(folder / "bert_model.ckpt", tensors)
+    (folder / "bert_config.json").write_text(json.dumps(CONFIGURATION))
+    return (folder / "bert_model.ckpt.data-00000-of-00001").stat().st_size
+
+
+def median_time(repeats: int, function: Callable[[], Any]) -> float:
+    """Run a function a few times; the median in seconds."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def peak_memory(folder: Path, *options: str) -> float:
+    """Convert in a fresh process; by how many MB its peak grew."""
+    with tempfile.TemporaryDirectory(dir=folder) as output:
+        command = [sys.executable, "-c", _MEMORY, str(folder), f"{output}/model", *options]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    """Print a table in Markdown."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--adam", action="store_true", help="with the moments of the optimizer")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where to put the checkpoint for a while (1.5 to 4 GB)")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+        folder, repeats = Path(name), arguments.repeats
+        megabytes = make_checkpoint(folder, arguments.adam) / 1e6
+        prefix = folder / "bert_model.ckpt"
+        rows: list[tuple[str, float, str]] = []
+
+        def ours() -> None:
+            bundle = read_tensor_bundle(prefix)
+            for name in bundle:
+                np.add.reduce(bundle[name], axis=None)  # touch every value
+
+        rows.append(
+            ("list names and shapes", median_time(repeats, lambda: read_tensor_bundle(prefix)), "the index only")
+        )
+        rows.append(
+            ("read all tensors, CRC checked", median_time(repeats, ours), "memory-mapped, every value touched")
+        )
+        try:
+            import tensorflow as tf
+        except ImportError:
+            tf = None
+        if tf is not None:
+
+            def theirs() -> None:
+                reader = tf.train.load_checkpoint(str(prefix))
+                for name in reader.get_variable_to_shape_map():
+                    np.add.reduce(reader.get_tensor(name), axis=None)
+
+            reader, bundle = tf.train.load_checkpoint(str(prefix)), read_tensor_bundle(prefix)
+            assert set(reader.get_variable_to_shape_map()) == set(bundle)
+            assert all(np.array_equal(reader.get_tensor(name), bundle[name]) for name in bundle)
+            rows.append(
+                (f"the same with TensorFlow {tf.__version__}", median_time(repeats, theirs), "all tensors equal")
+            )
+        for verify in (False, True):
+            time_taken = median_time(
+                repeats, lambda v=verify: convert_google_checkpoint(
+                    folder, folder / "model", optimizer=arguments.adam, verify=v
+                )
+            )  # fmt: skip
+            memory = peak_memory(folder, *["adam"] * arguments.adam, *["verify"] * verify)
+            label = f"convert to a model folder{', verified' * verify}"
+            rows.append((label, time_taken, f"peak memory +{memory:,.0f} MB"))
+        seconds = median_time(
+            repeats, lambda: export_google_checkpoint(folder / "model", folder / "out/m", verify=False)
+        )
+        rows.append(("write back as a checkpoint", seconds, ""))
+        print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads; Python "
+              f"{platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}\n")  # fmt: skip
+        print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * arguments.adam}, median of {repeats}\n")
+        print("| what | seconds | MB/s | |\n|---|---|---|---|")
+        for label, seconds, note in rows:
+            rate = f"{megabytes / seconds:,.0f}" if seconds > 0.02 else ""
+            print(f"| {label} | {seconds:.3f} | {rate} | {note} |")
+
+
+if __name__ == "__main__":
+    main()
