@@ -67,8 +67,8 @@ class _PairTable:
         self._pieces = [*alphabet, *(CONTINUATION_PREFIX + character for character in alphabet)]
         self._ids = {piece: index for index, piece in enumerate(self._pieces)}
 
-        # Per position: the piece there (-1 inside a piece), where its neighbours stand (-1 at the word's ends), and how
-        # often the word occurs.
+        # Per position: the piece that begins there (-1: none), where its neighbours begin (-1: end of the word), and
+        # how often the word occurs.
         lengths = np.fromiter(map(len, words), np.int64, len(words))
         ends = np.cumsum(lengths)
         starts = ends - lengths

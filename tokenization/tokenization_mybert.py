@@ -120,6 +120,8 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             "sep_token": sep_token,
             "mask_token": mask_token,
         }
+        if vocab is not None and vocab_file is not None:
+            raise ValueError("MyBertTokenizer takes a vocabulary as vocab or as vocab_file, not both.")
         pieces, source = _read_vocabulary(vocab if vocab is not None else vocab_file)
         if missing := [str(token) for token in special.values() if str(token) not in pieces]:
             raise ValueError(f"{source} lacks the special token{'s'[: len(missing) > 1]} {', '.join(missing)}.")
@@ -152,37 +154,45 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         self.tokenize_chinese_chars = tokenize_chinese_chars
 
     @classmethod
-    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
-        """Turn the files that ``from_pretrained`` found into arguments of ``__init__``.
+    def _from_pretrained(
+        cls, resolved_vocab_files: dict[str, str | None], name: str, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Check the files before transformers reads them.
 
         Raises:
             ValueError: ``tokenizer.json`` is not a WordPiece tokenizer, or the vocabulary is not usable.
             OSError: There is neither ``tokenizer.json`` nor ``vocab.txt``.
         """
-        name = kwargs.get("name_or_path")
-        tokenizer_file, vocab_file = kwargs.get("tokenizer_file"), kwargs.get("vocab_file")
-        if tokenizer_file is None and vocab_file is None and kwargs.get("vocab") is None:
-            raise OSError(f"{name} holds neither tokenizer.json nor vocab.txt.")
-        normalizer: dict[str, Any] = {}
+        tokenizer_file = resolved_vocab_files.get("tokenizer_file")
         if tokenizer_file is not None:
-            saved = _read_wordpiece_json(tokenizer_file)
-            normalizer = saved.get("normalizer") or {}
+            _read_wordpiece_json(tokenizer_file)
+        elif resolved_vocab_files.get("vocab_file") is None:
+            raise OSError(f"{name} holds neither tokenizer.json nor vocab.txt.")
+        return super()._from_pretrained(resolved_vocab_files, name, *args, **kwargs)
+
+    @classmethod
+    def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
+        """Turn the files that ``from_pretrained`` found into arguments of ``__init__``."""
+        tokenizer_file = kwargs.get("tokenizer_file")
         kwargs = super().convert_to_native_format(**kwargs)
-        kwargs.pop("vocab_file", None)
-        if "do_lower_case" not in kwargs:
-            if "lowercase" in normalizer:
-                kwargs["do_lower_case"] = normalizer["lowercase"]
-                kwargs.setdefault("strip_accents", normalizer.get("strip_accents"))
-            else:
-                pieces, _ = _read_vocabulary(kwargs["vocab"])
-                kwargs["do_lower_case"] = not looks_cased(pieces)
-                logger.warning(
-                    "%s does not say whether it lower-cases; its vocabulary is %s, so do_lower_case=%s is assumed.",
-                    name,
-                    "uncased" if kwargs["do_lower_case"] else "cased",
-                    kwargs["do_lower_case"],
-                )
-        return kwargs
+        kwargs.pop("vocab_file", None)  # its content is in vocab
+        if "do_lower_case" in kwargs:
+            return kwargs
+        normalizer = (tokenizer_file and _read_wordpiece_json(tokenizer_file).get("normalizer")) or {}
+        if "lowercase" in normalizer:  # transformers' BertNormalizer
+            return {
+                "strip_accents": normalizer.get("strip_accents"),
+                **kwargs,
+                "do_lower_case": normalizer["lowercase"],
+            }
+        cased = looks_cased(_read_vocabulary(kwargs["vocab"])[0])
+        logger.warning(
+            "%s does not say whether it lower-cases; its vocabulary is %s, so do_lower_case=%s is assumed.",
+            kwargs.get("name_or_path"),
+            "cased" if cased else "uncased",
+            not cased,
+        )
+        return {**kwargs, "do_lower_case": not cased}
 
     def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         try:
@@ -212,11 +222,11 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         self._tokenizer.no_padding()
         files = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         # A class that every transformers knows and that takes tokenizer.json as it is; it must be told to return
-        # token_type_ids.
+        # token_type_ids. Where the files came from is no setting.
         config_file = Path(file_names[0])
         config = json.loads(config_file.read_text(encoding="utf-8"))
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        config["model_input_names"] = self.model_input_names
+        config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self.model_input_names}
+        config = {key: value for key, value in config.items() if key not in ("is_local", "local_files_only")}
         config_file.write_text(
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
         )

@@ -77,8 +77,9 @@ class VocabularyReport:
     def summary(self) -> str:
         """Return a few lines to read."""
         return (
-            f"Vocabulary: {self.size} pieces ({self.reserved} reserved, {self.alphabet} characters with and without ##, "
-            f"{self.learned} learned) by {self.algorithm} in {self.counting_seconds + self.learning_seconds:.1f} s\n"
+            f"Vocabulary: {self.size} pieces ({self.reserved} reserved, {self.alphabet} characters with and without "
+            f"##, {self.learned} learned), algorithm {self.algorithm}, "
+            f"{self.counting_seconds + self.learning_seconds:.1f} s\n"
             f"Text: {self.words} words, {self.distinct_words} different ones; the alphabet covers "
             f"{self.character_coverage:.4%} of the characters\n"
             f"On {self.measured_on} ({self.measured_words} words): {self.tokens_per_word:.3f} tokens per word, "

@@ -1,0 +1,356 @@
+import json
+import logging
+import subprocess
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from mybert.tokenization import MyBertTokenizer, load_vocab, unicode_classes
+from mybert.tokenization.tokenization_mybert import build_normalizer, build_pre_tokenizer
+
+PYTHON_OF_THE_FIXTURES = pytest.mark.skipif(
+    unicodedata.unidata_version != "14.0.0", reason="the classes are those of Unicode 14 (Python 3.11)"
+)
+FRAMES = pytest.mark.parametrize("frame", ["{}", "a{}b", "Σ{}Σ"])
+LOWER = pytest.mark.parametrize("lower", [True, False])
+
+# Characters on which the tables inside the tokenizers library and Python 3.11 disagree: letters that got a lower-case
+# form after Unicode 14 (all unassigned there), and a decomposition that the library does not have.
+NEW_CAPITALS = {
+    *(0x1C89, 0xA7CB, 0xA7CC, 0xA7CE, 0xA7D2, 0xA7D4, 0xA7DA, 0xA7DC),
+    *range(0x10D50, 0x10D66),
+    *range(0x16EA0, 0x16EB9),
+}
+UNKNOWN_DECOMPOSITION = {0x11938}
+
+SMALL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", ".", "a", "##b"]
+
+
+def code_points():
+    return (c for c in range(0x110000) if not 0xD800 <= c < 0xE000)
+
+
+def ranges_of(predicate):
+    return {c for c in code_points() if predicate(chr(c))}
+
+
+def members(ranges):
+    return {c for first, last in ranges for c in range(first, last + 1)}
+
+
+class TestGoogle:
+    @pytest.mark.parametrize(("name", "lower"), [("uncased", True), ("cased", False)])
+    def test_fixture(self, name, lower, tokenizers, google_vocab_file):
+        ours, reference = tokenizers[lower]
+        rows = [json.loads(line) for line in (google_vocab_file.parent / f"{name}.jsonl").open(encoding="utf-8")]
+        assert len(rows) > 2800
+        for row in rows:
+            assert ours.tokenize(row["text"]) == row["tokens"]
+            assert reference.tokenize(row["text"]) == row["tokens"]
+
+    def test_classic_sentences(self, tokenizers):
+        ours, _ = tokenizers[True]
+        deeds = "our deeds are the reason of this earthquake may allah forgive us all"
+        expected = [101, 2256, 15616, 2024, 1996, 3114, 1997, 2023, 8372, 2089, 16455, 9641, 2149, 2035, 102]
+        assert ours(deeds)["input_ids"] == expected
+        fire = ours("forest fire near la ronge sask canada", padding="max_length", max_length=15)
+        expected = [101, 3224, 2543, 2379, 2474, 6902, 3351, 21871, 2243, 2710, 102]
+        assert fire["input_ids"] == expected + [0] * 4
+        assert fire["attention_mask"] == [1] * 11 + [0] * 4
+        assert fire["token_type_ids"] == [0] * 15
+
+    @LOWER
+    def test_hostile_strings(self, lower, tokenizers, hostile_strings):
+        ours, reference = tokenizers[lower]
+        failures = [text for text in hostile_strings if ours.tokenize(text) != reference.tokenize(text)]
+        assert failures == []
+
+    @LOWER
+    @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+    @settings(max_examples=300, deadline=None)
+    def test_any_text(self, lower, tokenizers, text):
+        ours, reference = tokenizers[lower]
+        assume(not any(special in text for special in ours.all_special_tokens))
+        assert ours.tokenize(text) == reference.tokenize(text)
+
+    @PYTHON_OF_THE_FIXTURES
+    @pytest.mark.slow
+    @FRAMES
+    @LOWER
+    def test_words_of_every_code_point(self, lower, frame, tokenizers):
+        """Every code point alone and between letters: the words, whatever the vocabulary."""
+        _, reference = tokenizers[lower]
+        normalizer, pre_tokenizer = build_normalizer(lower), build_pre_tokenizer(True)
+
+        def words(text):
+            return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text))]
+
+        different = set()
+        points = list(code_points())
+        for start in range(0, len(points), 64):
+            block = points[start : start + 64]
+            text = "\n".join(frame.format(chr(c)) for c in block)
+            if words(text) != reference.words(text):
+                different |= {c for c in block if words(frame.format(chr(c))) != reference.words(frame.format(chr(c)))}
+        assert different == (NEW_CAPITALS | UNKNOWN_DECOMPOSITION if lower else set())
+
+    @PYTHON_OF_THE_FIXTURES
+    @pytest.mark.slow
+    @LOWER
+    def test_tokens_of_every_code_point(self, lower, tokenizers):
+        """With the released vocabulary a single one of these differences shows."""
+        ours, reference = tokenizers[lower]
+        backend = ours.backend_tokenizer
+        different = set()
+        points = list(code_points())
+        for start in range(0, len(points), 64):
+            block = points[start : start + 64]
+            text = "\n".join(f"{chr(c)} a{chr(c)}b" for c in block)
+            if backend.encode(text, add_special_tokens=False).tokens != reference.tokenize(text):
+                different |= {
+                    c
+                    for c in block
+                    if ours.tokenize(f"{chr(c)} a{chr(c)}b") != reference.tokenize(f"{chr(c)} a{chr(c)}b")
+                }
+        assert different <= {0xA7CB}
+
+    def test_final_sigma_in_context(self, tokenizers):
+        ours, reference = tokenizers[True]
+        for text in (
+            "ΟΔΟΣ",
+            "ΟΔΟΣ.",
+            "Σ",
+            "ΣΑΣ ΑΣ",
+            "Α" + "'" * 900 + "Σ",
+            "ΑΣ" + "." * 3000 + "Α",
+            "Α\u0301Σ\u200bΑ",
+        ):
+            assert ours.tokenize(text) == reference.tokenize(text)
+
+    def test_lone_surrogates_are_unknown_characters(self, tokenizers):
+        ours, reference = tokenizers[True]
+        for text in ("\ud800", "a\udfff b", "[MASK]\ud83d!"):
+            expected = reference.tokenize(text.replace("[MASK]", ""))
+            assert [t for t in ours.tokenize(text) if t != "[MASK]"] == expected
+        assert ours(["x", "a\ud800 b"])["input_ids"] == [[101, 1060, 102], [101, 100, 1038, 102]]
+        assert ours(["a", "\ud800"], is_split_into_words=True)["input_ids"] == [101, 1037, 100, 102]
+        with pytest.raises(TypeError):
+            ours([["a", 5]], is_split_into_words=True)
+
+
+@PYTHON_OF_THE_FIXTURES
+class TestUnicodeClasses:
+    def test_deleted(self):
+        expected = ranges_of(
+            lambda c: c == "\ufffd" or (unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r")
+        )
+        assert members(unicode_classes.DELETED) == expected
+
+    def test_punctuation(self):
+        ascii_symbols = "$+<=>^`|~"
+        expected = ranges_of(lambda c: unicodedata.category(c)[0] == "P" or c in ascii_symbols)
+        assert members(unicode_classes.PUNCTUATION) == expected
+
+    def test_nonspacing_marks(self):
+        assert members(unicode_classes.NONSPACING_MARKS) == ranges_of(lambda c: unicodedata.category(c) == "Mn")
+
+    def test_case_properties_as_seen_by_final_sigma(self):
+        cased = ranges_of(lambda c: f"{c}Σ".lower().endswith("ς"))
+        assert members(unicode_classes.CASED) == cased
+        ignorable = ranges_of(lambda c: f"a{c}Σ".lower().endswith("ς")) - cased
+        deleted, marks = members(unicode_classes.DELETED), members(unicode_classes.NONSPACING_MARKS)
+        assert members(unicode_classes.CASE_IGNORABLE) - deleted == ignorable - deleted - marks
+
+
+class TestStandardTokenizer:
+    TEXTS = ("The cats sat. ΣΑΣ [MASK] Ünïcode", "a\u200bb 中文 unaffable!", "word " * 40)
+
+    def test_auto_tokenizer_without_this_package(self, tokenizers, tmp_path):
+        ours, _ = tokenizers[True]
+        ours.save_pretrained(tmp_path)
+        calls = [
+            {"text": self.TEXTS[0]},
+            {"text": self.TEXTS[0], "text_pair": self.TEXTS[1], "return_offsets_mapping": True},
+            {"text": list(self.TEXTS), "padding": True, "truncation": True, "max_length": 12},
+            {
+                "text": [self.TEXTS[1]] * 2,
+                "text_pair": [self.TEXTS[2]] * 2,
+                "truncation": "only_second",
+                "max_length": 20,
+                "stride": 5,
+                "return_overflowing_tokens": True,
+                "return_offsets_mapping": True,
+            },
+        ]
+        script = (
+            "import json, sys\n"
+            "from transformers import AutoTokenizer\n"
+            "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\n"
+            "found = []\n"
+            "for call in json.loads(sys.argv[2]):\n"
+            "    batch = tokenizer(**call)\n"
+            "    found.append([dict(batch), [batch.word_ids(i) for i in range(len(batch.encodings))]])\n"
+            "assert not any(name.split('.')[0] == 'mybert' for name in sys.modules)\n"
+            "print(json.dumps(found))\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path), json.dumps(calls)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for call, (values, word_ids) in zip(calls, json.loads(run.stdout), strict=True):
+            batch = ours(**call)
+            assert json.loads(json.dumps(dict(batch))) == values
+            assert [batch.word_ids(i) for i in range(len(batch.encodings))] == word_ids
+
+    def test_save_and_load(self, tmp_path, google_vocab_file):
+        ours = MyBertTokenizer(google_vocab_file, do_lower_case=False, strip_accents=True)
+        ours("the cat", truncation=True, padding="max_length", max_length=7)
+        files = ours.save_pretrained(tmp_path / "a")
+        assert {"tokenizer.json", "tokenizer_config.json", "vocab.txt"} <= {f.rsplit("/", 1)[1] for f in files}
+        assert (tmp_path / "a" / "vocab.txt").read_bytes() == google_vocab_file.read_bytes()
+        saved = json.loads((tmp_path / "a" / "tokenizer.json").read_text())
+        assert saved["truncation"] is None
+        assert saved["padding"] is None
+        again = MyBertTokenizer.from_pretrained(tmp_path / "a")
+        assert (again.do_lower_case, again.strip_accents) == (False, True)
+        again.save_pretrained(tmp_path / "b")
+        for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+            assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+        assert AutoTokenizer.from_pretrained(tmp_path / "a").tokenize("Ünïcode") == again.tokenize("Ünïcode")
+
+    def test_vocabulary_is_never_ignored(self, google_vocab_file):
+        vocab = load_vocab(google_vocab_file)
+        forms = [
+            MyBertTokenizer(str(google_vocab_file)),
+            MyBertTokenizer(vocab=google_vocab_file),
+            MyBertTokenizer(vocab_file=str(google_vocab_file)),
+            MyBertTokenizer(vocab),
+            MyBertTokenizer(list(vocab)),
+        ]
+        for tokenizer in forms:
+            assert tokenizer.tokenize("Unaffable!") == ["una", "##ffa", "##ble", "!"]
+            assert len(tokenizer) == tokenizer.vocab_size == 30522
+        with pytest.raises(ValueError, match="needs a vocabulary"):
+            MyBertTokenizer()
+        with pytest.raises(ValueError, match="not both"):
+            MyBertTokenizer(vocab, vocab_file=google_vocab_file)
+
+    def test_special_tokens(self, tokenizers):
+        ours, _ = tokenizers[True]
+        assert ours.tokenize("hi[MASK] [SEP]") == ["hi", "[MASK]", "[SEP]"]
+        ids = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
+        assert {name: getattr(ours, f"{name}_token_id") for name in ids} == ids
+        moved = MyBertTokenizer(SMALL[::-1])
+        assert moved("the cats")["input_ids"] == [9, 6, 5, 4, 8]
+        assert moved("the", padding="max_length", max_length=4)["input_ids"] == [9, 6, 8, 11]
+
+    def test_pairs_truncation_and_windows(self, tokenizers):
+        ours, _ = tokenizers[True]
+        pair = ours("the cat", "sat down")
+        assert pair["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+        windows = ours("a b c d e", max_length=5, stride=1, truncation=True, return_overflowing_tokens=True)
+        assert [ours.decode(w) for w in windows["input_ids"]] == ["[CLS] a b c [SEP]", "[CLS] c d e [SEP]"]
+        batch = ours("Ünàffable\u200b isn't", return_offsets_mapping=True)
+        assert batch.tokens() == ["[CLS]", "una", "##ffa", "##ble", "isn", "'", "t", "[SEP]"]
+        offsets = [(0, 0), (0, 3), (3, 6), (6, 9), (11, 14), (14, 15), (15, 16), (0, 0)]
+        assert batch["offset_mapping"] == offsets
+        assert batch.word_ids() == [None, 0, 0, 0, 1, 2, 3, None]
+        assert ours(["the", "cat"], return_tensors="np", padding=True)["input_ids"].dtype == np.int64
+
+    def test_decode(self, tokenizers, google_vocab_file):
+        """As transformers' BertTokenizer does."""
+        from transformers import BertTokenizer
+
+        ours, _ = tokenizers[True]
+        text = "hello, how are you? unaffable people play."
+        assert ours.decode(ours.encode(text), skip_special_tokens=True) == text
+        assert ours.decode(ours.encode("The cat")) == "[CLS] the cat [SEP]"
+        theirs = BertTokenizer(str(google_vocab_file))
+        for clean_up in (None, True, False):
+            ids = ours.encode("We don't (yet) know: 'state-of-the-art', 3.14; e.g. this.")
+            options = {"clean_up_tokenization_spaces": clean_up}
+            assert ours.decode(ids, **options) == theirs.decode(ids, **options)
+
+    def test_korean_and_accents(self):
+        vocab = [*SMALL[:5], "대", "##한", "é", "e"]
+        assert MyBertTokenizer(vocab, strip_accents=False).tokenize("대한 É") == ["대", "##한", "é"]
+        assert MyBertTokenizer(vocab).tokenize("대한 É") == ["[UNK]", "e"]
+        assert MyBertTokenizer(vocab, do_lower_case=False).tokenize("대한 é") == ["대", "##한", "é"]
+
+    def test_without_splitting_ideographs(self):
+        vocab = [*SMALL[:5], "中", "中##", "##文"]
+        assert MyBertTokenizer(vocab).tokenize("中文") == ["中", "[UNK]"]
+        assert MyBertTokenizer(vocab, tokenize_chinese_chars=False).tokenize("中文") == ["中", "##文"]
+
+
+class TestLoading:
+    def test_folder_of_transformers(self, google_vocab_file, tmp_path):
+        """A folder written by transformers' BertTokenizer, whose own rules differ."""
+        from transformers import BertTokenizer
+
+        BertTokenizer(str(google_vocab_file), do_lower_case=False).save_pretrained(tmp_path)
+        ours = MyBertTokenizer.from_pretrained(tmp_path)
+        assert ours.do_lower_case is False
+        assert ours.tokenize("a" * 150) != ["[UNK]"]
+        (tmp_path / "tokenizer_config.json").unlink()
+        assert MyBertTokenizer.from_pretrained(tmp_path).do_lower_case is False
+
+    @pytest.mark.parametrize("setting", [True, False])
+    def test_folder_of_google(self, google_vocab_file, tmp_path, setting):
+        (tmp_path / "vocab.txt").write_bytes(google_vocab_file.read_bytes())
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": setting}))
+        assert MyBertTokenizer.from_pretrained(tmp_path).do_lower_case is setting
+
+    @pytest.mark.parametrize(
+        ("pieces", "lower"), [(["the", "##s"], True), (["The", "##s"], False), (["대", "##한"], True)]
+    )
+    def test_assumes_case_aloud(self, pieces, lower, tmp_path, caplog):
+        file = tmp_path / "vocab.txt"
+        file.write_text("\n".join([*SMALL[:5], *pieces]) + "\n", encoding="utf-8")
+        for source in (file, tmp_path):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING, "mybert"):
+                assert MyBertTokenizer.from_pretrained(source).do_lower_case is lower
+            assert f"do_lower_case={lower} is assumed" in caplog.text
+            with caplog.at_level(logging.WARNING, "mybert"):
+                caplog.clear()
+                assert MyBertTokenizer.from_pretrained(source, do_lower_case=not lower).do_lower_case is not lower
+            assert caplog.text == ""
+
+    def test_nothing_to_load(self, tmp_path):
+        with pytest.raises(OSError, match=r"neither tokenizer.json nor vocab.txt"):
+            MyBertTokenizer.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ({"model": {"type": "BPE", "vocab": {}, "merges": []}}, "holds a BPE model, expected WordPiece"),
+            (
+                {"model": {"type": "WordPiece", "vocab": {"a": 0}, "continuing_subword_prefix": "@@"}},
+                "marks continuations with '@@'",
+            ),
+            ({"vocab": {}}, "is not a tokenizer.json"),
+            ([], "is not a tokenizer.json"),
+        ],
+    )
+    def test_other_tokenizer_json(self, content, message, tmp_path):
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=message):
+            MyBertTokenizer.from_pretrained(tmp_path)
+
+    def test_missing_special_tokens(self):
+        with pytest.raises(ValueError, match=r"lacks the special tokens \[PAD\], \[MASK\]"):
+            MyBertTokenizer(["[UNK]", "[CLS]", "[SEP]", "a"])
+        with pytest.raises(ValueError, match=r"lacks the special token <unk>"):
+            MyBertTokenizer(SMALL, unk_token="<unk>")
+
+    def test_ids_with_gaps(self):
+        with pytest.raises(ValueError, match="ids must be 0 to 4"):
+            MyBertTokenizer({piece: 2 * index for index, piece in enumerate(SMALL[:5])})
