@@ -14,6 +14,10 @@ EXAMPLES_AT_ONCE = 512
 """Examples that are tokenized and sorted together: enough for batches without padding, little enough for memory."""
 
 
+TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
+"""Tokens of a batch where no batch size is given: what keeps a CPU's cache, or all of an accelerator, busy."""
+
+
 class BatchedPipeline(Pipeline):
     """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once.
 
@@ -44,16 +48,16 @@ class BatchedPipeline(Pipeline):
 
         Args:
             inputs: One example, a list of examples, or any other iterable of examples.
-            batch_size: Rows that the network sees at once; 32 unless it was given to `pipeline(...)`.
+            batch_size: Rows that the network sees at once; without it as many as make a good number of tokens for the
+                device (`TOKENS_AT_ONCE`). It may be given to `pipeline(...)` as well.
             **parameters: Those of `_sanitize_parameters`.
 
         Returns:
             One result for one example, a list for a list, a generator for any other iterable.
         """
-        size = 32 if self._batch_size is None else self._batch_size
-        size = size if batch_size is None else batch_size
-        if size < 1:
-            raise ValueError(f"batch_size is {size}: expected at least 1")
+        batch_size = self._batch_size if batch_size is None else batch_size
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
         for_preprocess, for_forward, for_postprocess = (
             {**fixed, **given}
             for fixed, given in zip(
@@ -62,7 +66,7 @@ class BatchedPipeline(Pipeline):
                 strict=True,
             )
         )
-        for_forward["batch_size"] = size
+        for_forward["batch_size"] = batch_size
 
         def run(examples: Iterable[Any]) -> Iterator[Any]:
             remaining = iter(examples)
@@ -76,21 +80,23 @@ class BatchedPipeline(Pipeline):
         return run(inputs)
 
     def batches(
-        self, rows: Sequence[dict[str, np.ndarray]], batch_size: int
+        self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         """Padded batches of rows of similar length, the longest first, where memory would run out first.
 
         Args:
             rows: Model inputs of each row by name, each of shape `(tokens,)`.
-            batch_size: Rows in a batch.
+            batch_size: Rows in a batch, None for as many as the device likes.
 
         Yields:
             Places of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
         """
         padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
+        budget = TOKENS_AT_ONCE["cpu" if self.device.type == "cpu" else "accelerator"]
         order = sorted(range(len(rows)), key=lambda place: -len(rows[place]["input_ids"]))
-        for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
+        while order:
+            size = batch_size or max(1, budget // len(rows[order[0]]["input_ids"]))
+            places, order = order[:size], order[size:]
             inputs = {}
             for name in rows[places[0]]:
                 shape = (len(places), len(rows[places[0]][name]))

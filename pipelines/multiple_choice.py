@@ -39,7 +39,7 @@ class MultipleChoicePipeline(BatchedPipeline):
         Args:
             inputs: A dict with `prompt` and `choices`, or the prompt; a list or another iterable of such dicts.
             choices: The texts to choose from, if `inputs` (or `prompt`) is the prompt.
-            batch_size: Choices that the network sees at once, 32 by default.
+            batch_size: Choices that the network sees at once; chosen for the device by default.
             prompt: The prompt by name.
             **parameters: `top_k` (1): number of choices to return, and a list of them if above 1.
 
@@ -78,7 +78,7 @@ class MultipleChoicePipeline(BatchedPipeline):
         rows = self.pair_rows([prompt for prompt, _ in pairs], [choice for _, choice in pairs])
         return {"examples": examples, "rows": rows}
 
-    def _forward(self, model_inputs: dict[str, Any], batch_size: int) -> dict[str, Any]:
+    def _forward(self, model_inputs: dict[str, Any], batch_size: int | None) -> dict[str, Any]:
         # The network scores each choice by itself, so every row goes in as a question with a single choice.
         logits = np.empty(len(model_inputs["rows"]))
         for places, inputs in self.batches(model_inputs["rows"], batch_size):

@@ -42,7 +42,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
             inputs: A pair: a dict with `text` and `text_pair`, a tuple or list of two texts, or the first text; a list
                 or another iterable of pairs.
             text_pair: The second text, if `inputs` (or `text`) is the first one.
-            batch_size: Pairs that the network sees at once, 32 by default.
+            batch_size: Pairs that the network sees at once; chosen for the device by default.
             text: The first text by name.
 
         Returns:
@@ -70,7 +70,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         pairs = [_pair(example) for example in examples]
         return self.pair_rows([first for first, _ in pairs], [second for _, second in pairs])
 
-    def _forward(self, rows: list[dict[str, np.ndarray]], batch_size: int) -> np.ndarray:
+    def _forward(self, rows: list[dict[str, np.ndarray]], batch_size: int | None) -> np.ndarray:
         logits = np.empty((len(rows), len(LABELS)))
         for places, inputs in self.batches(rows, batch_size):
             logits[places] = self.model(**inputs).logits.float().cpu().numpy()

@@ -25,7 +25,8 @@ class QuestionAnsweringPipeline(BatchedPipeline):
 
     Differences from the pipeline of transformers 4: a list gives a list, also with one question in it; `top_k` above 1
     gives a list, also of one answer; `max_question_len` acts; scores are normalized over all windows of a context
-    together, so that they compare; the same words in two windows are one answer and no answer is lost for it.
+    together, so that they compare; a stretch of the context is one answer, with the score of the best tokens that give
+    it, however many windows hold it, so that `top_k` different ones come back wherever there are as many.
     """
 
     supported_models = MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
@@ -41,7 +42,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
                 question and a context.
             question: A question or a list of questions.
             context: A context or a list of contexts; a single one serves all questions and the other way round.
-            batch_size: Windows that the network sees at once, 32 by default.
+            batch_size: Windows that the network sees at once; chosen for the device by default.
             **parameters: `top_k` (1): number of answers, and a list of them if above 1.
                 `doc_stride` (128 or less): tokens that neighbouring windows of a long context share.
                 `max_answer_len` (15): tokens of an answer.
@@ -122,7 +123,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             max_question_len,
         )
 
-    def _forward(self, questions: list[WindowedQuestion], batch_size: int) -> list[Any]:
+    def _forward(self, questions: list[WindowedQuestion], batch_size: int | None) -> list[Any]:
         rows = [window.inputs for question in questions for window in question.windows]
         logits: list[Any] = [None] * len(rows)
         for places, inputs in self.batches(rows, batch_size):

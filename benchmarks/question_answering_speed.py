@@ -1,0 +1,175 @@
+"""Questions per second of `pipeline("question-answering")` against a plain loop over the questions.
+
+The loop is what one writes with transformers 5 alone: tokenize one question with its context, run its windows as one
+batch, try all spans. Both sides run in this process on the same weights and texts, in turns, and have to agree.
+
+    python benchmarks/question_answering_speed.py
+    python benchmarks/question_answering_speed.py --data dev-v1.1.json.gz --model_type mybert --hidden_size 768
+    python benchmarks/question_answering_speed.py --model path/to/model --data dev-v2.0.json
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import platform
+import statistics
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
+
+import mybert  # noqa: F401  brings the task back
+
+
+@dataclass
+class Arguments:
+    """What to measure."""
+
+    model: str | None = field(default=None, metadata={"help": "Model folder or Hub name; without it random weights."})
+    model_type: str = field(default="bert", metadata={"help": "Type of the random model: bert or mybert."})
+    layers: int = field(default=4, metadata={"help": "Layers of the random model."})
+    hidden_size: int = field(default=256, metadata={"help": "Width of the random model."})
+    data: str | None = field(default=None, metadata={"help": "SQuAD JSON file (.gz too); without it made-up texts."})
+    questions: int = field(default=200, metadata={"help": "How many questions."})
+    words: int = field(default=120, metadata={"help": "Median words of the made-up contexts (SQuAD has about 120)."})
+    batch_size: int | None = field(
+        default=None, metadata={"help": "Windows in a batch; chosen for the device if None."}
+    )
+    rounds: int = field(default=3, metadata={"help": "Rounds; the medians are reported."})
+    max_seq_len: int = field(default=384, metadata={"help": "Tokens of a window."})
+    doc_stride: int = field(default=128, metadata={"help": "Tokens shared by neighbouring windows."})
+    device: str = field(default="cuda" if torch.cuda.is_available() else "cpu", metadata={"help": "Device."})
+
+
+def read_examples(arguments: Arguments) -> list[dict[str, str]]:
+    """Questions spread evenly over the file, or made-up ones with the lengths of SQuAD."""
+    if arguments.data is None:
+        generator = np.random.default_rng(0)
+        words = np.array([f"{a}{b}{c}" for a in "bcdfgklm" for b in "aeiou" for c in "nrstx"])
+        lengths = np.clip(generator.lognormal(np.log(arguments.words), 0.45, arguments.questions), 3, 600).astype(int)
+        return [
+            {"question": " ".join(generator.choice(words, 11)), "context": " ".join(generator.choice(words, length))}
+            for length in lengths
+        ]
+    path = Path(arguments.data)
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    examples = [
+        {"question": question["question"], "context": paragraph["context"]}
+        for article in articles
+        for paragraph in article["paragraphs"]
+        for question in paragraph["qas"]
+    ]
+    return examples[:: max(1, len(examples) // arguments.questions)][: arguments.questions]
+
+
+def load(arguments: Arguments, examples: list[dict[str, str]]):
+    """Model and tokenizer: those of a folder, or random weights and the words of the texts."""
+    if arguments.model is not None:
+        model = AutoModelForQuestionAnswering.from_pretrained(arguments.model)
+        return model, transformers.AutoTokenizer.from_pretrained(arguments.model)
+    text = " ".join(f"{example['question']} {example['context']}" for example in examples).lower()
+    letters = sorted(set(text) - {" "})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    pieces += [word for word, _ in Counter(text.split()).most_common(20_000)]
+    tokenizer = BertTokenizer(vocab={piece: number for number, piece in enumerate(dict.fromkeys(pieces))})
+    config = AutoConfig.for_model(
+        arguments.model_type,
+        vocab_size=len(tokenizer),
+        hidden_size=arguments.hidden_size,
+        num_hidden_layers=arguments.layers,
+        num_attention_heads=max(1, arguments.hidden_size // 64),
+        intermediate_size=4 * arguments.hidden_size,
+    )
+    torch.manual_seed(0)
+    return AutoModelForQuestionAnswering.from_config(config), tokenizer
+
+
+@torch.inference_mode()
+def plain_loop(model, tokenizer, examples: list[dict[str, str]], arguments: Arguments) -> list[dict]:
+    """One question at a time."""
+    results = []
+    for example in examples:
+        encoded = tokenizer(
+            example["question"],
+            example["context"],
+            truncation="only_second",
+            max_length=arguments.max_seq_len,
+            stride=arguments.doc_stride,
+            padding=True,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        inputs = {name: torch.tensor(encoded[name], device=model.device) for name in tokenizer.model_input_names}
+        output = model(**inputs)
+        starts, ends = output.start_logits.float().cpu().numpy(), output.end_logits.float().cpu().numpy()
+        best = (-np.inf, 0, 0)
+        for window, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            outside = np.array(encoded.sequence_ids(window)) != 1
+            scores = np.where(outside, -np.inf, start)[:, None] + np.where(outside, -np.inf, end)
+            scores = np.where(np.tril(np.triu(np.ones_like(scores)), 14) > 0, scores, -np.inf)
+            first, last = np.unravel_index(scores.argmax(), scores.shape)
+            offsets = encoded["offset_mapping"][window]
+            best = max(best, (scores[first, last], offsets[first][0], offsets[last][1]))
+        results.append({"start": best[1], "end": best[2], "answer": example["context"][best[1] : best[2]]})
+    return results
+
+
+def main() -> None:
+    """Measure and print."""
+    (arguments,) = HfArgumentParser(Arguments).parse_args_into_dataclasses()
+    logging.getLogger("transformers").setLevel(logging.ERROR)
+    examples = read_examples(arguments)
+    model, tokenizer = load(arguments, examples)
+    answerer = pipeline(
+        "question-answering",
+        model=model,
+        tokenizer=tokenizer,
+        device=arguments.device,
+        batch_size=arguments.batch_size,
+        align_to_words=False,
+        max_seq_len=arguments.max_seq_len,
+        doc_stride=arguments.doc_stride,
+    )
+    sides = {
+        "plain loop": lambda: plain_loop(model, tokenizer, examples, arguments),
+        "pipeline, one question a call": lambda: [answerer(example) for example in examples],
+        "pipeline, a list": lambda: answerer(examples),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    answers: dict[str, list[dict]] = {}
+    for round_number in range(arguments.rounds + 1):  # the first one warms up
+        for name, run in sides.items():
+            begin = time.perf_counter()
+            answers[name] = run()
+            if round_number:
+                seconds[name].append(time.perf_counter() - begin)
+
+    hardware = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else platform.machine()
+    print(f"{hardware}, {torch.get_num_threads()} threads, torch {torch.__version__}", end=", ")
+    print(f"transformers {transformers.__version__}, {len(examples)} questions, {type(model).__name__}", end=", ")
+    print(f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}")
+    base = statistics.median(seconds["plain loop"])
+    for name, times in seconds.items():
+        same = sum(
+            (found["start"], found["end"]) == (wanted["start"], wanted["end"])
+            for found, wanted in zip(answers[name], answers["plain loop"], strict=True)
+        )
+        median = statistics.median(times)
+        print(
+            f"{name:30s} {len(examples) / median:8.1f} questions/s  x{base / median:.2f}  "
+            f"same answers {same}/{len(examples)}"
+        )
+        # Rounding differs between batch shapes, so two nearly equal spans may change places.
+        assert same >= 0.99 * len(examples), f"{name} gives other answers than the plain loop"
+
+
+if __name__ == "__main__":
+    main()
