@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from mybert import metrics
 
 # Scores that seqeval gave for `random_sentences` below, strict where a scheme is named. conlleval.pl counts the same

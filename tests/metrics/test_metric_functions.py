@@ -4,9 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from mybert import metrics
 from scipy import stats
 from sklearn import metrics as sklearn_metrics
+
+from mybert import metrics
 
 PREDICTIONS = [1, 0, 1, 1, 0, 1]
 REFERENCES = [1, 1, 0, 1, 0, 1]

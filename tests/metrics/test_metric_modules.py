@@ -2,6 +2,7 @@
 
 import evaluate
 import pytest
+
 from mybert import metrics
 
 PREDICTIONS = [1, 0, 1, 1]

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+
 from mybert import metrics
 
 SQUAD = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "squad"

@@ -1,9 +1,10 @@
 """Next sentence prediction and multiple choice against the bare models."""
 
-import mybert  # noqa: F401  brings the tasks
 import pytest
 import torch
 from transformers import BertForMultipleChoice, BertForNextSentencePrediction, pipeline
+
+import mybert  # noqa: F401  brings the tasks
 
 PAIRS = [("the cat sat.", "who is the dog?"), ("a dog", "in the house of berlin"), ("who?", "what did the cat sat in")]
 

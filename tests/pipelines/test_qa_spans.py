@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mybert.pipelines.qa_spans import answer_positions, best_answers, make_windows
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast
+
+from mybert.pipelines.qa_spans import answer_positions, best_answers, make_windows
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 QUESTION = "Where did the cat sit?"

@@ -2,12 +2,10 @@
 
 import logging
 
-import mybert
 import numpy as np
 import pytest
 import torch
 import transformers
-from mybert.pipelines import register_pipelines
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import (
     BertForQuestionAnswering,
@@ -19,6 +17,9 @@ from transformers import (
     pipeline,
 )
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
+
+import mybert
+from mybert.pipelines import register_pipelines
 
 CONTEXT = "The cat lives in Berlin, the dog lives in a house. Who is Zoé? 가나 🙂 sat! " * 3
 QUESTIONS = ["Where is the cat?", "Who?", "What did the dog of Berlin sit in?"]
