@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         print(f"mybert: unknown command {name!r}; expected one of {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    debug = "--debug" in flags
+    flags, debug = _take_debug(flags)
     try:
         arguments_class, function = COMMANDS[name].load()
         arguments = _parse(name, arguments_class, flags)
@@ -79,6 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return INTERRUPTED if isinstance(result, dict) and result.get("interrupted") else 0
 
 
+def _take_debug(flags: list[str]) -> tuple[list[str], bool]:
+    """Take out `--debug` where no value follows; with one it is `TrainingArguments`' own flag."""
+    for index, flag in enumerate(flags):
+        if flag == "--debug" and (index + 1 == len(flags) or flags[index + 1].startswith("--")):
+            return flags[:index] + flags[index + 1 :], True
+    return flags, False
+
+
 def _usage() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
@@ -89,6 +97,7 @@ def _usage() -> str:
 
 def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
     from transformers import HfArgumentParser
+    from transformers.utils import logging as hf_logging
 
     parser = HfArgumentParser(
         arguments_class,
@@ -98,13 +107,15 @@ def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
     parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
-    parser.add_argument("--debug", action="store_true", help="Show where an error was found.")
-    config, _ = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
+    config, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
+    if unknown:
+        raise ValueError(f"unknown flag {unknown[0]!r}; --help lists the flags.")
     if config.config:
         parser.set_defaults(**_read_config(config.config, {action.dest for action in parser._actions}))
     _set_up_output(config.quiet)
     if config.quiet:
         parser.set_defaults(disable_tqdm=True)
+        hf_logging.disable_progress_bar()
     return parser.parse_args_into_dataclasses(flags)[0]
 
 

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ class DemoArguments:
 def demo(arguments: DemoArguments) -> dict[str, Any]:
     """Live a whole BERT life.
 
-    The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model folders,
-    each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`.
+    The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model
+    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`.
 
     Args:
         arguments: The settings.
@@ -94,7 +95,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     )
 
     logger.info("\n== 2. Vocabulary and pretraining: guess hidden words, and whether sentence B follows A ==")
-    pretrained = pretrain(_pretraining(arguments, files, output_dir / "pretrained"))
+    count = sum(map(len, sources.values()))
+    pretrained = pretrain(_pretraining(arguments, files, count, output_dir / "pretrained"))
     if pretrained["interrupted"]:
         return {"interrupted": True}
     classifiers = {}
@@ -200,7 +202,7 @@ def _in_parts(documents: list[list[str]]) -> list[list[str]]:
     parts = []
     for document in documents:
         bounds = np.linspace(0, len(document), FEWEST_DOCUMENTS + 1).astype(int)
-        parts += [document[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False) if end > begin]
+        parts += [document[begin:end] for begin, end in pairwise(bounds) if end > begin]
     return parts
 
 
@@ -232,18 +234,21 @@ def _write_table(rows: list[tuple[str, str]], path: Path) -> None:
     path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
 
 
-def _pretraining(arguments: DemoArguments, files: list[Path], output_dir: Path) -> PretrainingArguments:
+def _pretraining(
+    arguments: DemoArguments, files: list[Path], num_documents: int, output_dir: Path
+) -> PretrainingArguments:
     steps = arguments.pretraining_steps
     return PretrainingArguments(
         text=[str(path) for path in files],
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
+        vocab_layout="compact",
         model_size="tiny",
         max_length=64,
         max_steps=steps,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         warmup_steps=0.1,
-        heldout=0.02,
+        heldout=max(0.02, 2 / num_documents),
         logging_steps=max(1, steps // 20),
         eval_strategy="steps",
         eval_steps=max(1, steps // 4),

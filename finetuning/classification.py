@@ -44,31 +44,36 @@ class Labels:
         return [index[str(value)] for value in values]
 
 
-def load_texts(path: str | Path, task: Task, encoding: str = "utf-8") -> list[list[str]]:
-    """Read the texts of a table: one list for single sentences, two for pairs.
+def load_examples(
+    path: str | Path, task: Task, encoding: str = "utf-8", labelled: bool = True
+) -> tuple[list[list[str]], list[Any] | None]:
+    """Read the texts and labels of a table.
 
-    Raises:
-        OSError, ValueError: If the file cannot be read or lacks a column.
-    """
-    rows = read_table(path, task.file_columns, encoding)
-    return [[str(value) for value in column(rows, name, path)] for name in task.text_columns]
+    Args:
+        path: The file, see `read_table`.
+        task: Says which columns.
+        encoding: Encoding of the file.
+        labelled: Whether to read labels.
 
-
-def load_labels(path: str | Path, task: Task, encoding: str = "utf-8") -> list[Any]:
-    """Read the labels of a table as they stand there, or, for regression, as numbers.
+    Returns:
+        One list of sentences, or two for pairs; and the labels as they stand there, or, for regression, as numbers.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If the file lacks the column, a label is empty, or a value is not a number.
+        ValueError: If the file lacks a column, a label is empty, or a value is not a number.
     """
-    values = column(read_table(path, task.file_columns, encoding), task.label_column, path)
-    for number, value in enumerate(values, start=1):
-        if value is None or str(value).strip() == "":
+    rows = read_table(path, task.file_columns, encoding)
+    texts = [[str(value) for value in column(rows, name, path)] for name in task.text_columns]
+    if not labelled:
+        return texts, None
+    labels = column(rows, task.label_column, path)
+    for number, label in enumerate(labels, start=1):
+        if label is None or str(label).strip() == "":
             raise ValueError(f"{path} has no label in row {number}.")
     if not task.is_regression:
-        return values
+        return texts, labels
     try:
-        return [float(value) for value in values]
+        return texts, [float(label) for label in labels]
     except ValueError as error:
         raise ValueError(f"{path} has a {task.label_column} that is not a number: {error}.") from error
 

@@ -21,11 +21,12 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.utils import logging as hf_logging
 
 from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
 from ..training import StopOnInterrupt, open_run_folder
 from ..visualization import training_curves
-from .classification import ClassificationDataset, Labels, load_labels, load_texts
+from .classification import ClassificationDataset, Labels, load_examples
 from .tasks import TASKS, Task
 
 logger = logging.getLogger(__name__)
@@ -115,18 +116,8 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     """
     task = arguments.resolve_task()
     output_dir = Path(arguments.output_dir)
-    train_labels = load_labels(arguments.train_file, task, arguments.encoding)
-    labels = None if task.is_regression else Labels.from_column(train_labels, arguments.train_file)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    datasets = {
-        name: _dataset(path, task, labels, tokenizer, arguments, labelled=name != "test")
-        for name, path in (
-            ("train", arguments.train_file),
-            ("validation", arguments.validation_file),
-            ("test", arguments.test_file),
-        )
-        if path is not None
-    }
+    datasets, labels = _datasets(arguments, task, tokenizer)
     set_seed(arguments.seed)
     model = _model(arguments, labels)
     checkpoint = open_run_folder(output_dir, _settings(arguments), arguments.overwrite)
@@ -164,19 +155,25 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     return metrics | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
-def _dataset(
-    path: str,
-    task: Task,
-    labels: Labels | None,
-    tokenizer: PreTrainedTokenizerBase,
-    arguments: FinetuningArguments,
-    labelled: bool,
-) -> ClassificationDataset:
-    values = None
-    if labelled:
-        values = load_labels(path, task, arguments.encoding)
-        values = values if labels is None else labels.ids(values, path)
-    return ClassificationDataset(load_texts(path, task, arguments.encoding), values, tokenizer, arguments.max_length)
+def _datasets(
+    arguments: FinetuningArguments, task: Task, tokenizer: PreTrainedTokenizerBase
+) -> tuple[dict[str, ClassificationDataset], Labels | None]:
+    """The data sets that there are files for, and the classes of the training data."""
+    labels = None
+    datasets = {}
+    for name, path in (
+        ("train", arguments.train_file),
+        ("validation", arguments.validation_file),
+        ("test", arguments.test_file),
+    ):
+        if path is None:
+            continue
+        texts, values = load_examples(path, task, arguments.encoding, labelled=name != "test")
+        if values is not None and not task.is_regression:
+            labels = labels or Labels.from_column(values, path)
+            values = labels.ids(values, path)
+        datasets[name] = ClassificationDataset(texts, values, tokenizer, arguments.max_length)
+    return datasets, labels
 
 
 def _model(arguments: FinetuningArguments, labels: Labels | None) -> PreTrainedModel:
@@ -187,9 +184,21 @@ def _model(arguments: FinetuningArguments, labels: Labels | None) -> PreTrainedM
         label2id={name: index for index, name in enumerate(names)},
         problem_type="regression" if labels is None else "single_label_classification",
     )
+    longest = getattr(config, "max_position_embeddings", arguments.max_length)
+    if arguments.max_length > longest:
+        raise ValueError(f"max_length is {arguments.max_length}; {arguments.model} reads at most {longest} tokens.")
     if arguments.from_scratch:
         return AutoModelForSequenceClassification.from_config(config)
-    return AutoModelForSequenceClassification.from_pretrained(arguments.model, config=config)
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()  # a report on every weight of the heads; what matters of it is said below
+    try:
+        model, loaded = AutoModelForSequenceClassification.from_pretrained(
+            arguments.model, config=config, output_loading_info=True
+        )
+    finally:
+        hf_logging.set_verbosity(verbosity)
+    logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(sorted(loaded["missing_keys"])) or "none")
+    return model
 
 
 def _metrics(task: Task, prediction: EvalPrediction) -> dict[str, float]:
@@ -221,7 +230,8 @@ def _settings(arguments: FinetuningArguments) -> dict[str, Any]:
 def _examples(output_dir: Path, arguments: FinetuningArguments, task: Task) -> list[Example]:
     """The text-classification pipeline on a few rows of the validation data, or else of the training data."""
     path = arguments.validation_file or arguments.train_file
-    texts, labels = load_texts(path, task, arguments.encoding), load_labels(path, task, arguments.encoding)
+    texts, labels = load_examples(path, task, arguments.encoding)
+    assert labels is not None
     examples = []
     for index in np.random.default_rng(0).permutation(len(labels))[:EXAMPLES]:
         parts = dict(zip(("text", "text_pair"), (column[index] for column in texts), strict=False))

@@ -1,5 +1,6 @@
 """From examples to a batch: masks drawn, sequences padded."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ class PretrainingCollator:
     ) -> None:
         special_ids = np.array(sorted(tokenizer.all_special_ids))
         self._special_ids = special_ids
-        self._ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), special_ids)
+        # Google's layout has up to 1,000 reserved entries; in the place of a word they would give themselves away.
+        reserved = [index for piece, index in tokenizer.get_vocab().items() if re.fullmatch(r"\[unused\d+\]", piece)]
+        self._ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), [*special_ids, *reserved])
         self._mask_token_id = tokenizer.mask_token_id
         self._pad_token_id = tokenizer.pad_token_id
         self.rates = rates or MaskingRates()

@@ -8,7 +8,7 @@ from ..tokenization import expand_paths, open_text
 
 # A full stop after these is rarely the end of a sentence. Single letters are treated alike ("J. Smith", "e.g.").
 _ABBREVIATIONS = frozenset(
-    "al approx cf dr etc fig figs inc jr ltd mr mrs ms no nos prof resp sr st viz vol vs".split()  # noqa: SIM905
+    "al approx cf dr etc fig figs inc jr ltd mr mrs ms no nos prof resp sr st viz vol vs".split()
 )
 _CANDIDATE = re.compile(
     r"""(?P<end>[.!?…]+["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_])"""  # terminators, a space, the beginning of a word

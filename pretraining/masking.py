@@ -49,7 +49,7 @@ def mask_tokens(
         input_ids: Token ids of a sequence, (length,).
         is_special: Whether a token is special and never chosen, (length,).
         mask_token_id: Id of [MASK].
-        ordinary_ids: Ids that random replacements are drawn from: all but the special tokens.
+        ordinary_ids: Ids that random replacements are drawn from: all but special and reserved tokens.
         rates: The rates.
         generator: Source of all random choices.
 

@@ -3,11 +3,11 @@
 import logging
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from transformers import TrainingArguments, set_seed
+from transformers import IntervalStrategy, TrainingArguments, set_seed
 
 from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
@@ -36,7 +36,7 @@ EXAMPLES = 3  # fill-mask examples on the card
 
 # Settings that decide a run's result: an interrupted run goes on only with the same.
 _DECISIVE = (
-    *("encoding", "split_sentences", "tokenizer", "vocab_size", "lower_case"),
+    *("encoding", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
     *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
     *("max_length", "short_probability", "mlm_probability", "heldout"),
     *("learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
@@ -60,6 +60,10 @@ class PretrainingArguments(TrainingArguments):
         default=None, metadata={"help": "Folder or vocab.txt of a tokenizer; without it one is trained on the text."}
     )
     vocab_size: int = field(default=30522, metadata={"help": "Entries of the vocabulary, where one is trained."})
+    vocab_layout: Literal["google", "compact"] = field(
+        default="google",
+        metadata={"help": "google: reserved entries where Google's vocabularies have them; compact: five only."},
+    )
     lower_case: bool = field(default=True, metadata={"help": "Lower-case the text, where a vocabulary is trained."})
     model_size: str = field(default="base", metadata={"help": f"Size of the model: {', '.join(MODEL_SIZES)}."})
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, in place of the size's."})
@@ -94,6 +98,8 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
+        if self.vocab_layout not in ("google", "compact"):
+            raise ValueError(f"vocab_layout is {self.vocab_layout!r}; expected google or compact.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
         super().__post_init__()
@@ -138,7 +144,7 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
     with nothing_left_behind(output_dir):
         tokenizer = _tokenizer(arguments, files, output_dir)
         store = _store(arguments, files, tokenizer, output_dir / "tokens.safetensors")
-        training, heldout = split_documents(store.summary.documents, arguments.heldout)
+        training, heldout = _split(store, arguments)
         model_config = arguments.model_config(tokenizer)
     logger.info("Corpus: %s.", store.summary)
     set_seed(arguments.seed)
@@ -251,9 +257,12 @@ def _tokenizer(arguments: PretrainingArguments, files: list[str], output_dir: Pa
         return MyBertTokenizer.from_pretrained(arguments.tokenizer)
     if (output_dir / "tokenizer.json").exists():
         return MyBertTokenizer.from_pretrained(output_dir)
+    if next(read_documents(files, encoding=arguments.encoding), None) is None:
+        raise ValueError(f"The corpus is empty: {', '.join(files)} hold no text.")
     tokenizer = train_wordpiece(
         files,
         arguments.vocab_size,
+        layout=arguments.vocab_layout,
         lower_case=arguments.lower_case,
         encoding=arguments.encoding,
         show_progress=not arguments.disable_tqdm,
@@ -275,6 +284,18 @@ def _store(arguments: PretrainingArguments, files: list[str], tokenizer: MyBertT
     return store
 
 
+def _split(store: TokenStore, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
+    training, heldout = split_documents(store.summary.documents, arguments.heldout)
+    if len(training) < 2:
+        raise ValueError(f"heldout is {arguments.heldout}; of {store.summary.documents} documents too few are left.")
+    if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
+        raise ValueError(
+            f"heldout is {arguments.heldout}; of {store.summary.documents} documents that is less than the 2 that an "
+            "evaluation needs. Hold out more, or pass --eval_strategy no."
+        )
+    return training, heldout
+
+
 def _draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
     try:
         training_curves(log_history, output_dir / "training_curves.png")
@@ -285,7 +306,7 @@ def _draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
 def _examples(output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray) -> list[Example]:
     """Fill-mask on a few sentences of the given documents, a word of each hidden."""
     generator = np.random.default_rng(0)
-    examples = []
+    examples: list[Example] = []
     for document in generator.permutation(documents)[:200]:
         if len(examples) == EXAMPLES:
             break

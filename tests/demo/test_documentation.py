@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from mybert.demo import documentation
 from mybert.demo.documentation import DocumentationModule, collect_documentation
 

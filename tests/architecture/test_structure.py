@@ -1,0 +1,131 @@
+"""The rules of the house: floors, the Hub's modelling code, shipped packages, light imports, one copy."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mybert
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOORS = {
+    "modeling_mybert": 0,
+    "tokenization": 0,
+    "metrics": 0,
+    "pipelines": 0,
+    "visualization": 0,
+    "training": 1,
+    "hub_card": 1,
+    "conversion": 2,
+    "pretraining": 2,
+    "finetuning": 2,
+    "demo": 3,
+}
+LIBRARIES_OF_EXTRAS = ("datasets", "evaluate", "matplotlib", "sklearn", "scipy", "onnx", "onnxruntime", "pandas")
+
+
+def imported_modules(path: Path) -> list[tuple[int, str]]:
+    """(level, module) of every import in a file, `from . import a` counted as one of `a`."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(0, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module] if node.module else [alias.name for alias in node.names]
+            found += [(node.level, name) for name in names]
+    return found
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((ROOT / room).rglob("*.py"))
+
+
+def test_every_package_has_a_floor():
+    rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert rooms == set(FLOORS)
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_a_room_imports_only_from_lower_floors(room):
+    assert sources(room)
+    for path in sources(room):
+        depth = len(path.relative_to(ROOT).parts) - 1
+        for level, module in imported_modules(path):
+            assert not module.startswith("mybert"), f"{path} imports {module}; rooms import each other relatively"
+            if level > depth:
+                assert level == depth + 1, f"{path} reaches above the package"
+                other = module.split(".")[0]
+                assert FLOORS[other] < FLOORS[room], f"{path} imports {other}, which is not on a lower floor"
+
+
+def test_modelling_files_import_only_siblings_torch_and_transformers():
+    allowed = {"torch", "transformers", *sys.stdlib_module_names}
+    files = [path for path in sources("modeling_mybert") if path.name != "__init__.py"]
+    assert len(files) >= 2
+    for path in files:
+        for level, module in imported_modules(path):
+            if level == 0:
+                assert module.split(".")[0] in allowed, f"{path} imports {module}"
+            else:
+                assert level == 1, f"{path} imports {module} from outside its folder"
+                assert (path.parent / f"{module}.py").is_file(), f"{path} imports .{module}, which is no sibling file"
+
+
+def test_shipped_packages_are_all_there_are():
+    tomllib = pytest.importorskip("tomllib", reason="reading pyproject.toml needs Python 3.11")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    shipped = project["tool"]["setuptools"]["packages"]
+    assert sorted(shipped) == sorted(["mybert", *(f"mybert.{room}" for room in FLOORS)])
+    data = project["tool"]["setuptools"]["package-data"]
+    needed = {path.parent.name for path in ROOT.glob("*/*.jinja")}
+    assert {f"mybert.{room}" for room in needed} <= set(data)
+
+
+def test_no_room_hides_a_library():
+    assert not {"datasets", "evaluate", "tokenizers", "transformers", "torch"} & {p.name for p in ROOT.iterdir()}
+
+
+def test_one_copy_of_the_package_is_loaded():
+    root = Path(mybert.__file__).resolve().parent
+    copies = {
+        name
+        for name, module in list(sys.modules.items())
+        if (file := getattr(module, "__file__", None)) and Path(file).resolve() == root / "__init__.py"
+    }
+    assert copies == {"mybert"}
+
+
+def loaded_by(code: str) -> set[str]:
+    command = [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"]
+    return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_import_is_light():
+    loaded = loaded_by("import mybert")
+    assert "mybert" in loaded
+    assert not {"torch", "transformers", "numpy", *LIBRARIES_OF_EXTRAS} & loaded
+
+
+@pytest.mark.parametrize("room", sorted(set(FLOORS) - {"demo"}))
+def test_no_room_needs_an_extra_to_be_imported(room):
+    hidden = "".join(f"sys.modules[{name!r}] = None; " for name in LIBRARIES_OF_EXTRAS)
+    code = f"import sys; {hidden}import mybert.{room} as room; [getattr(room, name) for name in room.__all__]"
+    assert f"mybert.{room}" in loaded_by(code)
+
+
+def test_public_names_exist():
+    assert set(mybert.__all__) <= set(dir(mybert))
+    for name in mybert.__all__:
+        assert getattr(mybert, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'MyBort'"):
+        mybert.MyBort  # noqa: B018
+
+
+def test_nothing_public_is_unfinished():
+    marks = re.compile(r"\b(TODO|FIXME|XXX)\b")
+    for room in FLOORS:
+        for path in sources(room):
+            assert not marks.search(path.read_text()), path

@@ -1,0 +1,66 @@
+"""The built wheel, installed alone into an empty environment, imports and runs."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import mybert, torch
+from transformers import AutoModel, AutoConfig
+assert Path(mybert.__file__).is_relative_to(sys.prefix), mybert.__file__
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
+from mybert.hub_card import CardContent, render_card
+from mybert.pretraining import PretrainingDataset
+tokenizer = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"])
+config = MyBertConfig(vocab_size=7, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+outputs = MyBertForPreTraining(config)(**tokenizer("hello", "world", return_tensors="pt"))
+assert outputs.prediction_logits.shape == (1, 5, 7)
+assert type(AutoModel.from_config(config)).__name__ == "MyBertModel"
+assert "# name" in render_card(CardContent(name="name"))
+print("works")
+"""
+
+
+@pytest.mark.slow
+def test_wheel_works_alone(tmp_path):
+    source = tmp_path / "source"
+    ignored = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "demo_output")
+    shutil.copytree(ROOT, source, ignore=ignored)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("mybert-*.whl")
+    shutil.rmtree(source)
+
+    environment = tmp_path / "environment"
+    venv.create(environment, with_pip=True)
+    python = environment / "bin" / "python"
+    install = [python, "-m", "pip", "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run(install, check=True, capture_output=True)
+    # The dependencies come from this environment, without the checkout that is installed in it.
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    dependencies = tmp_path / "dependencies"
+    dependencies.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "mybert" not in entry.name and entry.suffix != ".pth":
+            (dependencies / entry.name).symlink_to(entry)
+    (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
+
+    def run(*command: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=tmp_path)
+
+    result = run(python, "-c", SCRIPT)
+    assert result.stdout == "works\n", result.stderr
+    result = run(environment / "bin" / "mybert", "--version")
+    assert result.stdout.startswith("mybert "), result.stderr
+    result = run(environment / "bin" / "mybert", "pretrain", "--text", "missing.txt", "--output_dir", "out")
+    assert result.returncode == 2
+    assert result.stderr.strip().endswith("There is no file or folder missing.txt.")

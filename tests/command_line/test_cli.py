@@ -1,0 +1,145 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from mybert import cli
+
+
+@dataclass
+class EchoArguments:
+    number: int = field(default=1, metadata={"help": "A number."})
+    rate: float = field(default=0.5, metadata={"help": "A rate."})
+    disable_tqdm: bool = field(default=False, metadata={"help": "No progress bars."})
+
+
+calls = []
+
+
+def echo(arguments):
+    calls.append(arguments)
+    if arguments.number == 13:
+        raise ValueError("number is 13;\n expected luck.")
+    if arguments.number == 14:
+        raise PermissionError(13, "Permission denied", "/root/x")
+    return {"interrupted": arguments.number == 15}
+
+
+@pytest.fixture
+def echo_command(monkeypatch):
+    calls.clear()
+    monkeypatch.setitem(cli.COMMANDS, "echo", cli.Command("say it again", __name__, "EchoArguments", "echo"))
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[echo.__module__])
+
+
+def test_flags_become_arguments(echo_command):
+    assert cli.main(["echo", "--number", "3"]) == 0
+    assert calls == [EchoArguments(number=3)]
+
+
+def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("number: 4\nrate: 1e-3\n")
+    assert cli.main(["echo", "--config", str(path)]) == 0
+    assert cli.main(["echo", "--config", str(path), "--number", "5"]) == 0
+    assert calls == [EchoArguments(number=4, rate=0.001), EchoArguments(number=5, rate=0.001)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("nmber: 1\n", "has unknown settings: nmber"), ("[", "is not YAML"), ("just words", "holds no settings")],
+)
+def test_broken_yaml(echo_command, tmp_path, capsys, content, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(content)
+    assert cli.main(["echo", "--config", str(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_quiet(echo_command):
+    assert cli.main(["echo", "--quiet"]) == 0
+    assert calls == [EchoArguments(disable_tqdm=True)]
+
+
+def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
+    assert cli.main(["echo", "--number", "13"]) == 2
+    assert capsys.readouterr().err == "mybert echo: number is 13; expected luck.\n"
+    assert cli.main(["echo", "--number", "14"]) == 2
+    assert capsys.readouterr().err == "mybert echo: /root/x: Permission denied.\n"
+    assert cli.main(["echo", "--numer", "14"]) == 2
+    assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'; --help lists the flags.\n"
+    assert cli.main(["ecko"]) == 2
+    assert "unknown command 'ecko'; expected one of demo, pretrain" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="expected luck"):
+        cli.main(["echo", "--debug", "--number", "13"])
+
+
+def test_interrupted_commands_exit_as_shells_expect(echo_command):
+    assert cli.main(["echo", "--number", "15"]) == 130
+
+
+def test_usage_lists_every_command(capsys):
+    assert cli.main([]) == 2
+    assert cli.main(["--help"]) == 0
+    usage = capsys.readouterr().out
+    assert all(f"  {name} " in usage for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_loads_and_has_help(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    shown = capsys.readouterr().out
+    assert "--output_dir" in shown or "--help" in shown
+    arguments_class, function = cli.COMMANDS[name].load()
+    assert function.__doc__
+    own = [
+        field
+        for field in arguments_class.__dataclass_fields__.values()
+        if field.name in arguments_class.__annotations__
+    ]
+    assert own
+    assert all(field.metadata.get("help") for field in own)
+
+
+def run(*flags, cwd):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "mybert", *flags],
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file):
+    flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --vocab_layout compact --model_size tiny"
+    flags += " --hidden_size 32 --max_length 32 --max_steps 300 --logging_steps 5 --save_steps 100000 --heldout 0"
+    flags = flags.split()
+    process = run(*flags, cwd=tmp_path)
+    deadline = time.monotonic() + 120
+    while "mlm_loss" not in (line := process.stdout.readline()):
+        assert line or process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert "the same command goes on from there" in out
+    (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
+    stopped_at = int(checkpoint.name.removeprefix("checkpoint-"))
+    assert 0 < stopped_at < 300
+    process = run(*flags, cwd=tmp_path)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    assert state["global_step"] == 300
+    assert [entry["step"] for entry in state["log_history"] if "mlm_loss" in entry] == list(range(5, 301, 5))

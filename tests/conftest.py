@@ -1,0 +1,49 @@
+"""What all tests share: no network, few threads, tiny text."""
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only get in each other's way
+
+import pytest
+
+from mybert import MyBertTokenizer
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Real corpora and task data; present in CI."""
+    if not DATA.is_dir():
+        pytest.skip(f"the test data is not at {DATA}")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> MyBertTokenizer:
+    """A tokenizer of a few words."""
+    return MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, ".", "##s"])
+
+
+@pytest.fixture(scope="session")
+def documents() -> list[list[str]]:
+    """Sixty documents of five to nine sentences of known words."""
+    return [
+        [
+            " ".join(WORDS[(7 * document + 3 * sentence + 5 * word) % len(WORDS)] for word in range(4 + sentence))
+            for sentence in range(5 + document % 5)
+        ]
+        for document in range(60)
+    ]
+
+
+@pytest.fixture
+def text_file(tmp_path, documents) -> Path:
+    """The documents as a file: one sentence a line, a blank line between documents."""
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    return path

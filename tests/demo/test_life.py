@@ -1,0 +1,84 @@
+import json
+
+import pytest
+from transformers import pipeline
+
+from mybert.demo import DemoArguments, demo
+
+SOURCES = {
+    "kitchen": "bread soup flour oven salt butter knife plate spoon sugar".split(),
+    "garden": "tree rose grass spade rain soil seed leaf bird worm".split(),
+}
+
+
+def write_sources(folder, documents=14):
+    paths = []
+    for name, words in SOURCES.items():
+        text = [
+            "\n".join(
+                f"The {words[(d + 3 * s) % 10]} and the {words[(d * 7 + s) % 10]} lie near the {words[(s * s) % 10]} "
+                f"while the {words[(5 * d + s) % 10]} waits for more."
+                for s in range(8)
+            )
+            for d in range(documents)
+        ]
+        path = folder / f"{name}.txt"
+        path.write_text("\n\n".join(text) + "\n")
+        paths.append(str(path))
+    return paths
+
+
+def arguments(tmp_path, text, **settings):
+    defaults = {
+        "output_dir": str(tmp_path / "demo"),
+        "text": text,
+        "vocab_size": 150,
+        "pretraining_steps": 8,
+        "finetuning_epochs": 6,
+        "disable_tqdm": True,
+    }
+    return DemoArguments(**defaults | settings)
+
+
+@pytest.mark.slow
+def test_a_whole_life_on_the_users_own_text(tmp_path):
+    report = demo(arguments(tmp_path, write_sources(tmp_path)))
+    out = tmp_path / "demo"
+    assert json.loads((out / "report.json").read_text()) == json.loads(json.dumps(report))
+    assert set(report["sources"]) == set(report["classes"]) == set(SOURCES)
+    assert report["classifier"]["accuracy"] > 0.9
+    assert 0 < report["pretraining"]["eval_mlm_accuracy"] <= 1
+    for folder in ("pretrained", "classifier"):
+        assert {"model.safetensors", "README.md", "training_curves.png"} <= {p.name for p in (out / folder).iterdir()}
+    classify = pipeline("text-classification", model=str(out / "classifier"))
+    assert classify("the flour and the salt")[0]["label"] == "kitchen"
+    train = (out / "task" / "train.tsv").read_text().splitlines()
+    test = (out / "task" / "test.tsv").read_text().splitlines()
+    assert train[0] == test[0] == "text\tlabel"
+    held_out = {line.split("\t")[0] for line in test[1:]}
+    learned = (out / "text" / "kitchen.txt").read_text() + (out / "text" / "garden.txt").read_text()
+    assert held_out
+    assert not any(
+        passage in learned.replace("\n", " ") for passage in held_out - {row.split("\t")[0] for row in train}
+    )
+    demo(arguments(tmp_path, write_sources(tmp_path), pretraining_steps=2, finetuning_epochs=1))  # replaces its own
+
+
+def test_mistakes(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ValueError, match=r"empty.txt is empty"):
+        demo(arguments(tmp_path, [str(tmp_path / "empty.txt")]))
+    (tmp_path / "one.txt").write_text("One sentence. Another one.\n")
+    with pytest.raises(ValueError, match="one document only"):
+        demo(arguments(tmp_path, [str(tmp_path / "one.txt")]))
+    (tmp_path / "two.txt").write_text("Short.\n\nShorter.\n")
+    with pytest.raises(ValueError, match="too little text"):
+        demo(arguments(tmp_path, [str(tmp_path / "two.txt")]))
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
+    assert not (tmp_path / "demo").exists()
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match="exists and holds other things"):
+        demo(arguments(tmp_path, write_sources(tmp_path)))
+    assert (tmp_path / "demo" / "thesis.tex").exists()

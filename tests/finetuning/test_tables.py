@@ -1,0 +1,71 @@
+import gzip
+
+import pytest
+
+from mybert.finetuning.tables import column, read_table
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", 'text,label\n"a, ""b""\nc",x\nd,y\n'),
+        ("t.jsonl", '{"text": "a, \\"b\\"\\nc", "label": "x"}\n\n{"text": "d", "label": "y"}\n'),
+        ("t.json", '[{"text": "a, \\"b\\"\\nc", "label": "x"},\n {"text": "d", "label": "y"}]'),
+    ],
+)
+def test_formats(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    rows = [{"text": 'a, "b"\nc', "label": "x"}, {"text": "d", "label": "y"}]
+    assert read_table(path) == rows
+    compressed = tmp_path / f"{name}.gz"
+    compressed.write_bytes(gzip.compress(content.encode()))
+    assert read_table(compressed) == rows
+
+
+def test_tsv_has_no_quoting(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text('text\tlabel\n"He said\t1\r\nfine"\t0\n')
+    assert read_table(path) == [{"text": '"He said', "label": "1"}, {"text": 'fine"', "label": "0"}]
+    path.write_text("a\t1\nb\t0\n")
+    assert read_table(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl or .json file"),
+        ("t", "text", r"ends in nothing"),
+        ("t.csv", "", r"t.csv holds no rows"),
+        ("t.tsv", "text\tlabel\n", r"t.tsv holds no rows"),
+        ("t.tsv", "text\tlabel\na\t1\nb\n", r"t.tsv, line 3: 1 fields; expected 2 \(text, label\)"),
+        ("t.jsonl", '{"a": 1}\n{"a": \n', r"t.jsonl, line 2: not JSON"),
+        ("t.jsonl", "[1]\n", r"t.jsonl, entry 1: a JSON list; expected an object"),
+        ("t.json", '{"a": 1}', r"t.json holds a JSON dict; expected a list"),
+    ],
+)
+def test_broken_tables(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_table(path)
+
+
+def test_a_missing_column_lists_those_that_exist():
+    with pytest.raises(ValueError, match=r"f.csv has no column 'sentence' in row 1; its columns are 'text', 'label'"):
+        column([{"text": "a", "label": "b"}], "sentence", "f.csv")
+
+
+def test_glue_files_are_read_as_published(data_dir):
+    from mybert.finetuning.classification import load_examples
+    from mybert.finetuning.tasks import TASKS
+
+    rows = {"cola": 1043, "sst2": 872, "mrpc": 408, "stsb": 1500, "qnli": 5463, "rte": 277, "wnli": 71}
+    folders = {"cola": "CoLA", "sst2": "SST-2", "stsb": "STS-B"}
+    assert set(rows) == set(TASKS) - {"classification"}
+    for task, count in rows.items():
+        path = data_dir / "glue" / folders.get(task, task.upper()) / "dev.tsv"
+        texts, labels = load_examples(path, TASKS[task])
+        assert {len(labels), *map(len, texts)} == {count}, task
+        if not TASKS[task].is_regression:
+            assert len(set(labels)) == 2

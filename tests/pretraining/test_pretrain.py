@@ -1,0 +1,133 @@
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+
+from mybert import MyBertForPreTraining
+from mybert.pretraining import PretrainingArguments, pretrain
+from mybert.pretraining.recipe import split_documents
+
+
+def arguments(tmp_path, text_file, **settings):
+    defaults = {
+        "text": [str(text_file)],
+        "output_dir": str(tmp_path / "out"),
+        "vocab_size": 60,
+        "vocab_layout": "compact",
+        "model_size": "tiny",
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "max_length": 32,
+        "max_steps": 6,
+        "logging_steps": 2,
+        "save_steps": 3,
+        "per_device_train_batch_size": 8,
+        "heldout": 0.2,
+        "learning_rate": 1e-3,
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return PretrainingArguments(**defaults | settings)
+
+
+def test_text_becomes_a_model_folder(tmp_path, text_file):
+    metrics = pretrain(arguments(tmp_path, text_file))
+    out = tmp_path / "out"
+    assert metrics["interrupted"] is False
+    assert metrics["eval_loss"] == pytest.approx(metrics["eval_mlm_loss"] + metrics["eval_nsp_loss"])
+    names = {path.name for path in out.iterdir()}
+    assert names >= {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "vocab.txt",
+        "README.md",
+        "trainer_state.json",
+    }
+    assert names >= {"training_curves.png", "tokens.safetensors"}
+    history = json.loads((out / "trainer_state.json").read_text())["log_history"]
+    logged = [entry for entry in history if "mlm_loss" in entry]
+    assert [entry["step"] for entry in logged] == [2, 4, 6]
+    assert all({"mlm_accuracy", "nsp_loss", "nsp_accuracy", "tokens_per_second"} <= set(entry) for entry in logged)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    model = AutoModelForMaskedLM.from_pretrained(out)
+    assert model.config.vocab_size == len(tokenizer)
+    answers = pipeline("fill-mask", model=str(out))("the cat [MASK] on the mat", top_k=2)
+    assert len(answers) == 2
+    assert "## " in (out / "README.md").read_text()
+
+
+def test_it_learns(tmp_path, text_file):
+    settings = {"max_steps": 150, "learning_rate": 5e-3, "save_strategy": "no", "logging_steps": 10}
+    pretrain(arguments(tmp_path, text_file, **settings))
+    history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
+    losses = [entry["mlm_loss"] for entry in history if "mlm_loss" in entry]
+    assert losses[-1] < losses[0] - 0.4
+
+
+def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
+    """What a stop leaves behind, a checkpoint and nothing after it, leads to the weights of a run without a stop."""
+    pretrain(arguments(tmp_path, text_file, output_dir=str(tmp_path / "whole")))
+    pretrain(arguments(tmp_path, text_file))
+    out = tmp_path / "out"
+    shutil.rmtree(out / "checkpoint-6")
+    for name in ("model.safetensors", "config.json", "README.md", "trainer_state.json", "training_curves.png"):
+        (out / name).unlink()
+    pretrain(arguments(tmp_path, text_file))
+    whole, resumed = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "out"))
+    for name, value in whole.items():
+        assert torch.equal(value, resumed[name]), name
+
+
+def test_a_given_tokenizer_is_used(tmp_path, text_file, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    pretrain(arguments(tmp_path, text_file, tokenizer=str(tmp_path / "tokenizer"), max_steps=1))
+    assert (tmp_path / "out" / "vocab.txt").read_text() == (tmp_path / "tokenizer" / "vocab.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"\n \n\n", "empty"),
+        (b"One sentence.\nAnother sentence of the same document.\n", "one document only"),
+        (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*--encoding"),
+    ],
+)
+def test_text_that_cannot_be_used(tmp_path, content, message):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        pretrain(arguments(tmp_path, path))
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_in_the_settings(tmp_path, text_file):
+    with pytest.raises(ValueError, match="text is empty"):
+        arguments(tmp_path, text_file, text=[])
+    with pytest.raises(ValueError, match="output_dir is not set"):
+        arguments(tmp_path, text_file, output_dir=None)
+    with pytest.raises(ValueError, match="model_size is 'huge'; expected one of tiny, mini"):
+        arguments(tmp_path, text_file, model_size="huge")
+    with pytest.raises(ValueError, match="heldout is 1"):
+        arguments(tmp_path, text_file, heldout=1.0)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        pretrain(arguments(tmp_path, tmp_path / "nowhere"))
+    with pytest.raises(ValueError, match="must be a multiple of num_attention_heads"):
+        pretrain(arguments(tmp_path, text_file, num_attention_heads=5))
+    with pytest.raises(ValueError, match="Hold out more, or pass --eval_strategy no"):
+        pretrain(arguments(tmp_path, text_file, heldout=0.0, eval_strategy="steps", eval_steps=1))
+    assert not (tmp_path / "out").exists()
+    pretrain(arguments(tmp_path, text_file, max_steps=1))
+    with pytest.raises(ValueError, match="seed was 42, is 1"):
+        pretrain(arguments(tmp_path, text_file, max_steps=1, seed=1))
+
+
+def test_split_documents():
+    training, heldout = split_documents(100, 0.05)
+    assert sorted([*training, *heldout]) == list(range(100))
+    assert heldout.tolist() == [0, 25, 50, 74, 99]
+    for count, share in ((100, 0.0), (100, 0.014), (3, 0.01)):
+        assert len(split_documents(count, share)[1]) == 0

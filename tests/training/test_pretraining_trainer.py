@@ -1,0 +1,166 @@
+import os
+import signal
+
+import pytest
+import torch
+from transformers import TrainerCallback, TrainingArguments
+
+from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from mybert.training import MyBertAdamW, PretrainingTrainer, StopOnInterrupt
+
+VOCAB, LENGTH = 50, 12
+
+
+def examples(count: int = 8) -> list[dict[str, torch.Tensor]]:
+    """Examples with very different numbers of labels."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for number in range(count):
+        labels = torch.full((LENGTH,), -100)
+        labels[: 1 + number] = torch.randint(VOCAB, (1 + number,), generator=generator)
+        found.append(
+            {
+                "input_ids": torch.randint(VOCAB, (LENGTH,), generator=generator),
+                "attention_mask": torch.ones(LENGTH, dtype=torch.long),
+                "labels": labels,
+                "next_sentence_label": torch.tensor(int(number in (0, 3, 4))),
+            }
+        )
+    return found
+
+
+def make_model(kind=MyBertForPreTraining):
+    torch.manual_seed(0)
+    return kind(
+        MyBertConfig(
+            vocab_size=VOCAB,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=16,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    )
+
+
+class KeepGradients(TrainerCallback):
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+def run(tmp_path, data, batch_size, accumulation, kind=MyBertForPreTraining, **settings):
+    keep = KeepGradients()
+    trainer = PretrainingTrainer(
+        model=make_model(kind),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=accumulation,
+            max_steps=1,
+            max_grad_norm=0.0,
+            logging_steps=1,
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+            **settings,
+        ),
+        train_dataset=data,
+        callbacks=[keep],
+    )
+    trainer.train()
+    return next(entry for entry in trainer.state.log_history if "loss" in entry), keep.gradients
+
+
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
+    """Both means: masked LM over masked tokens, next sentence over sequences; the model alone is the reference."""
+    data = examples()
+    model = make_model().train()
+    outputs = model(**{name: torch.stack([example[name] for example in data]) for name in data[0]})
+    outputs.loss.backward()
+    for batch_size, accumulation in ((8, 1), (2, 4), (1, 8)):
+        logged, gradients = run(tmp_path, data, batch_size, accumulation)
+        assert logged["loss"] == pytest.approx(outputs.loss.item(), abs=1e-5)
+        assert logged["mlm_loss"] + logged["nsp_loss"] == pytest.approx(outputs.loss.item(), abs=2e-4)
+        for name, parameter in model.named_parameters():
+            torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-7, rtol=1e-5, msg=name)
+
+
+def test_masked_lm_alone(tmp_path):
+    data = [{k: v for k, v in example.items() if k != "next_sentence_label"} for example in examples()]
+    whole, gradients = run(tmp_path, data, 8, 1, MyBertForMaskedLM)
+    parts, accumulated = run(tmp_path, data, 2, 4, MyBertForMaskedLM)
+    assert "nsp_loss" not in whole
+    assert whole["loss"] == pytest.approx(parts["loss"], abs=1e-5)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, accumulated[name], atol=1e-7, rtol=1e-5)
+
+
+def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
+    data = examples()
+    model = make_model()
+    trainer = PretrainingTrainer(
+        model=model,
+        args=TrainingArguments(
+            output_dir=str(tmp_path), per_device_eval_batch_size=3, disable_tqdm=True, use_cpu=True
+        ),
+        eval_dataset=data,
+    )
+    metrics = trainer.evaluate()
+    batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
+    with torch.no_grad():
+        outputs = model.eval()(**{k: v for k, v in batch.items() if "label" not in k})
+    is_labelled = batch["labels"] != -100
+    logits, labels = outputs.prediction_logits[is_labelled], batch["labels"][is_labelled]
+    mlm_loss = torch.nn.functional.cross_entropy(logits, labels)
+    nsp = outputs.seq_relationship_logits
+    nsp_loss = torch.nn.functional.cross_entropy(nsp, batch["next_sentence_label"])
+    assert metrics["eval_mlm_loss"] == pytest.approx(mlm_loss.item(), abs=1e-5)
+    assert metrics["eval_nsp_loss"] == pytest.approx(nsp_loss.item(), abs=1e-5)
+    assert metrics["eval_loss"] == pytest.approx((mlm_loss + nsp_loss).item(), abs=1e-5)
+    assert metrics["eval_perplexity"] == pytest.approx(mlm_loss.exp().item(), rel=1e-4)
+    assert metrics["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item())
+    expected = (nsp.argmax(-1) == batch["next_sentence_label"]).float().mean().item()
+    assert metrics["eval_nsp_accuracy"] == pytest.approx(expected)
+    assert model.config.sparse_prediction is False
+
+
+def test_defaults_are_googles(tmp_path):
+    trainer = PretrainingTrainer(
+        model=make_model(), args=TrainingArguments(output_dir=str(tmp_path), use_cpu=True, warmup_steps=0.1)
+    )
+    trainer.create_optimizer_and_scheduler(100)
+    assert isinstance(trainer.optimizer, MyBertAdamW)
+    assert not trainer.optimizer.defaults["correct_bias"]
+    rates = []
+    for _ in range(30):
+        rates.append(trainer.lr_scheduler.get_last_lr()[0] / trainer.args.learning_rate)
+        trainer.optimizer.step()
+        trainer.lr_scheduler.step()
+    assert rates[5] == pytest.approx(0.5)
+    assert rates[20] == pytest.approx(0.8)
+
+
+class PressCtrlC(TrainerCallback):
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_interrupt_saves_and_stops(tmp_path):
+    interrupt = StopOnInterrupt()
+    before = signal.getsignal(signal.SIGINT)
+    trainer = PretrainingTrainer(
+        model=make_model(),
+        args=TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=1, max_steps=6, disable_tqdm=True, use_cpu=True
+        ),
+        train_dataset=examples(),
+        callbacks=[interrupt, PressCtrlC()],
+    )
+    trainer.train()
+    assert interrupt.interrupted
+    assert trainer.state.global_step == 3
+    assert (tmp_path / "checkpoint-3" / "model.safetensors").is_file()
+    assert signal.getsignal(signal.SIGINT) is before
