@@ -41,7 +41,7 @@ class ConvertToGoogleArguments:
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     model: str = field(metadata={"help": "MyBERT or BERT model folder."})
-    prefix: str = field(metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt."})
+    prefix: str = field(metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt, or a folder."})
     allow_other_activation: bool = field(
         default=False, metadata={"help": "Write a model whose activation Google's code does not compute."}
     )

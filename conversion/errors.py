@@ -187,7 +187,7 @@ class UnsafeMemberError(ArchiveError):
 class CompressionRatioError(ArchiveError):
     """The archive expands to absurdly many bytes."""
 
-    sentence = "{path}: expands to more than {limit} bytes, {ratio} times its own size; refused"
+    sentence = "{path}: expands to more than {limit} bytes; at most {ratio} times the compressed size is unpacked"
 
 
 # --- from checkpoint to model ----------------------------------------------------------------------------------------

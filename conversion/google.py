@@ -175,7 +175,7 @@ def export_google_checkpoint(
 
     Args:
         model_dir: A MyBERT (or BERT) model folder.
-        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`.
+        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`; an existing folder takes it under that name.
         allow_other_activation: Whether to write a model whose activation Google's code does not compute, with a
             warning.
         verify: Whether to read the result back and compare.
@@ -185,18 +185,19 @@ def export_google_checkpoint(
         ModelFolderError: If the folder is incomplete, or the model is one that Google's graph cannot express.
     """
     folder, prefix = ModelFolder(model_dir), Path(prefix)
+    if prefix.is_dir():
+        prefix /= "bert_model.ckpt"
     config = MyBertConfig.from_pretrained(folder.path)
     fields, decisions = _google_configuration(folder, config, allow_other_activation)
     rows = model_rows(folder.head, config.num_hidden_layers)
     folder.parameters()
-    tensors = _GoogleTensors(folder, rows, sizes_of(config))
+    tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config)), _vocabulary_of(folder)
     if tensors.filled:
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
     prefix.parent.mkdir(parents=True, exist_ok=True)
     write_tensor_bundle(prefix, tensors)
     with new_folder(prefix.parent) as beside:
         write_json(beside / "bert_config.json", fields)
-        vocabulary = _vocabulary_of(folder)
         if vocabulary is None:
             decisions.append("no vocab.txt: the model folder has no tokenizer")
         else:

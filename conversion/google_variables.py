@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
 from .errors import (
     ConfigurationError,
+    ConversionError,
     MissingVariableError,
     OptimizerStateError,
     ShapeMismatchError,
@@ -132,7 +134,7 @@ class Plan:
 
     def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
         """Read the parameters that are taken over, one after the other: name and float32 array."""
-        for row, key in self.used:
+        for row, key in logging.tqdm(self.used, desc="Reading the checkpoint"):
             yield row.parameter, row.to_parameter(self.layout, bundle[key])
 
 
@@ -228,7 +230,7 @@ def _check(bundle: TensorBundle, row: Row, key: str, layout: str, sizes: Mapping
 def _sort_out(
     bundle: TensorBundle, used: set[str], others: set[str | None], ignore: Iterable[str]
 ) -> dict[str, list[str]]:
-    kinds = [*IGNORED, *(("named by the user", re.compile(pattern)) for pattern in ignore)]
+    kinds = [*IGNORED, *(("named by the user", _pattern(pattern)) for pattern in ignore)]
     ignored: dict[str, list[str]] = {}
     unknown = []
     for key in bundle:
@@ -244,6 +246,13 @@ def _sort_out(
     if unknown:
         raise UnknownVariableError(path=bundle.prefix, count=len(unknown), names=_some(unknown))
     return ignored
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ConversionError(problem=f"ignore: {text!r} is not a regular expression: {error}") from error
 
 
 def _some(names: list[str]) -> str:

@@ -153,7 +153,6 @@ def new_folder(output_dir: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}.tmp-", dir=output.parent))
     try:
         yield temporary
-        temporary.chmod(0o755)
         output.mkdir(exist_ok=True)
         for file in sorted(temporary.iterdir(), key=lambda path: (path.name == "config.json", path.name)):
             file.replace(output / file.name)

@@ -137,8 +137,8 @@ def _archive_kind(path: Path) -> Any:
     return None
 
 
-def _limit(path: Path) -> int:
-    return max(_LEAST_LIMIT, _MOST_EXPANSION * path.stat().st_size)
+def _limit(compressed_size: int) -> int:
+    return max(_LEAST_LIMIT, _MOST_EXPANSION * compressed_size)
 
 
 def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
@@ -161,8 +161,11 @@ def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -
 def _unpack_zip(path: Path, folder: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        if sum(member.file_size for member in members) > _limit(path):
-            raise CompressionRatioError(path=path, limit=_limit(path), ratio=_MOST_EXPANSION)
+        sizes = [(sum(m.file_size for m in members), _limit(path.stat().st_size))]
+        sizes += [(member.file_size, _limit(member.compress_size)) for member in members]
+        for size, limit in sizes:
+            if size > limit:
+                raise CompressionRatioError(path=path, limit=limit, ratio=_MOST_EXPANSION)
         targets = []
         seen: set[Path] = set()
         for member in members:
@@ -180,13 +183,14 @@ class _CountingReader:
     """A stream that refuses to give more than `limit` bytes, however they are compressed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
-        self._stream, self._path, self._left = stream, path, _limit(path)
+        self._stream, self._path = stream, path
+        self._limit = self._left = _limit(path.stat().st_size)
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise CompressionRatioError(path=self._path, limit=_limit(self._path), ratio=_MOST_EXPANSION)
+            raise CompressionRatioError(path=self._path, limit=self._limit, ratio=_MOST_EXPANSION)
         return data
 
 

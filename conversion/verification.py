@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import modeling_mybert
+from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert import modeling_mybert as networks
 from .errors import VerificationError
 from .google_variables import GoogleVariables, Plan, make_plan
 from .key_map import HEADS, TIED
@@ -95,7 +96,7 @@ def verify_conversion(
     if (Path(source) / "config.json").is_file():
         return verify_folder(ModelFolder(source), ModelFolder(model_dir))
     folder = ModelFolder(model_dir)
-    config = modeling_mybert.MyBertConfig.from_pretrained(folder.path)
+    config = MyBertConfig.from_pretrained(folder.path)
     with open_source(source) as found:
         bundle = read_tensor_bundle(found.prefix)
         plan = make_plan(GoogleVariables(bundle), config, folder.head, ignore)
@@ -177,9 +178,8 @@ def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
     import transformers
 
     head = HEADS[folder.head]
-    library: Any = modeling_mybert if folder.config["model_type"] == "mybert" else transformers
-    prefix = "MyBert" if folder.config["model_type"] == "mybert" else "Bert"
-    model_class = getattr(library, prefix + head.class_suffix)
+    is_ours = folder.config["model_type"] == "mybert"
+    model_class: Any = getattr(networks if is_ours else transformers, f"{'My' * is_ours}Bert{head.class_suffix}")
     model, info = model_class.from_pretrained(folder.path, output_loading_info=True, dtype=torch.float32)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info.get(kind):

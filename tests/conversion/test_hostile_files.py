@@ -14,7 +14,7 @@ from mybert.conversion.tensor_bundle import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLASSIFIER = FIXTURES / "google_tf1" / "classifier" / "bert_model.ckpt"
-FUZZED_FILES = int(os.environ.get("MYBERT_FUZZED_FILES", "1500"))  # for each kind of file
+FUZZED_FILES = int(os.environ.get("MYBERT_FUZZED_FILES", "1000"))  # for each kind of file
 INDEX, DATA = ".index", ".data-00000-of-00001"
 
 
@@ -62,9 +62,9 @@ def flips(content, step=1):
 @pytest.mark.parametrize(
     "name",
     [
-        "google_tf1/classifier/bert_model.ckpt",
+        pytest.param("google_tf1/classifier/bert_model.ckpt", marks=pytest.mark.slow),
         "google_tf1/partitioned/m.ckpt",
-        "google_tf2/BertEncoderV2/pretrainer/model.ckpt",
+        pytest.param("google_tf2/BertEncoderV2/pretrainer/model.ckpt", marks=pytest.mark.slow),
     ],
 )
 def test_every_flipped_byte_of_an_index_is_detected(tmp_path, name):

@@ -1,0 +1,71 @@
+"""The four commands: every argument reaches its function."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoConfig, HfArgumentParser
+
+from mybert.conversion import commands, read_tensor_bundle
+
+TF1 = Path(__file__).parents[1] / "fixtures" / "google_tf1"
+
+
+def parse(kind, *arguments):
+    (parsed,) = HfArgumentParser(kind).parse_args_into_dataclasses([str(argument) for argument in arguments])
+    return parsed
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    return path
+
+
+def test_the_whole_round(tmp_path, vocab):
+    google = ["--source", TF1 / "squad_adam", "--output", tmp_path / "model", "--head", "squad", "--optimizer"]
+    google += [
+        "--config_file",
+        TF1 / "squad_adam" / "bert_config.json",
+        "--vocab_file",
+        vocab,
+        "--do_lower_case",
+        "no",
+    ]
+    report = commands.convert_google(parse(commands.ConvertGoogleArguments, *google))
+    assert report.optimizer_step == 1234 and "tokenizer: cased, as asked for" in report.decisions
+    to_bert = ["--model", tmp_path / "model", "--output", tmp_path / "bert"]
+    assert commands.convert_to_bert(parse(commands.ConvertToBertArguments, *to_bert)).verification.ok
+    back = ["--model", tmp_path / "bert", "--output", tmp_path / "back", "--no_verify"]
+    assert commands.convert_bert(parse(commands.ConvertBertArguments, *back)).verification is None
+    (tmp_path / "google").mkdir()
+    to_google = ["--model", tmp_path / "back", "--prefix", tmp_path / "google"]
+    commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *to_google))
+    ours, googles = (
+        read_tensor_bundle(folder / "bert_model.ckpt") for folder in (tmp_path / "google", TF1 / "squad_adam")
+    )
+    assert ours["cls/squad/output_weights"].tobytes() == googles["cls/squad/output_weights"].tobytes()
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "back"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_labels_and_ignored_variables(tmp_path):
+    arguments = ["--source", TF1 / "classifier", "--output", tmp_path, "--labels", "x", "y", "z", "--ignore", "q.*"]
+    commands.convert_google(parse(commands.ConvertGoogleArguments, *arguments))
+    assert AutoConfig.from_pretrained(tmp_path).id2label == {0: "x", 1: "y", 2: "z"}
+
+
+def test_another_activation(tmp_path):
+    commands.convert_google(
+        parse(commands.ConvertGoogleArguments, "--source", TF1 / "pretrain", "--output", tmp_path / "m")
+    )
+    config = AutoConfig.from_pretrained(tmp_path / "m")
+    config.hidden_act = "gelu"
+    config.save_pretrained(tmp_path / "m")
+    arguments = ["--model", tmp_path / "m", "--prefix", tmp_path / "out" / "x"]
+    with pytest.raises(ValueError, match="allow_other_activation"):
+        commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments))
+    arguments.append("--allow_other_activation")
+    assert commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments)).verification.ok
