@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ INTERRUPTED = 130  # exit status of a command ended by Ctrl-C, as shells have it
 
 @dataclass(frozen=True)
 class Command:
-    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are."""
+    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
+
+    The flags in `positional` may also be given without their names, before all others; a single one takes a list.
+    """
 
     summary: str
     module: str
     arguments: str
     function: str
+    positional: tuple[str, ...] = ()
 
     def load(self) -> tuple[type, Callable[[Any], Any]]:
         """Import the class of the arguments and the function."""
@@ -38,8 +43,43 @@ COMMANDS = {
         "DemoArguments",
         "demo",
     ),
+    "vocab": Command(
+        "text to a vocabulary and tokenizer",
+        ".tokenization.vocab_command",
+        "VocabArguments",
+        "train_vocabulary",
+        ("files",),
+    ),
     "pretrain": Command("text to a pretrained model folder", ".pretraining", "PretrainingArguments", "pretrain"),
     "finetune": Command("task data to a fine-tuned model folder", ".finetuning", "FinetuningArguments", "finetune"),
+    "convert google": Command(
+        "Google's checkpoint to a model folder",
+        ".conversion.commands",
+        "ConvertGoogleArguments",
+        "convert_google",
+        ("source", "output"),
+    ),
+    "convert to-google": Command(
+        "model folder to a checkpoint for Google's code",
+        ".conversion.commands",
+        "ConvertToGoogleArguments",
+        "convert_to_google",
+        ("model", "prefix"),
+    ),
+    "convert bert": Command(
+        "transformers' bert folder to a MyBERT folder",
+        ".conversion.commands",
+        "ConvertBertArguments",
+        "convert_bert",
+        ("model", "output"),
+    ),
+    "convert to-bert": Command(
+        "MyBERT folder to a plain bert folder, for servers that know only that",
+        ".conversion.commands",
+        "ConvertToBertArguments",
+        "convert_to_bert",
+        ("model", "output"),
+    ),
 }
 
 
@@ -59,14 +99,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] == "--version":
         print(f"mybert {__version__}")
         return 0
-    name, *flags = argv
+    words = 2 if " ".join(argv[:2]) in COMMANDS else 1
+    name, flags = " ".join(argv[:words]), argv[words:]
     if name not in COMMANDS:
         print(f"mybert: unknown command {name!r}; expected one of {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
     flags, debug = _take_debug(flags)
     try:
         arguments_class, function = COMMANDS[name].load()
-        arguments = _parse(name, arguments_class, flags)
+        arguments = _parse(name, arguments_class, _name_positional(flags, COMMANDS[name].positional))
         result = function(arguments)
     except (ValueError, OSError, ImportError) as error:
         if debug:
@@ -85,6 +126,19 @@ def _take_debug(flags: list[str]) -> tuple[list[str], bool]:
         if flag == "--debug" and (index + 1 == len(flags) or flags[index + 1].startswith("--")):
             return flags[:index] + flags[index + 1 :], True
     return flags, False
+
+
+def _name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
+    """Give the leading values their flags: `SOURCE OUTPUT` becomes `--source SOURCE --output OUTPUT`."""
+    leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
+    if not leading or not names:
+        return flags
+    rest = flags[len(leading) :]
+    if len(names) == 1:
+        return [f"--{names[0]}", *leading, *rest]
+    if len(leading) != len(names):
+        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
+    return [part for name, value in zip(names, leading, strict=True) for part in (f"--{name}", value)] + rest
 
 
 def _usage() -> str:
@@ -106,7 +160,8 @@ def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
         allow_abbrev=False,
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
-    parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
+    if "quiet" not in arguments_class.__dataclass_fields__:
+        parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
     config, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
     if unknown:
         raise ValueError(f"unknown flag {unknown[0]!r}; --help lists the flags.")
@@ -114,7 +169,8 @@ def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
         parser.set_defaults(**_read_config(config.config, {action.dest for action in parser._actions}))
     _set_up_output(config.quiet)
     if config.quiet:
-        parser.set_defaults(disable_tqdm=True)
+        if "disable_tqdm" in arguments_class.__dataclass_fields__:
+            parser.set_defaults(disable_tqdm=True)
         hf_logging.disable_progress_bar()
     return parser.parse_args_into_dataclasses(flags)[0]
 

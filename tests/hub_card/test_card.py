@@ -7,6 +7,8 @@ import pytest
 import torch
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
+from safetensors.torch import save_file
+
 from mybert.hub_card import (
     CardContent,
     Comparison,
@@ -17,7 +19,6 @@ from mybert.hub_card import (
     render_card,
     write_card,
 )
-from safetensors.torch import save_file
 
 RESULTS = [
     EvalResult(

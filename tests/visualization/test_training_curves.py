@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from mybert.visualization import plot_run, training_curves
 from mybert.visualization import training_curves as drawing_function
 

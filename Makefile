@@ -1,0 +1,45 @@
+# Everything runs in .venv, which these commands make themselves. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+# `make test TESTS=` runs the slow tests too; `make test TESTS=tests/pretraining` one folder.
+TESTS ?= -m "not slow"
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench conformance clean
+
+help:  ## List the commands
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 22
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(INSTALLED)  ## A whole BERT life in minutes, on this machine, without a download
+	$(BIN)/mybert demo --output_dir demo_output
+
+test: $(INSTALLED)  ## Run the tests (TESTS= for all of them, the slow ones included)
+	$(BIN)/python -m pytest -n auto $(TESTS)
+
+lint: $(INSTALLED)  ## Check style, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@mkdir -p .typecheck && ln -sfn .. .typecheck/mybert
+	MYPYPATH=.typecheck $(BIN)/mypy --package mybert
+
+format: $(INSTALLED)  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED)  ## Run the benchmarks; each prints its table
+	for benchmark in benchmarks/*_speed.py; do $(BIN)/python $$benchmark || exit 1; done
+
+conformance: $(INSTALLED)  ## Run transformers' own model tests on our classes (downloads its source)
+	$(BIN)/python tests/conformance/transformers_common.py --family mybert
+
+clean:  ## Remove what these commands made
+	rm -rf $(VENV) .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance
