@@ -16,7 +16,7 @@ from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_cased
 from .errors import ActivationError, ConfigurationError, HeadError, ModelFolderError, VocabularyError
 from .google_variables import GoogleVariables, Plan, make_plan, optimizer_rows
-from .key_map import HEADS, Row, find_head, model_rows, name_in_model, sizes_of
+from .key_map import GROUPS, HEADS, Row, find_head, name_in_model, sizes_of
 from .model_folder import WEIGHTS, ModelFolder, new_folder, read_json, state_dict_names, write_json
 from .optimizer_state import OPTIMIZER_FILE, save_optimizer_state
 from .sources import Source, open_source
@@ -143,7 +143,7 @@ def convert_google_checkpoint(
         decisions += _write_tokenizer(folder, found, bundle, config, vocab_file, do_lower_case)
         report = None
         if verify:
-            report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)))
+            report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)), output_dir)
         result = ConversionReport(
             source=str(source),
             output=str(output_dir),
@@ -189,8 +189,8 @@ def export_google_checkpoint(
         prefix /= "bert_model.ckpt"
     config = MyBertConfig.from_pretrained(folder.path)
     fields, decisions = _google_configuration(folder, config, allow_other_activation)
-    rows = model_rows(folder.head, config.num_hidden_layers)
-    folder.parameters()
+    rows = folder.rows()
+    folder.parameters()  # all of them have to be there before anything is written
     tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config)), _vocabulary_of(folder)
     if tensors.filled:
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
@@ -202,7 +202,7 @@ def export_google_checkpoint(
             decisions.append("no vocab.txt: the model folder has no tokenizer")
         else:
             (beside / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary), encoding="utf-8")
-    report = require(verify_conversion(prefix, model_dir)) if verify else None
+    report = require(verify_conversion(prefix, model_dir), model_dir) if verify else None
     return ConversionReport(str(model_dir), str(prefix), folder.head, tuple(decisions), len(rows), verification=report)
 
 
@@ -328,10 +328,8 @@ class _GoogleTensors(Mapping[str, np.ndarray]):
     def __init__(self, folder: ModelFolder, rows: list[Row], sizes: Mapping[str, int]) -> None:
         self._folder = folder
         self._rows = {row.google: row for row in rows}
-        pooler = model_rows("encoder", 0)[-2:]
-        self.filled = {
-            row.google: row.variable_shape("google", sizes) for row in pooler if row.google not in self._rows
-        }
+        lacking = [row for row in GROUPS["pooler"] if row.google not in self._rows]
+        self.filled = {row.google: row.variable_shape("google", sizes) for row in lacking}
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name in self.filled:

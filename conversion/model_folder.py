@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from .errors import ConversionError, ModelFolderError
-from .key_map import HEADS, TIED, head_of_class, model_rows, name_in_model
+from .key_map import GROUPS, HEADS, TIED, Row, head_of_class, model_rows, name_in_model
 
 WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
@@ -57,15 +57,29 @@ class ModelFolder:
         with safe_open(self._files[name], framework="pt") as weights:
             return weights.get_tensor(name)
 
+    def rows(self) -> list[Row]:
+        """Give the rows of the parameters that the model of this folder consists of, tied ones left out.
+
+        A trunk may have been saved without its pooler, as for sentence embeddings.
+
+        Raises:
+            ModelFolderError: If the number of layers is none.
+        """
+        layers = self.config.get("num_hidden_layers", 12)
+        if not isinstance(layers, int) or layers < 0:
+            raise self._wrong(f"num_hidden_layers in config.json is {layers!r}, expected a number of at least 0")
+        rows = model_rows(self.head, min(layers, len(self._names)))  # more layers than tensors cannot be there
+        if self.head == "encoder" and not any(row.parameter in self for row in GROUPS["pooler"]):
+            rows = [row for row in rows if row not in GROUPS["pooler"]]
+        return rows
+
     def parameters(self) -> list[str]:
         """Name the parameters that the model of this folder consists of.
 
         Raises:
             ModelFolderError: If one of them is not there.
         """
-        layers = self.config.get("num_hidden_layers", 12)
-        rows = model_rows(self.head, layers if isinstance(layers, int) and layers <= len(self._names) else 0)
-        names = [row.parameter for row in rows]
+        names = [row.parameter for row in self.rows()]
         if not self.config.get("tie_word_embeddings", True) and "masked LM" in HEADS[self.head].groups:
             names += TIED
         if missing := [name for name in names if name not in self._names]:

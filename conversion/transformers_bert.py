@@ -87,7 +87,7 @@ def _convert(
         architectures = [prefix + HEADS[folder.head].class_suffix]
         write_json(output / "config.json", config | {"model_type": model_type, "architectures": architectures})
         decisions = _copy_tokenizer(folder.path, output, model_type)
-        report = require(verify_folder(folder, ModelFolder(output))) if verify else None
+        report = require(verify_folder(folder, ModelFolder(output)), output_dir) if verify else None
         result = ConversionReport(
             source=str(folder.path),
             output=str(output_dir),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..modeling_mybert import MyBertConfig
 from ..modeling_mybert import modeling_mybert as networks
 from .errors import VerificationError
 from .google_variables import GoogleVariables, Plan, make_plan
-from .key_map import HEADS, TIED
+from .key_map import GROUPS, HEADS, TIED
 from .model_folder import ModelFolder
 from .sources import open_source
 from .tensor_bundle import TensorBundle, read_tensor_bundle
@@ -105,8 +105,9 @@ def verify_conversion(
 
 def verify_against_google(source: str, bundle: TensorBundle, plan: Plan, folder: ModelFolder) -> VerificationReport:
     """Compare a model folder with the checkpoint that a plan reads."""
-    initialised = {row.parameter for row in plan.initialised}
-    problems = _names(folder, {row.parameter for row, _ in plan.used} | initialised)
+    rows = [*(row for row, _ in plan.used), *plan.initialised]
+    lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
+    problems = _names(folder, {row.parameter for row in rows} - lacking)
     checks = [
         _compare(name, torch.from_numpy(array), folder.read(name).float())
         for name, array in _writable(plan.parameters(bundle))
@@ -127,15 +128,15 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
     return _report(str(source.path), folder, checks, problems, outputs)
 
 
-def require(report: VerificationReport) -> VerificationReport:
-    """Give the report back.
+def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
+    """Give the report back under the name that the folder will have.
 
     Raises:
         VerificationError: If something is wrong.
     """
     if not report.ok:
-        raise VerificationError(path=report.model_dir, problem="; ".join(report.problems))
-    return report
+        raise VerificationError(path=model_dir, problem="; ".join(report.problems))
+    return replace(report, model_dir=str(model_dir))
 
 
 def _report(
@@ -180,7 +181,10 @@ def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
     head = HEADS[folder.head]
     is_ours = folder.config["model_type"] == "mybert"
     model_class: Any = getattr(networks if is_ours else transformers, f"{'My' * is_ours}Bert{head.class_suffix}")
-    model, info = model_class.from_pretrained(folder.path, output_loading_info=True, dtype=torch.float32)
+    options = {"dtype": torch.float32, "output_loading_info": True}
+    if folder.head == "encoder":
+        options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in folder
+    model, info = model_class.from_pretrained(folder.path, **options)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info.get(kind):
             problems.append(
@@ -198,6 +202,8 @@ def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
         result = model(input_ids=ids, attention_mask=mask)
     outputs = {}
     for name, fields in head.outputs.items():
+        if getattr(result, name) is None:
+            continue  # the output of a pooler that was not saved
         outputs[name] = result[name]
         expected = tuple(sizes[field] if isinstance(field, str) else field for field in fields)
         if outputs[name].shape != expected:

@@ -649,6 +649,7 @@ def test_the_report_is_a_table_and_json(tmp_path):
     report = convert_google_checkpoint(TF1 / "classifier", tmp_path / "model")
     saved = json.loads((tmp_path / "model" / "conversion.json").read_text())
     assert saved == json.loads(json.dumps(dataclasses.asdict(report)))
+    assert saved["verification"]["model_dir"] == str(tmp_path / "model")
     assert len(saved["verification"]["tensors"]) == 41 and saved["ignored"]["step counter"] == ["global_step"]
     assert "41 identical in every bit" in str(report) and "logits (2, 3)" in str(report)
     assert convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", verify=False).verification is None

@@ -94,6 +94,19 @@ def test_a_pooler_that_the_head_lacks_is_written_and_said(tmp_path):
     assert read_tensor_bundle(tmp_path / "out" / "m")["bert/pooler/dense/kernel"].shape == (12, 12)
 
 
+def test_a_trunk_saved_without_pooler(tmp_path):
+    model = save_model(tmp_path / "model", "encoder")
+    model.pooler = None
+    shutil.rmtree(tmp_path / "model")
+    model.save_pretrained(tmp_path / "model")
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    assert report.verification.ok and any("written as zeros" in decision for decision in report.decisions)
+    assert to_transformers_bert(tmp_path / "model", tmp_path / "bert").verification.ok
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("model", "bert"))
+    assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    assert not any("pooler" in name for name in a)
+
+
 @pytest.mark.parametrize("activation", ["relu", "tanh", "gelu_new"])
 def test_activations_that_google_computes(tmp_path, activation):
     save_model(tmp_path / "model", "encoder", hidden_act=activation)
@@ -156,6 +169,7 @@ def test_sharded_weights_and_other_layouts(tmp_path):
         (lambda f: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
         (lambda f: change(f, architectures=None), "architectures in config.json is None"),
         (lambda f: change(f, num_hidden_layers=3), "parameters are missing"),
+        (lambda f: change(f, num_hidden_layers=10**9), "parameters are missing"),
     ],
 )
 def test_broken_model_folders(tmp_path, spoil, message):
