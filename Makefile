@@ -39,7 +39,7 @@ bench: $(INSTALLED)  ## Run the benchmarks; each prints its table
 	for benchmark in benchmarks/*_speed.py; do $(BIN)/python $$benchmark || exit 1; done
 
 conformance: $(INSTALLED)  ## Run transformers' own model tests on our classes (downloads its source)
-	$(BIN)/python tests/conformance/transformers_common.py --family mybert
+	$(BIN)/python tests/conformance/transformers_common.py -- -n auto
 
 clean:  ## Remove what these commands made
 	rm -rf $(VENV) .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance
