@@ -11,10 +11,20 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer, replace_lone_surrogates
-from .word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
+from .word_splitting import END_OF_CHUNK, WordSplitter
 
 # Texts are worked through in slices of about so many characters: enough for numpy, little for memory.
-_SLICE_CHARACTERS = 1 << 21
+_SLICE_CHARACTERS = 1 << 20
+
+# White space outside ASCII, as str.split sees it, less U+0085, which BERT deletes.
+_OTHER_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
+_IS_SPACE = np.isin(np.arange(256), [ord(space) for space in " \t\n\r"])
+
+# Chunks of up to so many bytes are looked up all at once.
+_KEY_BYTES = 16
+_KEY_MASKS = (
+    np.where(np.arange(_KEY_BYTES) < np.arange(_KEY_BYTES + 1)[:, None], 0xFF, 0).astype(np.uint8).view(np.uint64)
+)
 
 Encoded = tuple[np.ndarray, np.ndarray]
 
@@ -149,6 +159,56 @@ class _Rows:
         return self._ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())]
 
 
+class _KeyTable:
+    """Looks up the rows of many short chunks at once: a hash table with open addressing in numpy arrays.
+
+    A key is the chunk itself: its UTF-8 bytes, filled up with zeros, as two 64-bit integers. So chunks are never taken
+    for one another (but for NULs at their end, which BERT deletes).
+    """
+
+    def __init__(self) -> None:
+        self._make(1 << 16)
+
+    def _make(self, size: int) -> None:
+        self._shift = np.uint64(64 - size.bit_length() + 1)
+        self._keys = np.zeros((size, 2), np.uint64)
+        self._rows = np.full(size, -1)
+        self._filled = 0
+
+    def _slots(self, keys: np.ndarray) -> np.ndarray:
+        mixed = keys[:, 0] * np.uint64(0x9E3779B97F4A7C15) + keys[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
+        mixed ^= mixed >> np.uint64(29)
+        return ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Return the rows of keys, shape (n, 2); -1 for unknown ones."""
+        slots = self._slots(keys)
+        rows = self._rows[slots]
+        open_ = np.flatnonzero((rows >= 0) & (self._keys[slots] != keys).any(axis=1))
+        while len(open_):
+            slots[open_] = (slots[open_] + 1) % len(self._rows)
+            rows[open_] = self._rows[slots[open_]]
+            open_ = open_[(rows[open_] >= 0) & (self._keys[slots[open_]] != keys[open_]).any(axis=1)]
+        return rows
+
+    def insert(self, keys: np.ndarray, rows: np.ndarray) -> None:
+        """Add different keys that are not there yet."""
+        self._filled += len(rows)
+        if 2 * self._filled > len(self._rows):
+            used = self._rows >= 0
+            keys, rows = np.concatenate((self._keys[used], keys)), np.concatenate((self._rows[used], rows))
+            self._make(1 << (4 * len(rows)).bit_length())
+            self._filled = len(rows)
+        slots = self._slots(keys)
+        left = np.arange(len(rows))
+        while len(left):
+            free = left[self._rows[slots[left]] < 0]
+            self._rows[slots[free]] = rows[free]  # of several keys for one slot the last one stays
+            self._keys[slots[free]] = keys[free]
+            left = left[self._rows[slots[left]] != rows[left]]
+            slots[left] = (slots[left] + 1) % len(self._rows)
+
+
 class _MemoEncoder:
     """Encodes in one process."""
 
@@ -174,19 +234,45 @@ class _MemoEncoder:
         self._forget()
 
     def _forget(self) -> None:
+        self._short_chunks = _KeyTable()
         self._chunks, self._chunk_ids = _Memo(), _Rows(self.dtype)
         self._words, self._word_ids = _Memo(), _Rows(self.dtype)
         self._remembered = 0
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """As `BulkEncoder.encode`."""
-        chunks = [whitespace_chunks(text) for text in texts]
-        ends = _offsets(np.fromiter(map(len, chunks), np.int64, len(chunks)))
-        rows = self._chunks.rows(chain.from_iterable(chunks), ends[-1])
-        if new := self._chunks.take_new():
-            self._learn_chunks(new)
+        lines = [
+            (text if text.isascii() else _OTHER_SPACES.sub(" ", text)).encode("utf-8", "surrogatepass")
+            for text in texts
+        ]
+        data = b"".join((b"\n", b"\n".join(lines), b"\n" * _KEY_BYTES))
+        characters = np.frombuffer(data, np.uint8)
+        is_space = _IS_SPACE[characters]
+        starts = np.flatnonzero(is_space[:-1] & ~is_space[1:]) + 1
+        ends = np.flatnonzero(~is_space[:-1] & is_space[1:]) + 1
+        lengths = ends - starts
+
+        keys = np.lib.stride_tricks.sliding_window_view(characters, _KEY_BYTES)[starts].view(np.uint64)
+        keys &= _KEY_MASKS[np.minimum(lengths, _KEY_BYTES)]
+        rows = self._short_chunks.find(keys)
+        rows[lengths > _KEY_BYTES] = -1
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown):
+            known = len(self._chunks)
+            places = zip(starts[unknown].tolist(), ends[unknown].tolist(), strict=True)
+            rows[unknown] = self._chunks.rows(
+                (data[start:end].decode("utf-8", "surrogatepass") for start, end in places), len(unknown)
+            )
+            if new := self._chunks.take_new():
+                self._learn_chunks(new)
+            _, first = np.unique(rows[unknown], return_index=True)
+            first = unknown[first]
+            first = first[(lengths[first] <= _KEY_BYTES) & (rows[first] >= known)]
+            self._short_chunks.insert(keys[first], rows[first])
+
+        line_starts = 1 + _offsets(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
         ids = self._chunk_ids.gather(rows)
-        offsets = _offsets(self._chunk_ids.lengths[rows])[ends]
+        offsets = _offsets(self._chunk_ids.lengths[rows])[np.searchsorted(starts, line_starts)]
         if self._remembered > self._memo_characters:
             self._forget()
         return ids, offsets
