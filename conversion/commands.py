@@ -1,9 +1,12 @@
 """Arguments of `mybert convert google | to-google | bert | to-bert`, one dataclass and one function each."""
 
+import logging
 from dataclasses import dataclass, field
 
 from .google import ConversionReport, convert_google_checkpoint, export_google_checkpoint
 from .transformers_bert import from_transformers_bert, to_transformers_bert
+
+logger = logging.getLogger(__name__)
 
 _VERIFY = {"help": "Compare the result with the source tensor by tensor and run it once; --no_verify leaves it out."}
 _HEAD = {
@@ -69,35 +72,44 @@ class ConvertToBertArguments:
 
 def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:
     """Run `mybert convert google`."""
-    return convert_google_checkpoint(
-        arguments.source,
-        arguments.output,
-        arguments.head,
-        config_file=arguments.config_file,
-        vocab_file=arguments.vocab_file,
-        do_lower_case=arguments.do_lower_case,
-        labels=arguments.labels,
-        optimizer=arguments.optimizer,
-        ignore=arguments.ignore or (),
-        verify=arguments.verify,
+    return _say(
+        convert_google_checkpoint(
+            arguments.source,
+            arguments.output,
+            arguments.head,
+            config_file=arguments.config_file,
+            vocab_file=arguments.vocab_file,
+            do_lower_case=arguments.do_lower_case,
+            labels=arguments.labels,
+            optimizer=arguments.optimizer,
+            ignore=arguments.ignore or (),
+            verify=arguments.verify,
+        )
     )
 
 
 def convert_to_google(arguments: ConvertToGoogleArguments) -> ConversionReport:
     """Run `mybert convert to-google`."""
-    return export_google_checkpoint(
-        arguments.model,
-        arguments.prefix,
-        allow_other_activation=arguments.allow_other_activation,
-        verify=arguments.verify,
+    return _say(
+        export_google_checkpoint(
+            arguments.model,
+            arguments.prefix,
+            allow_other_activation=arguments.allow_other_activation,
+            verify=arguments.verify,
+        )
     )
 
 
 def convert_bert(arguments: ConvertBertArguments) -> ConversionReport:
     """Run `mybert convert bert`."""
-    return from_transformers_bert(arguments.model, arguments.output, arguments.head, verify=arguments.verify)
+    return _say(from_transformers_bert(arguments.model, arguments.output, arguments.head, verify=arguments.verify))
 
 
 def convert_to_bert(arguments: ConvertToBertArguments) -> ConversionReport:
     """Run `mybert convert to-bert`."""
-    return to_transformers_bert(arguments.model, arguments.output, verify=arguments.verify)
+    return _say(to_transformers_bert(arguments.model, arguments.output, verify=arguments.verify))
+
+
+def _say(report: ConversionReport) -> ConversionReport:
+    logger.info(str(report))
+    return report

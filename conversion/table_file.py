@@ -31,6 +31,8 @@ _FOOTER = 48
 _TRAILER = 5
 _RESTART_INTERVAL = 16
 _BLOCK_SIZE = 1 << 18
+# Shared prefixes could blow a small file up. With a restart every 16 keys they expand to 16 times the block at most.
+_MOST_EXPANSION = 24
 
 
 def read_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[bytes, bytes]]:
@@ -142,10 +144,10 @@ def _read_block(name: str, data: bytes, handle: tuple[int, int], verify: bool) -
         block = snappy.decompress(block)
     elif compression:
         raise CompressionTypeError(path=name, found=compression)
-    return _walk_block(name, block)
+    return _walk_block(name, block, _MOST_EXPANSION * size)
 
 
-def _walk_block(name: str, block: bytes) -> Iterator[tuple[bytes, bytes]]:
+def _walk_block(name: str, block: bytes, most_key_bytes: int) -> Iterator[tuple[bytes, bytes]]:
     count = int.from_bytes(block[-4:], "little")
     end = len(block) - 4 * (count + 1)
     if len(block) < 4 or count == 0 or end < 0:
@@ -165,10 +167,10 @@ def _walk_block(name: str, block: bytes) -> Iterator[tuple[bytes, bytes]]:
             raise BlockEntryError(path=name, problem=f"the restart at byte {start} shares bytes with the key before")
         key = key[:shared] + block[position : position + unshared]
         position += unshared
-        # Sharing could blow a small file up; with a restart every 16 keys no honest block comes near this limit.
         key_bytes += len(key)
-        if key_bytes > _RESTART_INTERVAL * len(block):
-            raise BlockEntryError(path=name, problem="its keys expand to more than 16 times its size")
+        if key_bytes > most_key_bytes:
+            problem = f"its keys expand to more than {_MOST_EXPANSION} times the stored size"
+            raise BlockEntryError(path=name, problem=problem)
         yield key, block[position : position + length]
         position += length
 

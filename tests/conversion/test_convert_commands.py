@@ -24,7 +24,8 @@ def vocab(tmp_path):
     return path
 
 
-def test_the_whole_round(tmp_path, vocab):
+def test_the_whole_round(tmp_path, vocab, caplog):
+    caplog.set_level("INFO", "mybert.conversion")
     google = ["--source", TF1 / "squad_adam", "--output", tmp_path / "model", "--head", "squad", "--optimizer"]
     google += [
         "--config_file",
@@ -35,6 +36,7 @@ def test_the_whole_round(tmp_path, vocab):
         "no",
     ]
     report = commands.convert_google(parse(commands.ConvertGoogleArguments, *google))
+    assert str(report) in caplog.text
     assert report.optimizer_step == 1234 and "tokenizer: cased, as asked for" in report.decisions
     to_bert = ["--model", tmp_path / "model", "--output", tmp_path / "bert"]
     assert commands.convert_to_bert(parse(commands.ConvertToBertArguments, *to_bert)).verification.ok

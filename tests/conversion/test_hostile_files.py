@@ -300,7 +300,7 @@ def test_shared_key_prefixes_cannot_fill_the_memory(small):
     entries = [(0, b"a" * 200_000, b""), *((200_000 + i, b"a", b"") for i in range(80_000))]
     put(small, INDEX, rebuild(files_of(small)[INDEX], lambda block: (block_of(*entries),)))
     tracemalloc.start()
-    with pytest.raises(errors.BlockEntryError, match="expand to more than 16 times"):
+    with pytest.raises(errors.BlockEntryError, match="expand to more than 24 times"):
         read_all(small)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

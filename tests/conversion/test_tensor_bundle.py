@@ -99,6 +99,13 @@ def test_many_keys_fill_several_blocks(tmp_path, monkeypatch):
     same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
 
 
+def test_long_names_share_their_beginning(tmp_path):
+    tensors = {f"{'scope/' * 200}{i}": np.float32(i) for i in range(500)}
+    write_tensor_bundle(tmp_path / "m", tensors)
+    assert (tmp_path / "m.index").stat().st_size * 10 < sum(map(len, tensors))
+    same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
+
+
 def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, header=None):
     """Write a bundle in a form that `write_tensor_bundle` does not: several shards, big-endian, compressed, sliced."""
     data = [bytearray() for _ in range(shards)]
