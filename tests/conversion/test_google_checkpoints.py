@@ -334,6 +334,33 @@ def test_unknown_variables(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["beta1_power", "bert/pooler/dense/bias/Adam", "bert/pooler/dense/bias/Adam_1"], "optimizer slot"),
+        (["bert/pooler/dense/kernel/lamb_m", "bert/pooler/dense/kernel/Momentum"], "optimizer slot"),
+        (["bert/pooler/dense/kernel/ExponentialMovingAverage"], "moving average"),
+        (["current_loss_scale", "good_steps"], "loss scale"),
+        (["signal_early_stopping/STOP"], "training signal"),
+    ],
+)
+def test_variables_of_training_are_ignored_by_kind(tmp_path, names, kind):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source", **{name: np.ones(1, np.float32) for name in names})
+    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
+    assert sorted(report.ignored[kind]) == sorted(names)
+
+
+def test_variables_of_keras_training_are_ignored_by_kind(tmp_path):
+    end = "/.ATTRIBUTES/VARIABLE_VALUE"
+    slots = [f"encoder/_pooler_layer/kernel/.OPTIMIZER_SLOT/optimizer/m{end}", f"optimizer/learning_rate{end}"]
+    counters = [f"save_counter{end}", f"global_step{end}"]
+    extra = {name: np.float32(1) for name in slots + counters}
+    folder = copy_checkpoint(TF2 / "BertEncoderV2" / "encoder", tmp_path / "source", **extra)
+    report = convert_google_checkpoint(folder, tmp_path / "model", verify=False)
+    assert sorted(report.ignored["optimizer slot"]) == slots
+    assert sorted(report.ignored["step counter"]) == sorted(counters)
+
+
+@pytest.mark.parametrize(
     ("change", "error", "message"),
     [
         (
