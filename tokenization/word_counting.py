@@ -64,7 +64,7 @@ def count_words(
         source: Paths (files, folders, patterns, ``"-"``) or texts: see `read_source`.
         splitter: What a word is.
         held_out_fraction: Share of the lines (0 to 0.5) to put aside. The lines' content decides, so equal lines stay
-            together and nothing depends on their order.
+            together and nothing depends on their order. Where nothing would be left, nothing is put aside.
         encoding: Of the files.
         num_processes: By default the number of usable cores.
         show_progress: Whether to show a bar.
@@ -96,6 +96,8 @@ def count_words(
             if len(chunks.words) > _MAX_CHUNKS:
                 _add_words(chunks, total, splitter, pool, processes)
         _add_words(chunks, total, splitter, pool, processes)
+    if not total.words:  # a tiny text, put aside as a whole
+        total.words, total.held_out = total.held_out, total.words
     return total
 
 

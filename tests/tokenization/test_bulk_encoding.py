@@ -1,0 +1,110 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken
+from transformers import BertTokenizer
+
+from mybert.tokenization import BulkEncoder, MyBertTokenizer
+
+EXTRA = [
+    *(
+        "",
+        " ",
+        "\n",
+        "\u3000",
+        "\x0b",
+        "\0",
+        "a\0",
+        "a\x0bb a\x85b",
+        "[MASK]",
+        "x[MASK]y[SEP] [MA\x0bSK]",
+        "\ud800a b",
+    ),
+    *("a b\nc\td", "a\u00a0b\u2028c", "ab" * 8, "ab" * 8 + "c", "ab" * 100, "ab" * 101, "한국어 " * 5, "\u200b"),
+]
+
+
+def check(encoder, tokenizer, texts):
+    ids, offsets = encoder.encode(texts)
+    assert ids.dtype == encoder.dtype
+    assert offsets.dtype == np.int64
+    assert (offsets[0], offsets[-1], len(offsets)) == (0, len(ids), len(texts) + 1)
+    expected = tokenizer(texts, add_special_tokens=False)["input_ids"]
+    found = [ids[start:end].tolist() for start, end in pairwise(offsets)]
+    assert found == expected
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_identical_on_hostile_strings(lower, tokenizers, hostile_strings):
+    ours, _ = tokenizers[lower]
+    encoder = BulkEncoder(ours)
+    for _ in range(2):  # cold, then from the memo
+        check(encoder, ours, [*hostile_strings, *EXTRA])
+
+
+@pytest.mark.parametrize("options", [{"strip_accents": False}, {"tokenize_chinese_chars": False}])
+def test_other_settings(options, google_vocab_file, hostile_strings):
+    ours = MyBertTokenizer(google_vocab_file, **options)
+    check(BulkEncoder(ours), ours, [*hostile_strings[:500], *EXTRA])
+
+
+def test_small_memo_and_slices(tokenizers, hostile_strings, monkeypatch):
+    monkeypatch.setattr("mybert.tokenization.bulk_encoding._SLICE_CHARACTERS", 50)
+    ours, _ = tokenizers[True]
+    encoder = BulkEncoder(ours, memo_characters=100)
+    check(encoder, ours, hostile_strings[:1000])
+    assert encoder._encoder._remembered < 2000
+
+
+def test_memo_grows(tokenizers):
+    """More different chunks than the first hash table holds, with keys that share a slot."""
+    ours, _ = tokenizers[True]
+    texts = [" ".join(f"{i:x}" for i in range(start, start + 1000)) for start in range(0, 100_000, 1000)]
+    encoder = BulkEncoder(ours)
+    check(encoder, ours, texts)
+    check(encoder, ours, texts[::-1])
+
+
+def test_processes(tokenizers, hostile_strings, monkeypatch):
+    monkeypatch.setattr("mybert.tokenization.bulk_encoding._SLICE_CHARACTERS", 5000)
+    ours, _ = tokenizers[True]
+    with BulkEncoder(ours, num_processes=2) as encoder:
+        check(encoder, ours, hostile_strings[:1000])
+        batches = [hostile_strings[i : i + 100] for i in range(0, 1000, 100)]
+        streamed = list(encoder.encode_stream(iter(batches)))
+    whole, _ = BulkEncoder(ours).encode(hostile_strings[:1000])
+    np.testing.assert_array_equal(np.concatenate([ids for ids, _ in streamed]), whole)
+
+
+def test_no_texts(tokenizers):
+    ids, offsets = BulkEncoder(tokenizers[True][0]).encode([])
+    assert (len(ids), offsets.tolist()) == (0, [0])
+
+
+def test_state_of_the_tokenizer_does_not_matter(google_vocab_file):
+    ours = MyBertTokenizer(google_vocab_file)
+    ours("a b c d", truncation=True, max_length=2, padding="max_length")
+    assert BulkEncoder(ours).encode(["the cat sat"])[0].tolist() == [1996, 4937, 2938]
+
+
+def test_added_tokens(google_vocab_file):
+    ours = MyBertTokenizer(google_vocab_file)
+    ours.add_tokens(["qwertz", AddedToken("Zürich", normalized=True)])
+    check(BulkEncoder(ours), ours, ["a qwertzqwertz Zürich ZURICH zurich b", *EXTRA])
+    ours.add_tokens(["new york"])
+    with pytest.raises(ValueError, match="'new york' holds white space"):
+        BulkEncoder(ours)
+
+
+def test_large_vocabulary():
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(chr(0x10000 + i) for i in range(70_000))]
+    ours = MyBertTokenizer(pieces, do_lower_case=False)
+    encoder = BulkEncoder(ours)
+    assert encoder.dtype == np.uint32
+    check(encoder, ours, ["\U0001f600 \U00020c00"])
+
+
+def test_other_tokenizers_are_refused(google_vocab_file):
+    with pytest.raises(TypeError, match="needs a MyBertTokenizer, found BertTokenizer"):
+        BulkEncoder(BertTokenizer(str(google_vocab_file)))

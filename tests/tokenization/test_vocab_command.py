@@ -1,0 +1,75 @@
+import io
+import json
+import sys
+
+import pytest
+from transformers import HfArgumentParser
+
+from mybert.tokenization import MyBertTokenizer, VocabArguments, train_vocabulary
+
+TEXT = "The cats sat on the mat.\nThe dogs did not sit on the mats.\n" * 20
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def parse(*words):
+    (arguments,) = HfArgumentParser(VocabArguments).parse_args_into_dataclasses([str(word) for word in words])
+    return arguments
+
+
+def test_folder_and_report(text_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    arguments = parse(
+        *("--files", text_file, "--output_dir", out, "--vocab_size", 80, "--layout", "compact"),
+        *("--report", tmp_path / "reports" / "report.json", "--no_lower_case", "--held_out_fraction", 0),
+    )
+    assert arguments.lower_case is False
+    train_vocabulary(arguments)
+    assert sorted(path.name for path in out.iterdir()) == ["tokenizer.json", "tokenizer_config.json", "vocab.txt"]
+    tokenizer = MyBertTokenizer.from_pretrained(out)
+    assert tokenizer.tokenize("The cats") == ["The", "cats"]
+    report = json.loads((tmp_path / "reports" / "report.json").read_text())
+    assert report["size"] == len(tokenizer)
+    assert report["unk_rate"] == 0
+    assert report["longest_pieces"]
+    assert "tokens per word" in capsys.readouterr().out
+    assert not list(tmp_path.rglob("*.tmp*"))
+
+
+def test_full_folder_is_refused(text_file, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "precious").touch()
+    call = ["--files", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
+    with pytest.raises(ValueError, match="is not empty; name another folder or use --overwrite"):
+        train_vocabulary(parse(*call))
+    train_vocabulary(parse(*call, "--overwrite"))
+    assert (out / "vocab.txt").exists()
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match="is a file, expected a folder"):
+        train_vocabulary(parse("--files", text_file, "--output_dir", text_file))
+
+
+def test_standard_input(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    out = tmp_path / "out"
+    train_vocabulary(parse("--files", "-", "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"))
+    assert MyBertTokenizer.from_pretrained(out).tokenize("mat") != ["[UNK]"]
+
+
+def test_missing_and_bad_files(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(FileNotFoundError, match="There is no file or folder"):
+        train_vocabulary(parse("--files", tmp_path / "no.txt", "--output_dir", out))
+    (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"latin\.txt is not utf-8 text: bad byte at offset 3"):
+        train_vocabulary(parse("--files", tmp_path / "latin.txt", "--output_dir", out))
+    assert not out.exists()
+    call = ["--files", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
+    train_vocabulary(parse(*call, "--encoding", "latin-1", "--quiet"))
+    assert (out / "vocab.txt").exists()

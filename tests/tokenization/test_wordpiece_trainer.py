@@ -1,0 +1,231 @@
+import gzip
+import json
+import logging
+import os
+import random
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from mybert.tokenization import MyBertTokenizer, train_wordpiece
+from mybert.tokenization.vocab import reserved_tokens
+
+LINES = [
+    "The unbelievable cats sat, unbelievably; the dogs did not.",
+    "대한민국의 수도는 서울이다. 대한민국은 민주공화국이다.",
+    "中文 and 漢字 are split; Ünïcode accents stay: café, naïve, Σίσυφος ΟΔΟΣ.",
+    "Low lower lowest, new newer newest, wide wider widest!",
+    "1984 2001 3.14 😀 a\u200bb c\x0bd",
+]
+
+
+def corpus(seed=0, lines=400):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(" ".join(LINES).split(), k=rng.randint(0, 12))) for _ in range(lines)]
+
+
+def train(source, size=300, **options):
+    options = {"layout": "compact", "show_progress": False, "num_processes": 1, **options}
+    return train_wordpiece(source, size, **options)
+
+
+def pieces(tokenizer):
+    vocab = tokenizer.get_vocab()
+    return sorted(vocab, key=vocab.__getitem__)
+
+
+class TestDeterminism:
+    @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
+    def test_order_of_the_text(self, algorithm):
+        lines = corpus()
+        expected = pieces(train(lines, algorithm=algorithm, held_out_fraction=0.1))
+        for seed in range(3):
+            random.Random(seed).shuffle(lines)
+            assert pieces(train(iter(lines), algorithm=algorithm, held_out_fraction=0.1)) == expected
+
+    def test_files_processes_and_forms(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("mybert.tokenization.word_counting._BLOCK_CHARACTERS", 1000)
+        lines = corpus()
+        expected = pieces(train(lines))
+        (tmp_path / "a").mkdir()
+        (tmp_path / "a" / "1.txt").write_text("\n".join(lines[:150]), encoding="utf-8")
+        (tmp_path / "a" / "2.txt.gz").write_bytes(gzip.compress("\r\n".join(lines[150:]).encode()))
+        files = [tmp_path / "a" / "1.txt", tmp_path / "a" / "2.txt.gz"]
+        for source in (tmp_path / "a", str(tmp_path / "a"), files, files[::-1], list(map(str, files)), [lines]):
+            assert pieces(train(source)) == expected
+        for processes in (2, 3):
+            assert pieces(train(files, num_processes=processes)) == expected
+        monkeypatch.setattr("mybert.tokenization.word_counting._MAX_CHUNKS", 20)
+        assert pieces(train(files)) == expected
+
+    def test_hash_seed(self, tmp_path):
+        path = tmp_path / "text.txt"
+        path.write_text("\n".join(corpus()), encoding="utf-8")
+        script = (
+            "import sys\nfrom mybert.tokenization import train_wordpiece\n"
+            "train_wordpiece(sys.argv[1], 300, layout='compact', show_progress=False).save_pretrained(sys.argv[2])\n"
+        )
+        found = []
+        for seed in ("0", "1"):
+            folder = tmp_path / seed
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            subprocess.run([sys.executable, "-c", script, path, folder], env=environment, check=True)
+            found.append([(folder / name).read_bytes() for name in ("vocab.txt", "tokenizer.json")])
+        assert found[0] == found[1]
+
+
+class TestVocabulary:
+    @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
+    def test_exact_size_and_layouts(self, algorithm):
+        google = train(corpus(), 1200, algorithm=algorithm, layout="google", min_frequency=1)
+        compact = train(corpus(), 206, algorithm=algorithm, min_frequency=1)
+        assert (len(google), len(compact)) == (1200, 206)
+        assert pieces(google)[:999] == reserved_tokens("google")
+        assert pieces(google)[999:] == pieces(compact)[5:]
+        assert pieces(google)[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        assert (google.pad_token_id, google.mask_token_id, compact.mask_token_id) == (0, 103, 4)
+
+    def test_characters_first_each_in_both_forms(self):
+        learned = pieces(train(corpus()))[5:]
+        alphabet = [piece for piece in learned if len(piece) == 1]
+        assert learned[: len(alphabet)] == sorted(alphabet)
+        assert learned[len(alphabet) : 2 * len(alphabet)] == [f"##{c}" for c in alphabet]
+        assert all(len(piece.removeprefix("##")) > 1 for piece in learned[2 * len(alphabet) :])
+
+    def test_too_small_a_text_is_said(self, caplog):
+        with caplog.at_level(logging.WARNING, "mybert"):
+            tokenizer = train(["low lower lowest"] * 3, 1000)
+        assert len(tokenizer) == tokenizer.training_report.size < 1000
+        assert f"a vocabulary of {len(tokenizer)} pieces instead of the 1000 asked for" in caplog.text
+        assert tokenizer.training_report.requested_size == 1000
+
+    def test_alphabet_larger_than_the_vocabulary(self):
+        with pytest.raises(ValueError, match=r"vocab_size is 20, but 5 reserved tokens and \d+ characters.*coverage"):
+            train(corpus(), 20)
+        with pytest.raises(ValueError, match=r"vocab_size is 900, but 999 reserved tokens.*layout='compact'"):
+            train(corpus(), 900, layout="google")
+
+    def test_character_coverage(self):
+        text = ["a" * 60 + " " + "b" * 30 + " c c c c c d d d e e"]
+        for coverage, kept in ((1.0, "abcde"), (0.98, "abcd"), (0.95, "abc"), (0.9, "ab"), (0.5, "a")):
+            tokenizer = train(text, 100, character_coverage=coverage)
+            assert [piece for piece in pieces(tokenizer) if len(piece) == 1] == list(kept)
+            assert tokenizer.training_report.alphabet == len(kept)
+            assert tokenizer.training_report.character_coverage >= coverage
+        assert tokenizer.tokenize("a b c") == ["a", "[UNK]", "[UNK]"]
+        ties = train(["b a d c"], 100, character_coverage=0.5)
+        assert pieces(ties)[5:7] == ["a", "b"]
+
+    def test_min_frequency(self):
+        assert "low" in pieces(train(["low"] * 5, 100, min_frequency=5))
+        assert "low" not in pieces(train(["low"] * 4, 100, min_frequency=5))
+
+    def test_long_words_teach_nothing(self):
+        tokenizer = train(["ab" * 101, "cd" * 100], 50, min_frequency=1)
+        assert "##abab" not in pieces(tokenizer)
+        assert "cd" * 100 in pieces(tokenizer)
+
+    def test_korean_stays_composed(self):
+        tokenizer = train(corpus())
+        assert (tokenizer.do_lower_case, tokenizer.strip_accents) == (True, False)
+        assert any("대한" in piece for piece in pieces(tokenizer))
+        assert all(unicodedata.is_normalized("NFC", piece) for piece in pieces(tokenizer))
+        assert tokenizer.tokenize("CAFÉ") == ["café"]
+        stripped = train(corpus(), strip_accents=True)
+        assert "대" not in pieces(stripped)
+        assert stripped.tokenize("CAFÉ") == ["cafe"]
+
+    def test_cased(self):
+        tokenizer = train(corpus(), lower_case=False)
+        assert "The" in pieces(tokenizer)
+        assert tokenizer.do_lower_case is False
+
+
+class TestInput:
+    @pytest.mark.parametrize("text", [[], [""], ["  \n\t", "\u200b\0"], [[]]])
+    def test_no_text(self, text):
+        with pytest.raises(ValueError, match=r"holds no word to learn from"):
+            train(text)
+
+    def test_empty_file(self, tmp_path):
+        (tmp_path / "a.txt").touch()
+        with pytest.raises(ValueError, match=r"holds no word"):
+            train(tmp_path / "a.txt")
+
+    def test_lists_of_names_are_never_taken_for_text(self, tmp_path):
+        (tmp_path / "a.txt").write_text("text", encoding="utf-8")
+        for source in ([str(tmp_path / "a.txt"), "b"], ["no.txt"], ["corpus/one.txt", "corpus/two.txt.gz"], "no.txt"):
+            with pytest.raises(FileNotFoundError, match="There is no file or folder"):
+                train(source)
+        assert len(train(["no.txt here", "is text"], 100)) > 5
+        assert len(train(["plain", "words"], 100, min_frequency=1)) > 5
+
+    def test_other_items(self):
+        with pytest.raises(ValueError, match="Item 1 of the texts is a bytes, expected str"):
+            train(["a b", b"c"])
+        with pytest.raises(ValueError, match="Item 0 of the texts is a NoneType"):
+            train(iter([None]))
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"algorithm": "unigram"}, "algorithm is 'unigram', expected 'bpe' or 'wordpiece'"),
+            ({"layout": "other"}, "layout is 'other'"),
+            ({"character_coverage": 0}, "character_coverage is 0"),
+            ({"held_out_fraction": 0.9}, "held_out_fraction is 0.9"),
+            ({"min_frequency": 0}, "min_frequency is 0"),
+        ],
+    )
+    def test_options(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            train(["a"], **options)
+
+    def test_lone_surrogates(self):
+        assert len(train(["a\ud800b \udfff"] * 3, 100, held_out_fraction=0.1)) > 5
+
+
+class TestReport:
+    def test_figures(self):
+        report = train(["low lower lowest"] * 10, 24, min_frequency=1).training_report
+        assert (report.words, report.distinct_words, report.characters) == (30, 3, 169)
+        assert (report.alphabet, report.reserved, report.size) == (7, 5, 24)
+        assert report.learned == 24 - 5 - 14
+        assert report.measured_on == "training text"
+        assert report.unk_rate == 0
+        assert report.longest_pieces[0] == "lower"
+        json.dumps(report.to_dict())
+        assert "24 pieces (5 reserved, 7 characters" in report.summary()
+
+    def test_held_out_text(self):
+        lines = [f"line{i} of the text" for i in range(2000)] + ["☃ ☂"] * 1000
+        tokenizer = train(lines, 200, held_out_fraction=0.2)
+        report = tokenizer.training_report
+        assert report.measured_on == "held-out text"
+        assert 0.1 * 8000 < report.measured_words < 0.3 * 8000 + 2000
+        assert report.measured_words + report.words == 10000
+        ids = [len(tokenizer.tokenize(line)) for line in lines]
+        assert 1 < report.tokens_per_word < max(ids)
+
+    def test_something_is_left_to_learn_from(self):
+        """Equal lines stay together, so holding out could take all of them."""
+        for number in range(30):
+            report = train([f"number {number}"] * 5, 100, held_out_fraction=0.5).training_report
+            assert (report.words, report.measured_words) == (10, 10)
+
+    def test_unknown_words_are_counted(self):
+        report = train(["a b c d e f g h i q"], 100, character_coverage=0.9).training_report
+        assert report.unk_rate == pytest.approx(0.1)
+        assert report.tokens_per_word == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
+def test_korean_corpus(data_dir: Path, algorithm):
+    tokenizer = train(data_dir / "corpus_ko" / "heldout_ko.txt.gz", 8000, algorithm=algorithm, held_out_fraction=0.02)
+    assert len(tokenizer) == 8000
+    assert tokenizer.training_report.unk_rate < 0.02
+    assert not any("\u1100" <= character <= "\u11ff" for piece in pieces(tokenizer) for character in piece)
+    assert isinstance(tokenizer, MyBertTokenizer)
