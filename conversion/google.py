@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from safetensors.numpy import save_file
 
+from ..hub_card import CardContent, write_card
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_cased
@@ -26,6 +27,7 @@ from .verification import VerificationReport, require, verify_against_google, ve
 logger = logging.getLogger(__name__)
 
 REPORT_FILE = "conversion.json"
+MODEL_CARD = "README.md"
 # Activations that Google's code computes, by its name; its "gelu" is the tanh form.
 _ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _GOOGLES_NAMES = {name: google for google, name in _ACTIVATIONS.items()} | {"gelu_new": "gelu", "gelu_fast": "gelu"}
@@ -114,7 +116,7 @@ def convert_google_checkpoint(
         seed: Seed of newly initialised parameters.
 
     Returns:
-        What was done; the folder holds it as `conversion.json`.
+        What was done; the folder holds it as `conversion.json`, beside a model card.
 
     Raises:
         ConversionError: A `ValueError`, if anything about the source is broken, unsafe, unknown or contradictory.
@@ -155,10 +157,26 @@ def convert_google_checkpoint(
             optimizer_step=step,
             verification=report,
         )
-        write_json(folder / REPORT_FILE, asdict(result))
+        write_report(folder, result)
     if result.initialised:
         logger.warning(f"{output_dir}: newly initialised, train before use: {', '.join(result.initialised)}.")
     return result
+
+
+def write_report(folder: Path, report: ConversionReport) -> None:
+    """Write `conversion.json`, and a model card unless the model brought its own."""
+    write_json(folder / REPORT_FILE, asdict(report))
+    if (folder / MODEL_CARD).exists():
+        return
+    untrained = ", ".join(f"`{name}`" for name in report.initialised)
+    write_card(
+        folder,
+        CardContent(
+            name=Path(report.output).name,
+            summary=f"A BERT model converted from `{Path(report.source).name}`.",
+            limits=[f"Newly initialised, to be trained before use: {untrained}."] if untrained else [],
+        ),
+    )
 
 
 def export_google_checkpoint(

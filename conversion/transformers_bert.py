@@ -5,7 +5,6 @@ Tools that only know `bert` (vLLM, text-embeddings-inference, optimum and others
 
 import os
 import shutil
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from safetensors.torch import save_file
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
 from .errors import ConfigurationError
-from .google import REPORT_FILE, ConversionReport
+from .google import MODEL_CARD, ConversionReport, write_report
 from .key_map import HEADS, find_head
 from .model_folder import WEIGHTS, ModelFolder, new_folder, state_dict_names, write_json
 from .verification import require, verify_folder
@@ -97,7 +96,9 @@ def _convert(
             ignored={"weight the head does not use": left_over} if left_over else {},
             verification=report,
         )
-        write_json(output / REPORT_FILE, asdict(result))
+        if (folder.path / MODEL_CARD).is_file():
+            shutil.copyfile(folder.path / MODEL_CARD, output / MODEL_CARD)
+        write_report(output, result)
     return result
 
 

@@ -697,3 +697,14 @@ def test_verification_finds_a_single_changed_weight(tmp_path, name):
     save_file(weights, path, metadata={"format": "pt"})
     report = verify_conversion(TF1 / "pretrain", tmp_path / "model")
     assert any(f"missing: {name}" in problem for problem in report.problems)
+
+
+def test_the_folder_has_a_card(tmp_path):
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "released")
+    card = (tmp_path / "released" / "README.md").read_text()
+    assert card.startswith("---\n")
+    assert "# released" in card
+    assert "converted from `pretrain`" in card
+    assert "to be trained" not in card
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "classifier", head="classification")
+    assert "to be trained before use: `classifier" in (tmp_path / "classifier" / "README.md").read_text()
