@@ -316,13 +316,18 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into slices of about `_SLICE_CHARACTERS`."""
+    """Cut a list of texts into slices of about `_SLICE_CHARACTERS`; the first ones are smaller.
+
+    What is new in a slice is looked up the slow way each time it occurs, and at the start everything is new.
+    """
+    limit = _SLICE_CHARACTERS // 32
     start = size = 0
     for index, text in enumerate(texts):
         size += len(text)
-        if size >= _SLICE_CHARACTERS:
+        if size >= limit:
             yield texts[start : index + 1]
             start, size = index + 1, 0
+            limit = min(2 * limit, _SLICE_CHARACTERS)
     if start < len(texts):
         yield texts[start:]
 

@@ -154,7 +154,7 @@ def _open_bytes(path: str) -> IO[bytes]:
             return bz2.open(path, "rb")
         case ".zst":
             try:
-                import zstandard  # type: ignore[import-not-found]
+                import zstandard
             except ImportError as error:
                 raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
             return zstandard.open(path, "rb")

@@ -115,7 +115,7 @@ def train_wordpiece(
     * ``algorithm="bpe"``: always the most frequent pair, the highest count(ab). What ``WordPieceTrainer`` of the
       ``tokenizers`` library does.
     * ``algorithm="wordpiece"``: always the pair with the highest count(ab) / (count(a) count(b)) among those that
-      occur ``min_frequency`` times. It favours rare pieces: give a ``min_frequency`` of about one in 100,000 words.
+      occur ``min_frequency`` times. It favours rare pieces: give a ``min_frequency`` in the hundreds.
 
     Equal scores are decided by age: the pair whose left piece came earlier into the vocabulary, then the one whose
     right piece did (`learn_pieces` has every detail). So the same text gives the same ``vocab.txt``, byte for byte,

@@ -1,0 +1,154 @@
+"""Speed of vocabulary training and of bulk encoding, against the tokenizers library and transformers.
+
+    python benchmarks/tokenization_speed.py train ../shared/data/corpus_en
+    python benchmarks/tokenization_speed.py encode ../shared/data/corpus_en/brown.txt.gz --vocab vocab.txt
+
+Both sides see the same text in the same process, one after the other; `encode` checks that all ids are equal.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("RAYON_NUM_THREADS", "1" if "encode" in sys.argv[1:2] else str(os.cpu_count()))
+
+import numpy as np
+import tokenizers
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+from mybert.tokenization import BulkEncoder, MyBertTokenizer, expand_paths, open_text, train_wordpiece
+
+
+def timed(function: Callable[[], Any], clock: Callable[[], float]) -> tuple[float, Any]:
+    """Return the seconds a call took, and its result."""
+    start = clock()
+    result = function()
+    return clock() - start, result
+
+
+def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
+    """Train on the same plain file, with all cores; wall-clock seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        with text.open("w", encoding="utf-8") as out:
+            for file in files:
+                out.writelines(f"{line}\n" for line in open_text(file))
+        print(f"{text.stat().st_size / 1e6:.1f} MB of text, {vocab_size} pieces, {os.cpu_count()} cores\n")
+
+        def theirs() -> int:
+            tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True, strip_accents=False)
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+            trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
+            tokenizer.train([str(text)], trainer)
+            return tokenizer.get_vocab_size()
+
+        def ours(algorithm: str, min_frequency: int) -> Callable[[], int]:
+            options: dict[str, Any] = {"algorithm": algorithm, "min_frequency": min_frequency}
+            return lambda: len(train_wordpiece(text, vocab_size, layout="compact", show_progress=False, **options))
+
+        runs = {
+            "tokenizers WordPieceTrainer": theirs,
+            "mybert bpe": ours("bpe", 2),
+            "mybert wordpiece, min_frequency 100": ours("wordpiece", 100),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in runs}
+        for _ in range(repeats):
+            for name, run in runs.items():
+                elapsed, size = timed(run, time.perf_counter)
+                assert size == vocab_size, f"{name} gave {size} pieces"
+                seconds[name].append(elapsed)
+        peer = statistics.median(seconds["tokenizers WordPieceTrainer"])
+        print("| | seconds (median) | all | speed-up |\n|---|---|---|---|")
+        for name, values in seconds.items():
+            median = statistics.median(values)
+            every = " ".join(f"{value:.1f}" for value in values)
+            print(f"| {name} | {median:.1f} | {every} | {peer / median:.2f} |")
+
+
+def benchmark_encoding(files: list[str], vocab: str, repeats: int) -> None:
+    """Encode line by line on one core; seconds of CPU time, which neighbours on the machine disturb least."""
+    lines = [line for file in files for line in open_text(file)]
+    characters = sum(map(len, lines))
+    ours = MyBertTokenizer(vocab)
+    theirs = transformers.BertTokenizer(vocab)
+    warm = BulkEncoder(ours)
+    warm.encode(lines)
+    expected: list[list[int]] = ours(lines, add_special_tokens=False)["input_ids"]
+
+    def same(result: tuple[np.ndarray, np.ndarray]) -> None:
+        ids, offsets = result
+        assert np.array_equal(ids, np.concatenate([np.array(row, np.int64) for row in expected]))
+        assert np.array_equal(np.diff(offsets), [len(row) for row in expected])
+
+    fast = "tokenizers encode_batch_fast, our pipeline"
+    runs: dict[str, Callable[[], Any]] = {
+        fast: lambda: ours.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False),
+        "tokenizers encode_batch_fast, BertTokenizer": lambda: theirs.backend_tokenizer.encode_batch_fast(
+            lines, add_special_tokens=False
+        ),
+        "transformers BertTokenizer(...)": lambda: theirs(lines, add_special_tokens=False),
+        "mybert BulkEncoder, empty memo": lambda: BulkEncoder(ours).encode(lines),
+        "mybert BulkEncoder, text seen before": lambda: warm.encode(lines),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(repeats):
+        for name, run in runs.items():
+            elapsed, result = timed(run, time.process_time)
+            seconds[name].append(elapsed)
+            if "BulkEncoder" in name:
+                same(result)
+            del result
+    peer = statistics.median(seconds[fast])
+    print(f"{characters / 1e6:.1f} M characters in {len(lines)} lines; ids equal on every line\n")
+    print("| one core | CPU seconds (median) | M characters/s | times encode_batch_fast |\n|---|---|---|---|")
+    for name, values in seconds.items():
+        median = statistics.median(values)
+        print(f"| {name} | {median:.2f} | {characters / 1e6 / median:.1f} | {peer / median:.1f} |")
+
+
+def benchmark_processes(files: list[str], vocab: str) -> None:
+    """Encode a stream of batches with one and more processes; wall-clock seconds."""
+    lines = [line for file in files for line in open_text(file)]
+    batches = [lines[start : start + 5000] for start in range(0, len(lines), 5000)]
+    tokenizer = MyBertTokenizer(vocab)
+    print("\n| processes | seconds | speed-up |\n|---|---|---|")
+    single = 0.0
+    for processes in (1, 2):
+        with BulkEncoder(tokenizer, num_processes=processes) as encoder:
+            elapsed, tokens = timed(
+                lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)), time.perf_counter
+            )
+        single = single or elapsed
+        print(f"| {processes} | {elapsed:.2f} | {single / elapsed:.2f} |")
+    print(f"\n{tokens} tokens")
+
+
+def main() -> None:
+    """Run one of the benchmarks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["train", "encode"])
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--vocab", help="vocabulary file for encode")
+    parser.add_argument("--vocab_size", type=int, default=30522)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    files = [file for file in expand_paths(arguments.files) if "heldout" not in file]
+    print(f"tokenizers {tokenizers.__version__}, transformers {transformers.__version__}, numpy {np.__version__}\n")
+    if arguments.what == "train":
+        benchmark_training(files, arguments.vocab_size, arguments.repeats)
+    else:
+        benchmark_encoding(files, arguments.vocab, arguments.repeats)
+        benchmark_processes(files, arguments.vocab)
+
+
+if __name__ == "__main__":
+    main()
