@@ -513,7 +513,7 @@ def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
     report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
     assert "no vocab.txt" in caplog.text and any("tokenizer: none" in decision for decision in report.decisions)
     assert {path.name for path in (tmp_path / "model").iterdir()} == {
-        "config.json", "conversion.json", "model.safetensors"
+        "README.md", "config.json", "conversion.json", "model.safetensors"
     }  # fmt: skip
 
 
@@ -706,5 +706,5 @@ def test_the_folder_has_a_card(tmp_path):
     assert "# released" in card
     assert "converted from `pretrain`" in card
     assert "to be trained" not in card
-    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "classifier", head="classification")
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "classifier", head="sequence-classification")
     assert "to be trained before use: `classifier" in (tmp_path / "classifier" / "README.md").read_text()
