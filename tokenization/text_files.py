@@ -130,8 +130,10 @@ def read_blocks(path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 
 
 def _read_bytes(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
-    broken = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
     with nullcontext(sys.stdin.buffer) if path == STDIN else _open_bytes(path) as stream:
+        broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+        if "zstandard" in sys.modules:
+            broken += (sys.modules["zstandard"].ZstdError,)
         offset = 0
         while True:
             try:
