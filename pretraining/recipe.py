@@ -37,7 +37,7 @@ EXAMPLES = 3  # fill-mask examples on the card
 # Settings that decide a run's result: an interrupted run goes on only with the same.
 _DECISIVE = (
     *("encoding", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
-    *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
+    *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("max_length", "short_probability", "mlm_probability", "heldout"),
     *("learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "seed"),
@@ -69,6 +69,9 @@ class PretrainingArguments(TrainingArguments):
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, in place of the size's."})
     hidden_size: int | None = field(default=None, metadata={"help": "Width, in place of the size's."})
     num_attention_heads: int | None = field(default=None, metadata={"help": "Heads, in place of the size's."})
+    dropout: float = field(
+        default=0.1, metadata={"help": "Dropout of hidden states and attention, in [0, 1]; small models want less."}
+    )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
     short_probability: float = field(
         default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
@@ -114,6 +117,8 @@ class PretrainingArguments(TrainingArguments):
             hidden_size=width,
             num_attention_heads=self.num_attention_heads or heads,
             intermediate_size=4 * width,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
             max_position_embeddings=max(512, self.max_length),
             pad_token_id=tokenizer.pad_token_id,
         )
