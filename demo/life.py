@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 REPORT = "report.json"
 CLASSES = 8  # sources that the classifier tells apart, at most
-TRAINING_PASSAGES, TEST_PASSAGES = 150, 100  # of each source
+TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # of each source
 LONGEST = 48  # tokens of a sequence
 PASSAGE_CHARACTERS = (60, 400)
 FEWEST_DOCUMENTS = 10  # of a source; one with fewer is cut into parts, so that some can be held out
@@ -46,7 +46,7 @@ class DemoArguments:
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
     vocab_size: int = field(default=8000, metadata={"help": "Entries of the vocabulary."})
-    pretraining_steps: int = field(default=1500, metadata={"help": "Steps of pretraining."})
+    pretraining_steps: int = field(default=2500, metadata={"help": "Steps of pretraining."})
     finetuning_epochs: float = field(default=4.0, metadata={"help": "Epochs of fine-tuning."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
     overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
@@ -249,7 +249,7 @@ def _pretraining(
         dropout=0.0,
         max_length=LONGEST,
         max_steps=steps,
-        learning_rate=3e-3,
+        learning_rate=2e-3,
         adam_beta2=0.98,
         warmup_steps=0.2,
         heldout=max(0.02, 2 / num_documents),
