@@ -26,7 +26,7 @@ def echo(arguments):
     if arguments.number == 13:
         raise ValueError("number is 13;\n expected luck.")
     if arguments.number == 14:
-        raise PermissionError(13, "Permission denied", "/root/x")
+        raise PermissionError(13, "Permission denied", "/no/x")
     return {"interrupted": arguments.number == 15}
 
 
@@ -70,7 +70,7 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert cli.main(["echo", "--number", "13"]) == 2
     assert capsys.readouterr().err == "mybert echo: number is 13; expected luck.\n"
     assert cli.main(["echo", "--number", "14"]) == 2
-    assert capsys.readouterr().err == "mybert echo: /root/x: Permission denied.\n"
+    assert capsys.readouterr().err == "mybert echo: /no/x: Permission denied.\n"
     assert cli.main(["echo", "--numer", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
