@@ -30,7 +30,7 @@ class Command:
     function: str
     positional: tuple[str, ...] = ()
 
-    def load(self) -> tuple[type, Callable[[Any], Any]]:
+    def load(self) -> tuple[Any, Callable[[Any], Any]]:
         """Import the class of the arguments and the function."""
         module = importlib.import_module(self.module, __package__)
         return getattr(module, self.arguments), getattr(module, self.function)
@@ -149,7 +149,7 @@ def _usage() -> str:
     )
 
 
-def _parse(name: str, arguments_class: type, flags: list[str]) -> Any:
+def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     from transformers import HfArgumentParser
     from transformers.utils import logging as hf_logging
 
