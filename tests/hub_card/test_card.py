@@ -17,6 +17,7 @@ from mybert.hub_card import (
     TrainingDescription,
     describe_model,
     render_card,
+    run_example,
     write_card,
 )
 
@@ -244,3 +245,11 @@ def test_a_failing_card_keeps_the_old_one(tmp_path):
     with pytest.raises(ValueError, match="finite"):
         write_card(tmp_path, CardContent(name="new", results=[dataclasses.replace(RESULTS[0], metric_value=math.nan)]))
     assert path.read_bytes() == old
+
+
+def test_an_example_is_run_and_keeps_what_it_printed():
+    example = run_example("Sum", "import math\nprint(math.fsum([0.1] * 10))")
+    assert (example.title, example.output) == ("Sum", "1.0")
+    assert example.code.startswith("import math")
+    with pytest.raises(ZeroDivisionError):
+        run_example("Broken", "1 / 0")
