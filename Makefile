@@ -35,8 +35,14 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)  ## Run the benchmarks; each prints its table
-	for benchmark in benchmarks/*_speed.py; do $(BIN)/python $$benchmark || exit 1; done
+bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's text; each prints its table
+	$(BIN)/python benchmarks/tokenization_speed.py train demo_output/text
+	$(BIN)/python benchmarks/tokenization_speed.py encode demo_output/text --vocab demo_output/pretrained/vocab.txt
+	$(BIN)/python benchmarks/conversion_speed.py
+	$(BIN)/python benchmarks/question_answering_speed.py
+
+demo_output/report.json: | $(INSTALLED)
+	$(BIN)/mybert demo --output_dir demo_output
 
 conformance: $(INSTALLED)  ## Run transformers' own model tests on our classes (downloads its source)
 	$(BIN)/python tests/conformance/transformers_common.py -- -n auto
