@@ -1,4 +1,4 @@
-"""`python -m mybert`, also for `accelerate launch -m mybert` and `torchrun -m mybert`."""
+"""`python -m mybert`: the commands of `cli.py`."""
 
 import sys
 
