@@ -1,33 +1,47 @@
 """The folder of a training run: never mixed with other things, continued where it stopped."""
 
+import hashlib
 import json
+import logging
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers.trainer_utils import get_last_checkpoint
+from tqdm.auto import tqdm
+from transformers.trainer_utils import sort_checkpoints
+
+logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
+# Lists a checkpoint's files and their sizes in bytes; written last, so what it lies in was written to the end.
+COMPLETE_FILE = "complete.json"
+TRAINER_STATE = "trainer_state.json"
+_FILES = "files"  # in run.json, beside the settings
+_PARTIAL = ".partial"
 
 
-def open_run_folder(path: str | Path, settings: Mapping[str, Any], overwrite: bool = False) -> str | None:
-    """Make a run's folder, or find the one that an interrupted run with the same settings left.
+def open_run_folder(
+    path: str | Path, settings: Mapping[str, Any], overwrite: bool = False, files: Sequence[str | Path] = ()
+) -> str | None:
+    """Make a run's folder, or find the one that an interrupted run with the same settings and files left.
 
-    The settings are kept in `run.json`; that file marks the folder as a run's.
+    Settings and files are kept in `run.json`; that file marks the folder as a run's.
 
     Args:
         path: The folder.
         settings: What decides the run's result, as JSON values.
         overwrite: Whether to delete what the folder holds.
+        files: Files whose contents decide the result. They are read once; after that a file counts as the same while
+            size and time of change are, and is read again if they are not.
 
     Returns:
-        The newest checkpoint, if there is one to go on from.
+        The newest complete checkpoint, if there is one to go on from.
 
     Raises:
-        ValueError: If the folder holds other things or a run with other settings, and `overwrite` is not set.
-        OSError: If the folder cannot be made or written to.
+        ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not set.
+        OSError: If the folder cannot be made or written to, or a file cannot be read.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -39,18 +53,108 @@ def open_run_folder(path: str | Path, settings: Mapping[str, Any], overwrite: bo
     settings = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
     if run_file.is_file():
         earlier = json.loads(run_file.read_text())
+        states_before = earlier.pop(_FILES, {})
         changed = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
         if changed:
             was = ", ".join(f"{name} was {earlier.get(name)!r}, is {settings.get(name)!r}" for name in changed)
             raise ValueError(f"{path} holds a run with other settings ({was}); repeat them or pass --overwrite.")
-        return get_last_checkpoint(str(path))
-    if entries:
-        shown = ", ".join(entries[:3]) + (", ..." if len(entries) > 3 else "")
+        states = _file_states(files, states_before)
+        changed = sorted(
+            name for name in states if states[name]["digest"] != states_before.get(name, {}).get("digest")
+        )
+        if changed:
+            raise ValueError(
+                f"{path} holds a run on other data: {', '.join(changed)} changed since it began; put back "
+                "what was there, name another folder or pass --overwrite."
+            )
+        if states != states_before:
+            write_json(run_file, settings | {_FILES: states})
+        return last_complete_checkpoint(path)
+    if others := [name for name in entries if name != f"{RUN_FILE}{_PARTIAL}"]:
+        shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
         raise ValueError(f"{path} exists and holds other things ({shown}); name another folder or pass --overwrite.")
+    states = _file_states(files, {})
     path.mkdir(parents=True, exist_ok=True)
-    partial = run_file.with_suffix(".partial")
-    partial.write_text(json.dumps(settings, indent=2) + "\n")
-    partial.replace(run_file)
+    write_json(run_file, settings | {_FILES: states})
+    return None
+
+
+def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Size, time of change and digest (BLAKE2b, 128 bits) of files; read are those that `known` does not hold."""
+    stats = {str(file): Path(file).stat() for file in files}
+    states = {name: {"size": stat.st_size, "modified": stat.st_mtime_ns} for name, stat in stats.items()}
+    is_known = {name: state.items() <= known.get(name, {}).items() for name, state in states.items()}
+    total = sum(state["size"] for name, state in states.items() if not is_known[name])
+    with tqdm(desc="Fingerprint of the data", total=total, unit="B", unit_scale=True, delay=2) as progress:
+        for name, state in states.items():
+            if is_known[name]:
+                state["digest"] = known[name]["digest"]
+                continue
+            digest = hashlib.blake2b(digest_size=16)
+            with Path(name).open("rb") as content:
+                while block := content.read(1 << 22):
+                    digest.update(block)
+                    progress.update(len(block))
+            state["digest"] = digest.hexdigest()
+    return states
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file whole or not at all.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    partial = path.with_name(f"{path.name}{_PARTIAL}")
+    partial.write_text(json.dumps(value, indent=2) + "\n")
+    partial.replace(path)
+
+
+def seal_checkpoint(checkpoint: str | Path) -> None:
+    """Mark a checkpoint as complete: list its files and their sizes.
+
+    Args:
+        checkpoint: Folder whose files are all written.
+    """
+    checkpoint = Path(checkpoint)
+    sizes = {
+        path.relative_to(checkpoint).as_posix(): path.stat().st_size
+        for path in sorted(checkpoint.rglob("*"))
+        if path.is_file()
+    }
+    write_json(checkpoint / COMPLETE_FILE, sizes)
+
+
+def last_complete_checkpoint(path: str | Path) -> str | None:
+    """Find the newest checkpoint that was written to the end and is all there.
+
+    That is one whose files are those that `seal_checkpoint` listed. One without a list, as transformers' `Trainer`
+    writes it, counts if it has a `trainer_state.json`, its last file.
+
+    Args:
+        path: Folder of a run.
+
+    Returns:
+        Path of the checkpoint; None if there is none. A newer one that is not complete is warned about.
+    """
+    for checkpoint in reversed(sort_checkpoints(str(path))):
+        missing = _missing(Path(checkpoint))
+        if missing is None:
+            return checkpoint
+        logger.warning("%s is not complete (%s); it is left alone.", checkpoint, missing)
+    return None
+
+
+def _missing(checkpoint: Path) -> str | None:
+    """What a checkpoint lacks, in words."""
+    if not (checkpoint / COMPLETE_FILE).is_file():
+        return None if (checkpoint / TRAINER_STATE).is_file() else f"no {TRAINER_STATE}"
+    for name, size in json.loads((checkpoint / COMPLETE_FILE).read_text()).items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"no {name}"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
     return None
 
 
@@ -64,6 +168,6 @@ def nothing_left_behind(path: str | Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError):
-        if get_last_checkpoint(str(path)) is None:
-            shutil.rmtree(path)
+        if not sort_checkpoints(str(path)):
+            shutil.rmtree(path, ignore_errors=True)
         raise

@@ -1,32 +1,62 @@
-"""transformers' `Trainer` for pretraining: both means right, both losses and accuracies in the log."""
+"""The trainer of pretraining: both means right, both losses and accuracies in the log."""
 
 import signal
 import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import Dataset, Sampler, SequentialSampler
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from torch.utils.data import Dataset, Sampler
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
-from .optimization import MyBertAdamW, linear_schedule, parameter_groups
+from .optimization import Lamb, MyBertAdamW, linear_schedule, parameter_groups
+from .resumable_trainer import ResumableTrainer
 
 IGNORED_LABEL = -100
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
 
 
-class PretrainingTrainer(Trainer):
+# Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, LAMB.
+OPTIMIZERS = ("google", "adamw", "lamb")
+
+
+class WholeBatches(Sampler[int]):
+    """Indices in order, up to the last whole batch, so that every step of an epoch sees equally many examples.
+
+    Args:
+        length: Number of examples.
+        batch_size: Examples of an optimizer step, over all micro-batches and processes.
+    """
+
+    def __init__(self, length: int, batch_size: int) -> None:
+        self.length = length - length % batch_size if length >= batch_size else length
+
+    def __iter__(self) -> Iterator[int]:
+        """Count."""
+        return iter(range(self.length))
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class PretrainingTrainer(ResumableTrainer):
     """`Trainer` for `MyBertForPreTraining` and `MyBertForMaskedLM`.
 
     - Gradients of accumulated or distributed batches are those of one large batch, for the masked-LM loss (a mean over
       masked tokens) and the next-sentence loss (a mean over sequences) alike.
     - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
       left out); evaluation has the same with the prefix `eval_`, and `eval_perplexity` = exp(mlm_loss).
-    - The optimizer is Google's unless another is passed; so is the schedule where `lr_scheduler_type` is linear.
-    - The data comes in the data set's own order: `PretrainingDataset` draws a new one each epoch.
+    - The optimizer is Google's unless `optim` names another or one is passed; besides transformers' names there are
+      "google", "adamw" (with bias correction) and "lamb". So is the schedule where `lr_scheduler_type` is linear.
+    - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
+      an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
+      that share its batch.
+    - Checkpoints and divergence: see `ResumableTrainer`.
 
     All arguments are those of `Trainer`.
     """
@@ -42,16 +72,25 @@ class PretrainingTrainer(Trainer):
         self._since = time.perf_counter()
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """Google's Adam with the arguments' learning rate, betas, epsilon and weight decay."""
-        if self.optimizer is None and self.optimizer_cls_and_kwargs is None:
-            model = self.model if model is None else model
-            self.optimizer = MyBertAdamW(
-                parameter_groups(model, self.args.weight_decay),
-                lr=self.args.learning_rate,
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-                fused=True,
-            )
+        """The optimizer that `optim` names, with the arguments' learning rate, betas, epsilon and weight decay.
+
+        Raises:
+            ValueError: If it is LAMB, whose norms are those of whole parameters, with FSDP 1, which cuts across them.
+        """
+        name = "google" if self.args.optim == TrainingArguments.optim else self.args.optim
+        if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
+            groups = parameter_groups(self.model if model is None else model, self.args.weight_decay)
+            settings: dict[str, Any] = {
+                "lr": self.args.learning_rate,
+                "betas": (self.args.adam_beta1, self.args.adam_beta2),
+                "eps": self.args.adam_epsilon,
+            }
+            if name == "lamb":
+                if self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1:
+                    raise ValueError("optim is 'lamb', which needs whole parameters; use FSDP version 2, or DDP.")
+                self.optimizer = Lamb(groups, **settings)
+            else:
+                self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
         return super().create_optimizer(model)
 
     def create_scheduler(
@@ -66,7 +105,7 @@ class PretrainingTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
         dataset: Any = self.train_dataset if train_dataset is None else train_dataset
-        return SequentialSampler(dataset)
+        return WholeBatches(len(dataset), self.get_total_train_batch_size(self.args))
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         sentence_labels = [{"labels": batch["next_sentence_label"]} for batch in batch_samples if _has_nsp(batch)]
@@ -158,31 +197,42 @@ class PretrainingTrainer(Trainer):
 
 
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C ends training after the step that is running, with a checkpoint; a second Ctrl-C ends it at once.
+    """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint; a second one ends it at once.
 
     Attributes:
-        interrupted: Whether Ctrl-C was pressed.
+        interrupted: Whether training was ended.
     """
 
     def __init__(self) -> None:
         self.interrupted = False
-        self._previous: Any = None
+        self._previous: dict[signal.Signals, Any] = {}
 
     def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
         self.interrupted = True
-        signal.signal(signal.SIGINT, self._previous)
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take over Ctrl-C."""
+        """Take over the signals."""
         self.interrupted = False
-        self._previous = signal.signal(signal.SIGINT, self._on_interrupt)
+        self._previous = {
+            number: signal.signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+        }
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Save and stop if Ctrl-C was pressed."""
+        """Save and stop if there was a signal, in any process."""
+        if args.world_size > 1:
+            # The signal reaches the processes in different steps; they must stop in the same.
+            interrupted = torch.tensor(int(self.interrupted), device=args.device)
+            dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
+            self.interrupted = bool(interrupted)
         if self.interrupted:
             control.should_save = True
             control.should_training_stop = True
@@ -190,8 +240,8 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Give Ctrl-C back."""
-        signal.signal(signal.SIGINT, self._previous)
+        """Give the signals back."""
+        self._give_back()
 
 
 def _has_nsp(batch: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from mybert.training import MyBertAdamW, linear_schedule, parameter_groups
+from mybert.training import Lamb, MyBertAdamW, linear_schedule, parameter_groups
 
 
 def make_model() -> nn.Module:
@@ -97,6 +97,46 @@ def test_state_goes_on_exactly_and_takes_steps_counted_from_0():
     train(halves, second, inputs[4:])
     for a, b in zip(whole.parameters(), halves.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_lamb_is_algorithm_2():
+    """Written out in float64, with zero weights and zero gradients among the parameters."""
+    model = make_model()
+    torch.nn.init.zeros_(model.dense.bias)
+    model.zero = nn.Parameter(torch.zeros(4))  # decayed, of norm 0: its first trust ratio is 1
+    model.idle = nn.Parameter(torch.ones(4))  # decayed, without a gradient of its own
+    generator = torch.Generator().manual_seed(2)
+    steps = [{n: torch.randn(p.shape, generator=generator) for n, p in model.named_parameters()} for _ in range(12)]
+    for gradients in steps:
+        gradients["idle"].zero_()
+    values = {name: p.detach().numpy().astype(np.float64) for name, p in model.named_parameters()}
+    m = {name: np.zeros_like(value) for name, value in values.items()}
+    v = {name: np.zeros_like(value) for name, value in values.items()}
+    for number, gradients in enumerate(steps, start=1):
+        for name, value in values.items():
+            gradient = gradients[name].numpy().astype(np.float64)
+            m[name] = 0.9 * m[name] + 0.1 * gradient
+            v[name] = 0.99 * v[name] + 0.01 * gradient**2
+            update = m[name] / (1 - 0.9**number) / (np.sqrt(v[name] / (1 - 0.99**number)) + 1e-6)
+            ratio = 1.0
+            if name in ("dense.weight", "zero", "idle"):
+                update += 0.1 * value
+                norms = np.linalg.norm(value), np.linalg.norm(update)
+                ratio = norms[0] / norms[1] if all(norms) else 1.0
+            values[name] = value - 1e-2 * ratio * update
+    optimizer = Lamb(parameter_groups(model, 0.1), lr=1e-2, betas=(0.9, 0.99))
+    for number, gradients in enumerate(steps):
+        if number == 6:  # the state goes on through a state dict
+            state = optimizer.state_dict()
+            optimizer = Lamb(parameter_groups(model, 0.1), lr=1.0)
+            optimizer.load_state_dict(state)
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name].clone()
+        optimizer.step()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.detach().double(), torch.from_numpy(values[name]), atol=1e-6, rtol=0)
+    with pytest.raises(ValueError, match="lr is -1"):
+        Lamb(model.parameters(), lr=-1)
 
 
 def test_parameter_groups_leave_layer_norm_and_biases_undecayed():

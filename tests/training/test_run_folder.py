@@ -1,17 +1,68 @@
+import os
+
 import pytest
 
-from mybert.training import nothing_left_behind, open_run_folder
+from mybert.training import last_complete_checkpoint, nothing_left_behind, open_run_folder
+from mybert.training.run_folder import seal_checkpoint
 
 SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
+
+
+def make_checkpoint(folder, step):
+    checkpoint = folder / f"checkpoint-{step}"
+    (checkpoint / "below").mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(bytes(100))
+    (checkpoint / "below" / "part").write_bytes(bytes(10))
+    seal_checkpoint(checkpoint)
+    return checkpoint
 
 
 def test_a_new_folder_is_made_and_found_again(tmp_path):
     folder = tmp_path / "a" / "b"
     assert open_run_folder(folder, SETTINGS) is None
     assert open_run_folder(folder, SETTINGS) is None
-    (folder / "checkpoint-10").mkdir()
-    (folder / "checkpoint-9").mkdir()
-    assert open_run_folder(folder, SETTINGS) == str(folder / "checkpoint-10")
+    newest = make_checkpoint(folder, 10)
+    make_checkpoint(folder, 9)
+    assert open_run_folder(folder, SETTINGS) == str(newest)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda c: (c / "model.safetensors").write_bytes(bytes(60)), "model.safetensors has 60 of 100 bytes"),
+        (lambda c: (c / "below" / "part").unlink(), "no below/part"),
+        (lambda c: (c / "complete.json").unlink(), "no trainer_state.json"),
+    ],
+)
+def test_an_incomplete_checkpoint_is_never_taken(tmp_path, caplog, damage, message):
+    damage(make_checkpoint(tmp_path, 20))
+    assert last_complete_checkpoint(tmp_path) is None
+    earlier = make_checkpoint(tmp_path, 10)
+    assert last_complete_checkpoint(tmp_path) == str(earlier)
+    assert f"checkpoint-20 is not complete ({message})" in caplog.text
+
+
+def test_checkpoints_of_transformers_own_trainer_count(tmp_path):
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "checkpoint-5" / "trainer_state.json").write_text("{}")
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-5")
+
+
+def test_changed_files_are_named(tmp_path):
+    files = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for file in files:
+        file.write_text("text")
+    folder = tmp_path / "run"
+    open_run_folder(folder, SETTINGS, files=files)
+    os.utime(files[0], ns=(1, 1))  # touched, but the same
+    open_run_folder(folder, SETTINGS, files=files)
+    files[1].write_text("TEXT")
+    with pytest.raises(ValueError, match=r"on other data: [^,]*b.txt changed since it began"):
+        open_run_folder(folder, SETTINGS, files=files)
+    assert open_run_folder(folder, SETTINGS, overwrite=True, files=files) is None
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        open_run_folder(tmp_path / "other", SETTINGS, files=[tmp_path / "nowhere"])
+    assert not (tmp_path / "other").exists()
 
 
 def test_other_things_are_left_alone(tmp_path):

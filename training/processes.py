@@ -1,0 +1,57 @@
+"""Several processes, one run: what is prepared once, and who waits for whom."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+from transformers import TrainingArguments
+
+T = TypeVar("T")
+
+_LONGEST_PREPARATION = timedelta(days=30)  # a collective's own limit, half an hour, is short for a large corpus
+
+
+def prepare_once(arguments: TrainingArguments, prepare: Callable[[], T]) -> T:
+    """Prepare files in one process while the others of the run wait, as long as it takes.
+
+    The process is the first of the run, or, with `save_on_each_node`, of each node: a node without a file system in
+    common with the others prepares for itself.
+
+    Args:
+        arguments: Of the run; they know its processes.
+        prepare: Called without arguments. What it returns is pickled if there are several processes.
+
+    Returns:
+        What `prepare` returned in the first process of the run.
+
+    Raises:
+        Exception: What `prepare` raised, in the process where it did.
+        SystemExit: With status 2, in the processes that waited for one that failed.
+    """
+    if arguments.world_size == 1:
+        return prepare()
+    error: Exception | None = None
+    result: Any = None
+    if arguments.should_save:
+        try:
+            result = prepare()
+        except Exception as found:
+            error = found
+    group = dist.new_group(backend="gloo", timeout=_LONGEST_PREPARATION)
+    outcomes: list[Any] = [None] * arguments.world_size
+    dist.all_gather_object(outcomes, (error is not None, result), group=group)
+    dist.destroy_process_group(group)
+    if error is not None:
+        raise error
+    if any(failed for failed, _ in outcomes):
+        raise SystemExit(2)
+    return outcomes[0][1]
+
+
+def speak_in_one_process(arguments: TrainingArguments) -> None:
+    """Leave what there is to say to the first process of a run: no other one logs or shows progress."""
+    if arguments.process_index != 0:
+        arguments.disable_tqdm = True
+        logging.getLogger(__package__.partition(".")[0]).setLevel(logging.ERROR)

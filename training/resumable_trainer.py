@@ -1,0 +1,98 @@
+"""transformers' `Trainer` for runs that may be cut off at any moment, or diverge."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import Trainer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from .run_folder import COMPLETE_FILE, last_complete_checkpoint, seal_checkpoint
+
+# torch.save reports a full disk as a RuntimeError of its writer.
+_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+
+
+class DivergedError(ValueError):
+    """Loss or gradient became infinite or NaN; the message has step, learning rate and advice."""
+
+
+class ResumableTrainer(Trainer):
+    """`Trainer` whose checkpoints are complete or not there, and which stops before it writes NaN.
+
+    - A checkpoint is sealed once everything in it is written, and only then do older ones go: `open_run_folder` finds
+      a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
+      one sentence, and those before it stay.
+    - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
+      gradient overflows now and then and the step is left out; there the loss is watched.)
+
+    All arguments are those of `Trainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
+        self._loss: torch.Tensor | None = None
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """`Trainer.training_step`; keeps the loss, to name it if the run diverges."""
+        self._loss = loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.scaler is not None and not torch.isfinite(loss):
+            raise self._diverged(math.nan)
+        return loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        grad_norm = super()._get_grad_norm(model, grad_norm)
+        # The norm is that of all processes, so they stop together.
+        if self.accelerator.scaler is None and not math.isfinite(float(grad_norm)):
+            raise self._diverged(float(grad_norm))
+        return grad_norm
+
+    def _diverged(self, grad_norm: float) -> DivergedError:
+        assert self._loss is not None
+        checkpoint = last_complete_checkpoint(self.args.output_dir)
+        kept = "There is no checkpoint before it."
+        if checkpoint is not None:
+            kept = f"{checkpoint} is good; to go on from its weights, pass it as --model to a new run."
+        return DivergedError(
+            f"Training diverged at step {self.state.global_step + 1}: loss {float(self._loss):.4g}, gradient norm "
+            f"{grad_norm:.4g}, learning rate {self._get_learning_rate():.3g}. Lower --learning_rate, lengthen "
+            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 in place of --fp16. {kept}"
+        )
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
+        # Trainer would delete old checkpoints before this one is known to be whole.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                seal_checkpoint(checkpoint)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and not any(mark in str(error) for mark in _MARKS_OF_TORCH_SAVE):
+                raise
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise OSError(_unwritable(checkpoint, error)) from error
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            rotate_checkpoints(
+                str(checkpoint.parent), limit, best_model_checkpoint=self.state.best_model_checkpoint, use_mtime=True
+            )
+
+
+def _unwritable(checkpoint: Path, error: Exception) -> str:
+    free = shutil.disk_usage(checkpoint.parent).free
+    cause = "torch could not write to the disk" if isinstance(error, RuntimeError) else " ".join(str(error).split())
+    earlier = last_complete_checkpoint(checkpoint.parent)
+    kept = f"{earlier} is complete: the same command goes on from there" if earlier else "no earlier one is there"
+    return f"{checkpoint} could not be written ({cause}; {free / 1e6:,.0f} MB are free); {kept}."
