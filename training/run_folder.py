@@ -1,5 +1,6 @@
 """The folder of a training run: never mixed with other things, continued where it stopped."""
 
+import errno
 import hashlib
 import json
 import logging
@@ -20,6 +21,7 @@ COMPLETE_FILE = "complete.json"
 TRAINER_STATE = "trainer_state.json"
 _FILES = "files"  # in run.json, beside the settings
 _PARTIAL = ".partial"
+_TROUBLE_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def open_run_folder(
@@ -160,14 +162,37 @@ def _missing(checkpoint: Path) -> str | None:
 
 @contextmanager
 def nothing_left_behind(path: str | Path) -> Iterator[None]:
-    """Remove a run's folder if preparing the run fails; a folder with a checkpoint stays.
+    """Remove a run's folder if preparing the run fails for a mistake, so that it can be corrected.
+
+    What is there stays if there is a checkpoint, or if the disk is to blame: then the same command goes on.
 
     Args:
         path: The folder that `open_run_folder` made.
     """
     try:
         yield
-    except (ValueError, OSError):
-        if not sort_checkpoints(str(path)):
+    except (ValueError, OSError) as error:
+        if getattr(error, "errno", None) not in _TROUBLE_OF_THE_DISK and not sort_checkpoints(str(path)):
             shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+@contextmanager
+def moved_when_complete(path: str | Path) -> Iterator[Path]:
+    """Write files in a temporary folder; they are moved into place, in the order of their names, when all are written.
+
+    Args:
+        path: Folder that the files are for; it exists.
+
+    Yields:
+        The temporary folder, in the same file system.
+    """
+    temporary = Path(path) / f".files{_PARTIAL}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        yield temporary
+        for file in sorted(temporary.iterdir()):
+            file.replace(Path(path) / file.name)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,216 @@
+"""The settings of `mybert pretrain`."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from transformers import TrainingArguments
+
+from ..modeling_mybert import MyBertConfig
+from ..tokenization import MyBertTokenizer
+from ..training import OPTIMIZERS
+
+# Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
+# others; feed-forward layers are four times as wide.
+MODEL_SIZES = {
+    "tiny": (2, 128, 2),
+    "mini": (4, 256, 4),
+    "small": (4, 512, 8),
+    "medium": (8, 512, 8),
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+}
+
+# Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
+# many processes and micro-batches share them.
+_DECISIVE = (
+    *("encoding", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
+    *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
+    *("short_probability", "mlm_probability", "heldout"),
+    *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay", "max_grad_norm"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run with sequences of one length.
+
+    Attributes:
+        max_length: Longest sequence in tokens.
+        per_device_train_batch_size: Sequences of a micro-batch on a device.
+        gradient_accumulation_steps: Micro-batches of a step.
+        last_step: Step that ends the phase; None for the run's last.
+    """
+
+    max_length: int
+    per_device_train_batch_size: int
+    gradient_accumulation_steps: int
+    last_step: int | None = None
+
+
+@dataclass
+class PretrainingArguments(TrainingArguments):
+    """Settings of `pretrain`: those below and all of transformers' `TrainingArguments`, with the paper's defaults."""
+
+    text: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Text files, folders or patterns: one sentence a line, a blank line between documents."},
+    )
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
+    split_sentences: bool = field(
+        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
+    )
+    tokenizer: str | None = field(
+        default=None, metadata={"help": "Folder or vocab.txt of a tokenizer; without it one is trained on the text."}
+    )
+    model: str | None = field(
+        default=None,
+        metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
+    )
+    vocab_size: int = field(default=30522, metadata={"help": "Entries of the vocabulary, where one is trained."})
+    vocab_layout: Literal["google", "compact"] = field(
+        default="google",
+        metadata={"help": "google: reserved entries where Google's vocabularies have them; compact: five only."},
+    )
+    lower_case: bool = field(default=True, metadata={"help": "Lower-case the text, where a vocabulary is trained."})
+    model_size: str = field(default="base", metadata={"help": f"Size of the model: {', '.join(MODEL_SIZES)}."})
+    num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, in place of the size's."})
+    hidden_size: int | None = field(default=None, metadata={"help": "Width, in place of the size's."})
+    num_attention_heads: int | None = field(default=None, metadata={"help": "Heads, in place of the size's."})
+    dropout: float | None = field(
+        default=None,
+        metadata={
+            "help": "Dropout of hidden states and attention, in [0, 1]; 0.1 for a new model, --model's own otherwise. "
+            "Small models and short runs want less."
+        },
+    )
+    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
+    short_probability: float = field(
+        default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
+    )
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
+    heldout: float = field(
+        default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
+    )
+    phase2_max_length: int | None = field(
+        default=None,
+        metadata={"help": "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."},
+    )
+    phase2_steps: float = field(
+        default=0.1, metadata={"help": "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1)."}
+    )
+    phase2_per_device_train_batch_size: int | None = field(
+        default=None, metadata={"help": "Sequences of a batch on a device in the second phase, if others."}
+    )
+    phase2_gradient_accumulation_steps: int | None = field(
+        default=None, metadata={"help": "Batches of a step in the second phase, if others."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    optim: str = field(
+        default="google",
+        metadata={
+            "help": "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), lamb (for "
+            "batches of thousands), or one of transformers'."
+        },
+    )
+    learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
+    warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
+    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
+    dataloader_pin_memory: bool = field(
+        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
+    )
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences of a batch on a device."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
+    ddp_find_unused_parameters: bool | None = field(
+        default=False, metadata={"help": "Look for parameters without a gradient: there are none."}
+    )
+    logging_steps: float = field(default=50, metadata={"help": "Log every so many steps."})
+    save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files."""
+        if not self.text:
+            raise ValueError("text is empty; name at least one file or folder to pretrain on.")
+        if "-" in self.text:
+            raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
+        if self.output_dir is None:
+            raise ValueError("output_dir is not set; name the folder to write the model to.")
+        if self.model_size not in MODEL_SIZES:
+            raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
+        if self.vocab_layout not in ("google", "compact"):
+            raise ValueError(f"vocab_layout is {self.vocab_layout!r}; expected google or compact.")
+        if not 0 <= self.heldout < 1:
+            raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
+        if self.phase2_max_length is not None and self.max_steps <= 0:
+            raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
+        if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
+            raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
+        if self.dataloader_persistent_workers:
+            raise ValueError("dataloader_persistent_workers is set; its workers would repeat the first epoch's pairs.")
+        optim = self.optim
+        if optim in OPTIMIZERS:  # transformers knows only its own
+            self.optim = TrainingArguments.optim
+        super().__post_init__()
+        if optim in OPTIMIZERS:
+            self.optim = optim
+
+    def phases(self) -> list[Phase]:
+        """The phases of the run, one or two."""
+        batch = (self.per_device_train_batch_size, self.gradient_accumulation_steps)
+        if self.phase2_max_length is None:
+            return [Phase(self.max_length, *batch)]
+        steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
+        batch2 = (
+            self.phase2_per_device_train_batch_size or batch[0],
+            self.phase2_gradient_accumulation_steps or batch[1],
+        )
+        return [Phase(self.max_length, *batch, self.max_steps - max(steps, 1)), Phase(self.phase2_max_length, *batch2)]
+
+    def batch_size(self, phase: Phase) -> int:
+        """Sequences of an optimizer step in a phase, over all devices and micro-batches."""
+        devices = self.world_size * max(1, self.n_gpu)
+        return phase.per_device_train_batch_size * devices * phase.gradient_accumulation_steps
+
+    def decisive(self) -> dict[str, Any]:
+        """What decides the result of a run, as JSON values; the data's contents apart."""
+        settings = {"command": "pretrain"} | {name: getattr(self, name) for name in _DECISIVE}
+        phases = [[phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()]
+        return settings | {"phases (length, batch size, last step)": phases}
+
+    def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
+        """Configuration of the model: a new one for a tokenizer, or that of the model to start from.
+
+        Raises:
+            ValueError: If a value is out of its range, or the model to start from does not fit tokenizer or lengths.
+            OSError: If the folder to start from holds no configuration.
+        """
+        longest = max(phase.max_length for phase in self.phases())
+        if self.model is None:
+            layers, width, heads = MODEL_SIZES[self.model_size]
+            width = self.hidden_size or width
+            config = MyBertConfig(
+                vocab_size=len(tokenizer),
+                num_hidden_layers=layers if self.num_hidden_layers is None else self.num_hidden_layers,
+                hidden_size=width,
+                num_attention_heads=self.num_attention_heads or heads,
+                intermediate_size=4 * width,
+                max_position_embeddings=max(512, longest),
+                pad_token_id=tokenizer.pad_token_id,
+            )
+        else:
+            config = MyBertConfig.from_pretrained(self.model)
+            if config.vocab_size < len(tokenizer):
+                raise ValueError(
+                    f"{self.model} has {config.vocab_size:,} entries in its vocabulary, the tokenizer has "
+                    f"{len(tokenizer):,}; a model goes on with the tokenizer that it was trained with."
+                )
+            if config.max_position_embeddings < longest:
+                raise ValueError(
+                    f"max_length is {longest}; {self.model} reads at most {config.max_position_embeddings} tokens."
+                )
+        if self.dropout is not None:
+            config.hidden_dropout_prob = config.attention_probs_dropout_prob = self.dropout
+        config.check()
+        return config

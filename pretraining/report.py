@@ -1,0 +1,89 @@
+"""What a pretraining run says about itself: examples, curves and the card."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+
+from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
+from ..tokenization import MyBertTokenizer
+from ..visualization import training_curves
+from .arguments import PretrainingArguments
+from .token_store import TokenStore
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = 3  # fill-mask examples on the card
+_OPTIMIZERS = {"google": "Adam without bias correction", "adamw": "AdamW with bias correction", "lamb": "LAMB"}
+
+
+def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
+    """Draw `training_curves.png`; without matplotlib there is a warning in its place."""
+    try:
+        training_curves(log_history, output_dir / "training_curves.png")
+    except ImportError as error:
+        logger.warning(str(error))
+
+
+def fill_mask_examples(
+    output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
+) -> list[Example]:
+    """Fill-mask on a few sentences of the given documents, a word of each hidden; the code was run."""
+    generator = np.random.default_rng(0)
+    examples: list[Example] = []
+    for document in generator.permutation(documents)[:200]:
+        if len(examples) == EXAMPLES:
+            break
+        sentence = int(generator.integers(store.document_starts[document], store.document_starts[document + 1]))
+        tokens = store.tokens[slice(*store.sentence_starts[sentence : sentence + 2])].astype(int).tolist()
+        pieces = tokenizer.convert_ids_to_tokens(tokens)
+        words = [
+            position
+            for position, (piece, following) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
+            if piece.isalpha() and len(piece) > 3 and not following.startswith("##")
+        ]
+        if not 8 <= len(tokens) <= 30 or not words:
+            continue
+        hidden = int(generator.choice(words))
+        word, tokens[hidden] = pieces[hidden], tokenizer.mask_token_id
+        code = (
+            "import mybert\n"
+            "from transformers import pipeline\n\n"
+            f"fill_mask = pipeline('fill-mask', model={str(output_dir)!r})\n"
+            f"for answer in fill_mask({tokenizer.decode(tokens)!r}, top_k=5):\n"
+            "    print(f\"{answer['score']:.3f}  {answer['token_str']}\")"
+        )
+        examples.append(run_example(f"Fill-mask (the text has: {word})", code))
+    return examples
+
+
+def write_pretraining_card(
+    output_dir: Path, arguments: PretrainingArguments, store: TokenStore, wall_time: float, examples: list[Example]
+) -> None:
+    """Write `README.md`."""
+    summary = store.summary
+    phases = arguments.phases()
+    write_card(
+        output_dir,
+        CardContent(
+            name=output_dir.name,
+            summary="A BERT model pretrained with masked LM and next sentence prediction.",
+            training=TrainingDescription(
+                corpus=", ".join(Path(path).name for path in arguments.text),
+                documents=summary.documents,
+                sentences=summary.sentences,
+                tokens=summary.tokens,
+                hyperparameters={
+                    "optimizer": _OPTIMIZERS.get(str(arguments.optim), str(arguments.optim)),
+                    "learning rate": arguments.learning_rate,
+                    "batch size": ", then ".join(str(arguments.batch_size(phase)) for phase in phases),
+                    "longest sequence": ", then ".join(str(phase.max_length) for phase in phases),
+                    "predicted tokens": arguments.mlm_probability,
+                },
+                seeds=[arguments.seed],
+                wall_time=wall_time,
+                **describe_environment(),
+            ),
+            examples=examples,
+        ),
+    )
