@@ -2,29 +2,36 @@
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import chain
 from types import TracebackType
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, pre_tokenizers
 
-from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer, replace_lone_surrogates
+from .tokenization_mybert import MyBertTokenizer, replace_lone_surrogates
+from .unicode_classes import PUNCTUATION
 from .word_splitting import END_OF_CHUNK, WordSplitter
 
 # Texts are worked through in slices of about so many characters: enough for numpy, little for memory.
-_SLICE_CHARACTERS = 1 << 20
+_SLICE_CHARACTERS = 1 << 18
 
-# White space outside ASCII, as str.split sees it, less U+0085, which BERT deletes.
-_OTHER_SPACES = re.compile("[\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
-_IS_SPACE = np.isin(np.arange(256), [ord(space) for space in " \t\n\r"])
+# What a byte of UTF-8 is to BERT. Chunks with a hard one are left to `WordSplitter`.
+_SPACE, _PUNCTUATION, _LETTER, _HARD = range(4)
+_KINDS = np.full(256, _HARD, np.uint8)
+_KINDS[0x20:0x7F] = _LETTER
+for _first, _last in PUNCTUATION:
+    if _last < 0x7F:
+        _KINDS[_first : _last + 1] = _PUNCTUATION
+_KINDS[[ord(space) for space in " \t\n\r"]] = _SPACE
 
-# Chunks of up to so many bytes are looked up all at once.
+# Strings of up to so many bytes are looked up all at once.
 _KEY_BYTES = 16
 _KEY_MASKS = (
     np.where(np.arange(_KEY_BYTES) < np.arange(_KEY_BYTES + 1)[:, None], 0xFF, 0).astype(np.uint8).view(np.uint64)
 )
+
+_FREE = np.int64(np.iinfo(np.int64).min)
 
 Encoded = tuple[np.ndarray, np.ndarray]
 
@@ -114,201 +121,269 @@ class BulkEncoder:
         self.close()
 
 
-class _Memo(dict[str, int]):
-    """Numbers strings from 0 in the order in which they are first asked for."""
+class _GrowingArray:
+    """A one-dimensional array that is extended again and again."""
 
-    def __init__(self) -> None:
-        self.new: list[str] = []
+    def __init__(self, dtype: np.dtype) -> None:
+        self._buffer = np.empty(1 << 12, dtype)
+        self._size = 0
 
-    def __missing__(self, key: str) -> int:
-        row = self[key] = len(self)
-        self.new.append(key)
-        return row
+    def __len__(self) -> int:
+        return self._size
 
-    def rows(self, keys: Iterable[str], count: int) -> np.ndarray:
-        """Return the numbers of so many strings."""
-        return np.fromiter(map(self.__getitem__, keys), np.int64, count)
+    @property
+    def values(self) -> np.ndarray:
+        return self._buffer[: self._size]
 
-    def take_new(self) -> list[str]:
-        """Return the strings numbered since the last call."""
-        new, self.new = self.new, []
-        return new
+    def extend(self, values: np.ndarray) -> None:
+        size = self._size + len(values)
+        if size > len(self._buffer):
+            self._buffer = np.concatenate((self.values, np.empty(2 * size - self._size, self._buffer.dtype)))
+        self._buffer[self._size : size] = values
+        self._size = size
 
 
 class _Rows:
-    """Rows of ids of different lengths, one behind the other.
-
-    Attributes:
-        lengths: Ids per row.
-    """
+    """Rows of ids of different lengths, one behind the other."""
 
     def __init__(self, dtype: np.dtype) -> None:
-        self._ids = np.zeros(0, dtype)
-        self._starts = np.zeros(0, np.int64)
-        self.lengths = np.zeros(0, np.int64)
+        self._ids = _GrowingArray(dtype)
+        self._starts = _GrowingArray(np.dtype(np.int64))
+        self._lengths = _GrowingArray(np.dtype(np.int64))
 
-    def append(self, ids: np.ndarray, lengths: np.ndarray) -> None:
-        self._starts = np.concatenate((self._starts, len(self._ids) + np.cumsum(lengths) - lengths))
-        self._ids = np.concatenate((self._ids, ids.astype(self._ids.dtype)))
-        self.lengths = np.concatenate((self.lengths, lengths))
+    def append(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Add rows and return their numbers."""
+        first = len(self._lengths)
+        self._starts.extend(len(self._ids) + np.cumsum(lengths) - lengths)
+        self._lengths.extend(lengths)
+        self._ids.extend(ids)
+        return np.arange(first, len(self._lengths))
 
-    def gather(self, rows: np.ndarray) -> np.ndarray:
-        """Return the ids of these rows, joined."""
-        lengths = self.lengths[rows]
-        shifts = self._starts[rows] - (np.cumsum(lengths) - lengths)
-        return self._ids[np.repeat(shifts, lengths) + np.arange(lengths.sum())]
+    def gather(self, rows: np.ndarray) -> Encoded:
+        """Return the ids of these rows, joined, and how many ids each has."""
+        lengths = self._lengths.values.take(rows)
+        return self._ids.values.take(_ranges(self._starts.values.take(rows), lengths)), lengths
 
 
-class _KeyTable:
-    """Looks up the rows of many short chunks at once: a hash table with open addressing in numpy arrays.
+class _Memo:
+    """Remembers which row of ids belongs to a string.
 
-    A key is the chunk itself: its UTF-8 bytes, filled up with zeros, as two 64-bit integers. So chunks are never taken
-    for one another (but for NULs at their end, which BERT deletes).
+    Short strings are in a hash table with open addressing, in numpy arrays. Their key is the string itself: its bytes,
+    filled up with zeros, as two 64-bit integers. So strings are never taken for one another (but for NULs at their
+    end, which BERT deletes). Long strings are in a dict.
+
+    Args:
+        learn: Called with an array of bytes, and where new strings start and end in it; returns their rows.
     """
 
-    def __init__(self) -> None:
-        self._make(1 << 16)
+    def __init__(self, learn: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
+        self._learn = learn
+        self._long: dict[bytes, int] = {}
+        self._make_table(1 << 16)
 
-    def _make(self, size: int) -> None:
-        self._shift = np.uint64(64 - size.bit_length() + 1)
-        self._keys = np.zeros((size, 2), np.uint64)
-        self._rows = np.full(size, -1)
-        self._filled = 0
+    def look_up(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Return the rows of strings; new ones are learnt.
 
-    def _slots(self, keys: np.ndarray) -> np.ndarray:
-        mixed = keys[:, 0] * np.uint64(0x9E3779B97F4A7C15) + keys[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
-        mixed ^= mixed >> np.uint64(29)
-        return ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
+        Args:
+            characters: UTF-8, shape (c,), with at least `_KEY_BYTES` bytes behind the last string.
+            starts: Where in it the n strings start, shape (n,).
+            ends: Where they end, shape (n,).
+        """
+        lengths = ends - starts
+        short, long = np.flatnonzero(lengths <= _KEY_BYTES), np.flatnonzero(lengths > _KEY_BYTES)
+        windows = np.ndarray(len(characters) - _KEY_BYTES + 1, f"V{_KEY_BYTES}", characters, strides=(1,))
+        keys = windows[starts[short]].view(np.uint64).reshape(-1, 2)
+        keys &= _KEY_MASKS.take(lengths[short], axis=0)
+        long_keys = [characters[starts[index] : ends[index]].tobytes() for index in long.tolist()]
 
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the rows of keys, shape (n, 2); -1 for unknown ones."""
-        slots = self._slots(keys)
-        rows = self._rows[slots]
-        open_ = np.flatnonzero((rows >= 0) & (self._keys[slots] != keys).any(axis=1))
-        while len(open_):
-            slots[open_] = (slots[open_] + 1) % len(self._rows)
-            rows[open_] = self._rows[slots[open_]]
-            open_ = open_[(rows[open_] >= 0) & (self._keys[slots[open_]] != keys[open_]).any(axis=1)]
+        # Instead of a row, a new string gets a negative number that says where one of its occurrences is.
+        places = -1 - np.arange(len(starts))
+        slots = self._claim(keys, places[short])
+        rows = np.empty(len(starts), np.int64)
+        rows[short] = self._rows.take(slots)
+        rows[long] = [self._long.setdefault(*item) for item in zip(long_keys, places[long].tolist(), strict=True)]
+        new = np.flatnonzero(rows == places)
+        if len(new):
+            places[new] = self._learn(characters, starts[new], ends[new])
+            rows = np.where(rows < 0, places.take(-1 - rows, mode="clip"), rows)
+            self._rows[slots] = rows[short]
+            self._long.update(zip(long_keys, rows[long].tolist(), strict=True))
         return rows
 
-    def insert(self, keys: np.ndarray, rows: np.ndarray) -> None:
-        """Add different keys that are not there yet."""
-        self._filled += len(rows)
-        if 2 * self._filled > len(self._rows):
-            used = self._rows >= 0
-            keys, rows = np.concatenate((self._keys[used], keys)), np.concatenate((self._rows[used], rows))
-            self._make(1 << (4 * len(rows)).bit_length())
-            self._filled = len(rows)
-        slots = self._slots(keys)
-        left = np.arange(len(rows))
+    def _make_table(self, size: int) -> None:
+        self._shift = np.uint64(64 - size.bit_length() + 1)
+        self._keys = np.zeros((size, 2), np.uint64)
+        self._rows = np.full(size, _FREE)
+        self._filled = 0
+
+    def _claim(self, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return the slots of keys, shape (n, 2); unknown ones are put in, with one of their (different) rows."""
+        mixed = keys[:, 0] * np.uint64(0x9E3779B97F4A7C15) + keys[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
+        mixed ^= mixed >> np.uint64(29)
+        slots = ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
+        self._probe(keys, slots)
+        left = np.flatnonzero(self._rows.take(slots) == _FREE)
+        if 2 * (self._filled + len(left)) > len(self._rows):
+            used = self._rows != _FREE
+            known = self._keys[used], self._rows[used]
+            self._make_table(1 << (4 * (len(known[0]) + len(left))).bit_length())
+            self._claim(*known)
+            return self._claim(keys, rows)
         while len(left):
-            free = left[self._rows[slots[left]] < 0]
-            self._rows[slots[free]] = rows[free]  # of several keys for one slot the last one stays
-            self._keys[slots[free]] = keys[free]
-            left = left[self._rows[slots[left]] != rows[left]]
+            self._rows[slots[left]] = rows[left]  # of several for one slot, one stays
+            first = left[self._rows[slots[left]] == rows[left]]
+            self._keys[slots[first]] = keys[first]
+            self._filled += len(first)
+            slots[left] = self._probe(keys[left], slots[left])
+            left = left[self._rows[slots[left]] == _FREE]
+        return slots
+
+    def _probe(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Move slots on to where their key is, or else to a free one."""
+
+        def is_taken(keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
+            found = self._keys.take(slots, axis=0)
+            return ((found[:, 0] != keys[:, 0]) | (found[:, 1] != keys[:, 1])) & (self._rows.take(slots) != _FREE)
+
+        left = np.flatnonzero(is_taken(keys, slots))
+        while len(left):
             slots[left] = (slots[left] + 1) % len(self._rows)
+            left = left[is_taken(keys[left], slots[left])]
+        return slots
 
 
 class _MemoEncoder:
     """Encodes in one process."""
 
     def __init__(self, tokenizer: MyBertTokenizer, memo_characters: int) -> None:
-        # A copy without the truncation and padding of the last call.
-        self._backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self._backend.no_truncation()
-        self._backend.no_padding()
-        self._backend.encode_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens
-        self._splitter = WordSplitter(
-            tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
-        )
-        added = self._backend.get_added_tokens_decoder().values()
+        backend = tokenizer.backend_tokenizer
+        added = [token for _, token in sorted(backend.get_added_tokens_decoder().items())]
         for token in added:
             if re.search(r"\s", token.content):
                 raise ValueError(f"The added token {token.content!r} holds white space; BulkEncoder cannot cut there.")
+        # A copy without the truncation and padding of the last call; much faster than through JSON.
+        self._backend = Tokenizer(backend.model)
+        self._backend.normalizer, self._backend.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+        self._backend.add_tokens(added)
+        self._backend.encode_special_tokens = backend.encode_special_tokens
+        assert self._backend.get_added_tokens_decoder() == backend.get_added_tokens_decoder()
+        self._pieces = Tokenizer(backend.model)
+        self._pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        self._splitter = WordSplitter(
+            tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
+        )
         # Chunks with an added token are left to the backend. What is matched after normalization may be anywhere.
         anywhere = any(token.normalized for token in added)
-        self._special = re.compile("" if anywhere else "|".join(re.escape(token.content) for token in added))
-        self._vocab = self._backend.get_vocab(with_added_tokens=False)
+        self._added = re.compile(b"|".join(rb"\S" if anywhere else re.escape(token.content.encode()) for token in added))
+        self._lower_case = tokenizer.do_lower_case
         self.dtype = np.dtype(np.uint16 if self._backend.get_vocab_size() <= 1 << 16 else np.uint32)
         self._memo_characters = memo_characters
         self._forget()
 
     def _forget(self) -> None:
-        self._short_chunks = _KeyTable()
-        self._chunks, self._chunk_ids = _Memo(), _Rows(self.dtype)
-        self._words, self._word_ids = _Memo(), _Rows(self.dtype)
+        self._ids = _Rows(self.dtype)
+        self._words, self._chunks = _Memo(self._learn_words), _Memo(self._learn_chunks)
         self._remembered = 0
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """As `BulkEncoder.encode`."""
-        lines = [
-            (text if text.isascii() else _OTHER_SPACES.sub(" ", text)).encode("utf-8", "surrogatepass")
-            for text in texts
-        ]
-        data = b"".join((b"\n", b"\n".join(lines), b"\n" * _KEY_BYTES))
+        parts = list(map(self._encode_slice, _slices(texts)))
+        return (
+            np.concatenate([np.zeros(0, self.dtype), *(ids for ids, _ in parts)]),
+            _offsets(np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in parts)])),
+        )
+
+    def _encode_slice(self, texts: Sequence[str]) -> Encoded:
+        """Return the ids and how many each text has."""
+        text = "\n".join(texts)
+        data = b"".join((b"\n", text.encode("utf-8", "surrogatepass"), b"\n" * _KEY_BYTES))
         characters = np.frombuffer(data, np.uint8)
-        is_space = _IS_SPACE[characters]
-        starts = np.flatnonzero(is_space[:-1] & ~is_space[1:]) + 1
-        ends = np.flatnonzero(~is_space[:-1] & is_space[1:]) + 1
-        lengths = ends - starts
+        text_starts = 1 + _offsets(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+        if not text.isascii():  # from characters to bytes
+            text_starts = np.flatnonzero(characters & 0xC0 != 0x80).take(text_starts)
 
-        keys = np.lib.stride_tricks.sliding_window_view(characters, _KEY_BYTES)[starts].view(np.uint64)
-        keys &= _KEY_MASKS[np.minimum(lengths, _KEY_BYTES)]
-        rows = self._short_chunks.find(keys)
-        rows[lengths > _KEY_BYTES] = -1
-        unknown = np.flatnonzero(rows < 0)
-        if len(unknown):
-            known = len(self._chunks)
-            places = zip(starts[unknown].tolist(), ends[unknown].tolist(), strict=True)
-            rows[unknown] = self._chunks.rows(
-                (data[start:end].decode("utf-8", "surrogatepass") for start, end in places), len(unknown)
-            )
-            if new := self._chunks.take_new():
-                self._learn_chunks(new)
-            _, first = np.unique(rows[unknown], return_index=True)
-            first = unknown[first]
-            first = first[(lengths[first] <= _KEY_BYTES) & (rows[first] >= known)]
-            self._short_chunks.insert(keys[first], rows[first])
+        kinds = _KINDS.take(characters)
+        chunk_starts, chunk_ends = self._hard_chunks(data, kinds)
+        kinds[_ranges(chunk_starts, chunk_ends - chunk_starts)] = _LETTER
+        starts, ends = _find_words(kinds)
+        is_word = np.ones(len(starts), bool)
+        is_word[np.searchsorted(starts, chunk_starts)] = False
+        rows = np.empty(len(starts), np.int64)
+        lowered = np.frombuffer(data.lower(), np.uint8) if self._lower_case else characters
+        rows[is_word] = self._words.look_up(lowered, starts[is_word], ends[is_word])
+        rows[~is_word] = self._chunks.look_up(characters, chunk_starts, chunk_ends)
 
-        line_starts = 1 + _offsets(np.fromiter(map(len, lines), np.int64, len(lines)) + 1)
-        ids = self._chunk_ids.gather(rows)
-        offsets = _offsets(self._chunk_ids.lengths[rows])[np.searchsorted(starts, line_starts)]
+        ids, lengths = self._ids.gather(rows)
         if self._remembered > self._memo_characters:
             self._forget()
-        return ids, offsets
+        return ids, np.diff(_offsets(lengths)[np.searchsorted(starts, text_starts)])
 
-    def _learn_chunks(self, chunks: list[str]) -> None:
-        """Append the ids of new chunks to their table."""
-        self._remembered += sum(map(len, chunks))
-        special: list[int] = []
-        if self._special.search("\n".join(chunks)):
-            special = [index for index, chunk in enumerate(chunks) if self._special.search(chunk)]
+    def _hard_chunks(self, data: bytes, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Find where chunks start and end that hold more than printable ASCII, or an added token."""
+        hard = np.flatnonzero(kinds == _HARD)
+        added = np.fromiter((match.start() for match in self._added.finditer(data)), np.int64)
+        if not len(hard) and not len(added):
+            return hard, hard
+        is_space = kinds == _SPACE
+        starts = np.flatnonzero(is_space[:-1] & ~is_space[1:]) + 1
+        ends = np.flatnonzero(~is_space[:-1] & is_space[1:]) + 1
+        chunks = np.unique(np.searchsorted(starts, np.concatenate((hard, added)), "right") - 1)
+        return starts[chunks], ends[chunks]
+
+    def _learn_words(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Append the ids of words as BERT splits and lower-cases them; return their rows."""
+        words = _cut_out(characters, starts, ends, " ")
+        encoding = self._pieces.encode(words, add_special_tokens=False)
+        self._remembered += len(words)
+        lengths = np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(starts))
+        return self._ids.append(np.array(encoding.ids, self.dtype), lengths)
+
+    def _learn_chunks(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Append the ids of chunks of any characters; return their rows."""
+        text = _cut_out(characters, starts, ends, "\n")
+        chunks = text.split("\n")[:-1]
+        self._remembered += len(text)
+        added: list[int] = []
+        if self._added.search(text.encode("utf-8", "surrogatepass")):
+            added = [i for i, chunk in enumerate(chunks) if self._added.search(chunk.encode("utf-8", "surrogatepass"))]
         plain = list(chunks)
-        for index in special:
+        for index in added:
             plain[index] = ""
-        words = self._splitter.split(plain)
-        rows = self._words.rows(words, len(words))
-        self._learn_words(self._words.take_new())
-        ends = _offsets(self._word_ids.lengths[rows])[1:][rows == self._words[END_OF_CHUNK]]
-        ids, lengths = self._word_ids.gather(rows), np.diff(ends, prepend=0)
-        for index in reversed(special):
+        words = b" ".join((b"", " ".join(self._splitter.split(plain)).encode(), b" " * _KEY_BYTES))
+        word_characters = np.frombuffer(words, np.uint8)
+        word_starts, word_ends = _find_words(np.where(word_characters == ord(" "), _SPACE, _LETTER))
+        is_end = word_characters[word_starts] == ord(END_OF_CHUNK)
+        rows = self._words.look_up(word_characters, word_starts[~is_end], word_ends[~is_end])
+        ids, row_lengths = self._ids.gather(rows)
+        ends_ = _offsets(row_lengths)[np.cumsum(~is_end)[is_end]]
+        lengths = np.diff(ends_, prepend=0)
+        for index in reversed(added):
             found = self._backend.encode(replace_lone_surrogates(chunks[index]), add_special_tokens=False).ids
-            ids = np.insert(ids, ends[index], found)
+            ids = np.insert(ids, ends_[index], found)
             lengths[index] = len(found)
-        self._chunk_ids.append(ids, lengths)
+        return self._ids.append(ids, lengths)
 
-    def _learn_words(self, words: list[str]) -> None:
-        """Append the ids of new words to their table."""
-        found: list[list[int]] = []
-        for word in words:
-            if word in self._vocab and len(word) <= MAX_WORD_LENGTH:  # no need to search for its pieces
-                found.append([self._vocab[word]])
-            elif word == END_OF_CHUNK:
-                found.append([])
-            else:
-                found.append([token.id for token in self._backend.model.tokenize(word)])
-        lengths = np.fromiter(map(len, found), np.int64, len(found))
-        self._word_ids.append(np.fromiter(chain.from_iterable(found), np.int64, int(lengths.sum())), lengths)
+
+def _find_words(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where words start and end, given the kind of each byte (the first and last one: `_SPACE`)."""
+    is_inner = kinds == _LETTER
+    is_joined = is_inner[:-1] & is_inner[1:]
+    is_space = kinds == _SPACE
+    return np.flatnonzero(~is_space[1:] & ~is_joined) + 1, np.flatnonzero(~is_space[:-1] & ~is_joined) + 1
+
+
+def _cut_out(characters: np.ndarray, starts: np.ndarray, ends: np.ndarray, end: str) -> str:
+    """Return the strings that start and end at these places, joined, with another end behind each."""
+    lengths = ends - starts + 1
+    cut = characters[_ranges(starts, lengths)]
+    cut[np.cumsum(lengths) - 1] = ord(end)
+    return cut.tobytes().decode("utf-8", "surrogatepass")
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return ``start, start + 1 ... start + length - 1`` for each start, joined."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def _offsets(lengths: np.ndarray) -> np.ndarray:
@@ -316,18 +391,13 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into slices of about `_SLICE_CHARACTERS`; the first ones are smaller.
-
-    What is new in a slice is looked up the slow way each time it occurs, and at the start everything is new.
-    """
-    limit = _SLICE_CHARACTERS // 32
+    """Cut a list of texts into slices of about `_SLICE_CHARACTERS`."""
     start = size = 0
     for index, text in enumerate(texts):
         size += len(text)
-        if size >= limit:
+        if size >= _SLICE_CHARACTERS:
             yield texts[start : index + 1]
             start, size = index + 1, 0
-            limit = min(2 * limit, _SLICE_CHARACTERS)
     if start < len(texts):
         yield texts[start:]
 
