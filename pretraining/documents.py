@@ -1,5 +1,10 @@
-"""Text to documents: lists of sentences in the order of the text."""
+"""Text to documents: lists of sentences in the order of the text.
 
+Whatever the source, the text passes as lines without surrounding white space, an empty one after each document: the
+format of google-research/bert, in which `token_store` cuts it into chunks.
+"""
+
+import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,10 +15,20 @@ from ..tokenization import expand_paths, open_text
 _ABBREVIATIONS = frozenset(
     "al approx cf dr etc fig figs inc jr ltd mr mrs ms no nos prof resp sr st viz vol vs".split()
 )
-_CANDIDATE = re.compile(
-    r"""(?P<end>[.!?…]+["'”’»)\]]*)\s+(?=["'“‘«(\[]*[^\W_])"""  # terminators, a space, the beginning of a word
-    r"""|(?P<wide>[。！？｡]+[」』”’）]*)\s*"""  # full-width terminators need no space
+_FULL_WIDTH = "。！？｡"  # these need no space after them
+_TERMINATOR = re.compile(
+    rf"""([.!?…{_FULL_WIDTH}]+["'”’»)\]」』）]*)"""  # terminators, closing quotes and brackets
+    r"""(\s*)(?=["'“‘«(\[]*([^\W_])?)"""  # a space, the first letter or digit of what follows
 )
+_LAST_WORD = re.compile(r"[^\W\d_]+$")
+
+_HUB = "hf:"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_JSON = (".jsonl", ".json", ".ndjson")
+_PARQUET = ".parquet"
+_COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+_FILE_SUFFIXES = (*_JSON, _PARQUET, *_COMPRESSED, ".txt")
+_ROWS_AT_A_TIME = 256
 
 
 def split_sentences(text: str) -> list[str]:
@@ -31,14 +46,15 @@ def split_sentences(text: str) -> list[str]:
     """
     text = " ".join(text.split())
     sentences, start = [], 0
-    for match in _CANDIDATE.finditer(text):
-        if match["end"]:
-            following = text[match.end() :].lstrip("\"'“‘«([")[:1]
-            words = re.findall(r"[^\W\d_]+", text[max(start, match.start() - 20) : match.start()])
-            last_word = words[-1].lower() if words and text[match.start() - 1].isalpha() else ""
-            is_abbreviation = match["end"] == "." and (len(last_word) == 1 or last_word in _ABBREVIATIONS)
-            if following.islower() or is_abbreviation:
+    for match in _TERMINATOR.finditer(text):
+        end, space, following = match.groups()
+        if not any(mark in end for mark in _FULL_WIDTH):
+            if not space or not following or following.islower():
                 continue
+            if end == "." and (word := _LAST_WORD.search(text[max(start, match.start() - 20) : match.start()])):
+                last_word = word[0].lower()
+                if len(last_word) == 1 or last_word in _ABBREVIATIONS:
+                    continue
         sentences.append(text[start : match.end()].strip())
         start = match.end()
     sentences.append(text[start:].strip())
@@ -46,31 +62,198 @@ def split_sentences(text: str) -> list[str]:
 
 
 def read_documents(
-    paths: str | Path | Iterable[str | Path], *, split: bool = False, encoding: str = "utf-8"
+    files: str | Path | Iterable[str | Path],
+    *,
+    split: bool = False,
+    encoding: str = "utf-8",
+    text_column: str = "text",
 ) -> Iterator[list[str]]:
-    """Read documents from text files: one sentence a line, a blank line between documents (google-research/bert).
+    """Read documents from files or from the Hub, one after the other; memory holds one document at a time.
+
+    What a file holds is told from its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones:
+
+    - `.jsonl`, `.json`, `.ndjson`: a document per line, a JSON object;
+    - `.parquet`: a document per row (needs `pyarrow`);
+    - all others: plain text, one sentence a line, a blank line between documents; the end of a file ends a document.
+
+    In JSON, Parquet and on the Hub `text_column` holds a document: text, whose lines are its sentences, or a list of
+    sentences. Null and empty documents are left out.
 
     Args:
-        paths: Files, folders or patterns; plain or compressed text; "-" is standard input.
+        files: Files, folders or patterns; "-" is standard input; see `expand_sources` for data sets of the Hub.
         split: Whether lines hold running text, to be split by `split_sentences`.
-        encoding: Encoding of the files.
+        encoding: Encoding of plain text and JSON.
+        text_column: Field or column of the text.
 
     Yields:
-        Documents, each a list of at least one sentence without surrounding white space. The end of a file ends its
-        last document.
+        Documents, each a list of at least one sentence without surrounding white space.
 
     Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: A file is not text in this encoding; the message names file and byte offset.
+        OSError: A file is missing, broken or cannot be read, or there is no such data set.
+        ValueError: A file is not what its name says, or has no such column; the message names the file and the byte
+            offset, line or row (counted from 1).
+        ImportError: The package that reads this kind of file is missing.
     """
-    for path in expand_paths(paths):
-        document: list[str] = []
-        for line in open_text(path, encoding):
-            line = line.strip()
-            if line:
-                document.extend(split_sentences(line) if split else [line])
-            elif document:
-                yield document
-                document = []
-        if document:
+    document: list[str] = []
+    for line in read_lines(expand_sources(files), encoding=encoding, text_column=text_column):
+        if line:
+            document.extend(split_sentences(line) if split else [line])
+        elif document:
             yield document
+            document = []
+
+
+def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
+    """List the files and Hub data sets that the `files` of `read_documents` name.
+
+    Args:
+        files: Files, folders, patterns and "-", as in `mybert.tokenization.expand_paths`; or data sets of the Hub as
+            `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (the split is `train`
+            unless named; the configuration may be empty). `owner/name` alone is one too, where there is no file or
+            folder `owner` and the name does not end like a file's.
+
+    Returns:
+        Paths, and data sets as `hf:...`, in the order given, each once.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+    """
+    sources: dict[str, None] = {}
+    for item in [files] if isinstance(files, (str, Path)) else files:
+        name = str(item)
+        if name.startswith(_HUB):
+            sources[name] = None
+        elif _is_hub_name(name):
+            sources[_HUB + name] = None
+        else:
+            sources.update(dict.fromkeys(expand_paths(item)))
+    return list(sources)
+
+
+def read_lines(sources: Iterable[str], *, encoding: str = "utf-8", text_column: str = "text") -> Iterator[str]:
+    """Read sources line by line.
+
+    Args:
+        sources: What `expand_sources` lists.
+        encoding: As in `read_documents`.
+        text_column: As in `read_documents`.
+
+    Yields:
+        Lines without surrounding white space, and `""` after each document.
+
+    Raises:
+        OSError: As in `read_documents`.
+        ValueError: As in `read_documents`.
+        ImportError: As in `read_documents`.
+    """
+    for source in sources:
+        suffix = _suffix(source)
+        if source.startswith(_HUB):
+            yield from _text_lines(_hub_texts(source, text_column), source, "row", text_column)
+        elif suffix in _JSON:
+            yield from _text_lines(_json_texts(source, encoding, text_column), source, "line", text_column)
+        elif suffix == _PARQUET:
+            yield from _text_lines(_parquet_texts(source, text_column), source, "row", text_column)
+        else:
+            yield from _plain_lines(source, encoding)
+
+
+def _is_hub_name(name: str) -> bool:
+    path = Path(name)
+    is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
+    return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
+
+
+def _suffix(source: str) -> str:
+    path = Path(source)
+    if path.suffix.lower() in _COMPRESSED:
+        path = path.with_suffix("")
+    return path.suffix.lower()
+
+
+def _plain_lines(path: str, encoding: str) -> Iterator[str]:
+    is_open = False
+    for line in open_text(path, encoding):
+        line = line.strip()
+        if line or is_open:
+            yield line
+        is_open = bool(line)
+    if is_open:
+        yield ""
+
+
+def _text_lines(texts: Iterable[object], source: str, unit: str, column: str) -> Iterator[str]:
+    """Lines of documents that are one value each: text, a list of texts or None."""
+    for number, text in enumerate(texts, start=1):
+        if isinstance(text, str):
+            text = text.split("\n")
+        elif text is None:
+            continue
+        elif not isinstance(text, list) or not all(isinstance(sentence, str) for sentence in text):
+            raise ValueError(
+                f"{source}, {unit} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
+            )
+        lines = [line for line in map(str.strip, text) if line]
+        if lines:
+            yield from lines
+            yield ""
+
+
+def _json_texts(path: str, encoding: str, column: str) -> Iterator[object]:
+    for number, line in enumerate(open_text(path, encoding), start=1):
+        if not line.strip():
+            yield None
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number} is not JSON ({error}); expected an object per line.") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}, line {number} is {type(row).__name__}, expected an object with {column!r}.")
+        if column not in row:
+            raise ValueError(f"{path}, line {number} {_no_column(column, row)}")
+        yield row[column]
+
+
+def _parquet_texts(path: str, column: str) -> Iterator[object]:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
+    try:
+        # Buffered: pages are read one by one, not whole row groups.
+        with ParquetFile(path, buffer_size=1 << 20) as file:
+            if column not in file.schema_arrow.names:
+                raise ValueError(f"{path} {_no_column(column, file.schema_arrow.names)}")
+            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=[column], use_threads=False):
+                yield from batch.column(0).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a Parquet file, or a broken one ({_first_line(error)}).") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as Parquet ({_first_line(error)}).") from error
+
+
+def _hub_texts(source: str, column: str) -> Iterator[object]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"Reading {source} needs the datasets package: pip install datasets.") from error
+    name, configuration, split = [*source.removeprefix(_HUB).split(":", 2), "", ""][:3]
+    try:
+        rows = datasets.load_dataset(name, configuration or None, split=split or "train", streaming=True)
+    except (OSError, ValueError) as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"{source} cannot be read from the Hub ({_first_line(error)}).") from error
+    for number, row in enumerate(rows, start=1):
+        if column not in row:
+            raise ValueError(f"{source}, row {number} {_no_column(column, row)}")
+        yield row[column]
+
+
+def _no_column(column: str, names: Iterable[str]) -> str:
+    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,8 +1,15 @@
 import gzip
+import json
+import lzma
+import sys
 
 import pytest
 
 from mybert.pretraining import read_documents, split_sentences
+from mybert.pretraining.documents import expand_sources
+
+TEXTS = ["One. Two.\nThree.\n\nFour.", None, "", ["Five.", " Six. "], "Seven\u2028still."]
+DOCUMENTS = [["One. Two.", "Three.", "Four."], ["Five.", "Six."], ["Seven\u2028still."]]
 
 
 @pytest.mark.parametrize(
@@ -19,6 +26,8 @@ from mybert.pretraining import read_documents, split_sentences
         ("etc. and so on... then", ["etc. and so on... then"]),
         ("你好。再见！", ["你好。", "再见！"]),
         ("안녕하세요. 반갑습니다.", ["안녕하세요.", "반갑습니다."]),
+        ('He said "No." Mr. Hall left.', ['He said "No."', "Mr. Hall left."]),
+        ("他说：“好。”她走了？！是。", ["他说：“好。”", "她走了？！", "是。"]),
         ("line\nbreaks are. Spaces\n too", ["line breaks are.", "Spaces too"]),
     ],
 )
@@ -41,3 +50,103 @@ def test_text_that_is_not_text(tmp_path):
     with pytest.raises(ValueError, match=r"latin.txt is not utf-8 text: bad byte at offset 3 .*--encoding"):
         list(read_documents(path))
     assert list(read_documents(path, encoding="latin-1")) == [["café au lait"]]
+
+
+def test_json_lines(tmp_path):
+    lines = "\n".join(json.dumps({"id": 1, "text": text}) for text in TEXTS) + "\n\n"
+    for name, data in (("a.jsonl", lines.encode()), ("b.json.xz", lzma.compress(lines.encode()))):
+        (tmp_path / name).write_bytes(data)
+        assert list(read_documents(tmp_path / name)) == DOCUMENTS
+    split = [["One.", "Two.", "Three.", "Four."], *DOCUMENTS[1:-1], ["Seven still."]]
+    assert list(read_documents(tmp_path / "a.jsonl", split=True)) == split
+    (tmp_path / "c.ndjson").write_text('{"body": "One."}')
+    assert list(read_documents(tmp_path / "c.ndjson", text_column="body")) == [["One."]]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{'text': 1}", r"bad.jsonl, line 2 is not JSON \(Expecting.*expected an object per line"),
+        ("[1]", r"bad.jsonl, line 2 is list, expected an object with 'text'"),
+        ('{"body": "a", "id": 1}', r"line 2 has no 'text', only 'body', 'id'; name it with --text_column"),
+        ('{"text": 5}', r"bad.jsonl, line 2: 'text' is int, expected text or a list of texts"),
+        ('{"text": ["a", 5]}', r"bad.jsonl, line 2: 'text' is list, expected text"),
+    ],
+)
+def test_json_that_is_not_as_expected(tmp_path, line, message):
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"text": "good"}\n' + line)
+    documents = read_documents(path)
+    assert next(documents) == ["good"]
+    with pytest.raises(ValueError, match=message):
+        next(documents)
+
+
+def test_parquet(tmp_path, monkeypatch):
+    pyarrow = pytest.importorskip("pyarrow", reason="Parquet files are read with pyarrow")
+    from pyarrow import parquet
+
+    strings = [text for text in TEXTS if not isinstance(text, list)]
+    expected = [DOCUMENTS[0], DOCUMENTS[2]]
+    path = tmp_path / "a.parquet"
+    for column in (pyarrow.array(strings), pyarrow.array(strings).dictionary_encode(), pyarrow.array(strings * 300)):
+        parquet.write_table(pyarrow.table({"id": range(len(column)), "text": column}), path, row_group_size=100)
+        assert list(read_documents(path)) == expected * (len(column) // len(strings))
+    parquet.write_table(pyarrow.table({"text": [["Five.", "Six."], None]}), path)
+    assert list(read_documents(path)) == [DOCUMENTS[1]]
+    parquet.write_table(pyarrow.table({"text": [7]}), path)
+    with pytest.raises(ValueError, match=r"a.parquet, row 1: 'text' is int"):
+        list(read_documents(path))
+    with pytest.raises(ValueError, match=r"a.parquet has no 'body', only 'text'; name it with --text_column"):
+        list(read_documents(path, text_column="body"))
+    path.write_bytes(b"this is no table")
+    with pytest.raises(ValueError, match=r"a.parquet is not a Parquet file"):
+        list(read_documents(path))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"a.parquet needs the pyarrow package"):
+        list(read_documents(path))
+
+
+def test_data_sets_of_the_hub(tmp_path, monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="data sets of the Hub are read with datasets")
+    asked = []
+
+    def load_dataset(name, configuration, *, split, streaming):
+        asked.append((name, configuration, split))
+        if name == "owner/none":
+            raise datasets.exceptions.DatasetNotFoundError("Dataset 'owner/none' doesn't exist on the Hub.")
+        assert streaming
+        return iter([{"text": text} for text in TEXTS])
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.chdir(tmp_path)
+    for name in ("owner/name", "hf:owner/name", "hf:wikitext:raw", "hf:owner/name:a:test[:5%]", "hf:owner/name::dev"):
+        assert list(read_documents(name)) == DOCUMENTS
+    assert asked == [
+        ("owner/name", None, "train"),
+        ("owner/name", None, "train"),
+        ("wikitext", "raw", "train"),
+        ("owner/name", "a", "test[:5%]"),
+        ("owner/name", None, "dev"),
+    ]
+    with pytest.raises(ValueError, match=r"hf:owner/name, row 1 has no 'body', only 'text'"):
+        list(read_documents("owner/name", text_column="body"))
+    with pytest.raises(OSError, match=r"hf:owner/none cannot be read from the Hub \(Dataset 'owner/none' doesn't"):
+        list(read_documents("owner/none"))
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ImportError, match=r"needs the datasets package"):
+        list(read_documents("owner/name"))
+
+
+def test_a_name_is_of_the_hub_only_where_nothing_on_disk_looks_like_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "text").write_text("One.")
+    assert expand_sources(["folder/text", "folder", "owner/name", "hf:folder/text"]) == [
+        "folder/text",
+        "hf:owner/name",
+        "hf:folder/text",
+    ]
+    for missing in ("folder/none", "data/corpus.txt", "none", "a/b/c"):
+        with pytest.raises(FileNotFoundError, match=f"There is no file or folder {missing}"):
+            expand_sources(missing)

@@ -1,15 +1,25 @@
+import os
+import pickle
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from mybert import MyBertTokenizer
-from mybert.pretraining import TokenStore, build_token_store
+from mybert.pretraining import TokenStore, build_token_store, read_documents
 from mybert.pretraining import token_store as module
 
 
-def build(tmp_path, documents, tokenizer):
+def build(tmp_path, documents, tokenizer, **settings):
     path = tmp_path / "store.safetensors"
-    return path, build_token_store(documents, tokenizer, path, show_progress=False)
+    return path, build_token_store(documents, tokenizer, path, show_progress=False, **settings)
+
+
+def arrays_of(store):
+    return store.tokens[:].tolist(), store.sentence_starts[:].tolist(), store.document_starts[:].tolist()
 
 
 def test_store_holds_the_tokens_of_every_sentence(tmp_path, documents, tokenizer):
@@ -28,12 +38,162 @@ def test_store_holds_the_tokens_of_every_sentence(tmp_path, documents, tokenizer
     assert (summary.documents, summary.sentences, summary.tokens) == (len(documents), sentence, len(store.tokens))
 
 
-def test_batches_do_not_show(tmp_path, documents, tokenizer, monkeypatch):
+@pytest.mark.parametrize("num_processes", [1, 2, 3])
+def test_neither_chunks_nor_processes_show(tmp_path, documents, tokenizer, monkeypatch, num_processes):
     path, _ = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
-    monkeypatch.setattr(module, "_DOCUMENTS_AT_A_TIME", 7)
-    path, _ = build(tmp_path, iter(documents), tokenizer)
+    for characters in (20, 200):  # less than a sentence, less than a document
+        monkeypatch.setattr(module, "_CHUNK_CHARACTERS", characters)
+        path, _ = build(tmp_path, iter(documents), tokenizer, num_processes=num_processes)
+        assert path.read_bytes() == whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_are_read_as_documents(tmp_path, text_file, documents, tokenizer):
+    path, _ = build(tmp_path, documents, tokenizer)
+    whole = path.read_bytes()
+    for files in (text_file, str(text_file), [text_file], iter([str(text_file)])):
+        path, _ = build(tmp_path, files, tokenizer)
+        assert path.read_bytes() == whole
+    text = tmp_path / "running.txt"
+    text.write_text("the cat. The dog.\n\nA mat")
+    path, _ = build(tmp_path, text, tokenizer, split=True)
+    expected, _ = TokenStore(path), build(tmp_path, read_documents(text, split=True), tokenizer)
+    assert arrays_of(TokenStore(path)) == arrays_of(expected)
+    assert len(expected.sentence_starts) == 4
+
+
+KILLED = """
+import sys, time
+from mybert import MyBertTokenizer
+from mybert.pretraining import token_store
+token_store._CHUNK_CHARACTERS = 200
+documents = eval(sys.stdin.read())
+def some():
+    yield from documents[:50]
+    time.sleep(600)
+tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1])
+token_store.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
+"""
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, monkeypatch, num_processes):
+    path, _ = build(tmp_path, documents, tokenizer)
+    whole = path.read_bytes()
+    path.unlink()
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    command = [sys.executable, "-c", KILLED, tmp_path / "tokenizer", path, str(num_processes)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    process.stdin.write(repr(documents))
+    process.stdin.close()
+    partial = tmp_path / ".store.safetensors.partial"
+    deadline = time.monotonic() + 60
+    while not partial.is_dir() or len(list(partial.iterdir())) < 20:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while group_lives(process.pid):
+        assert time.monotonic() < deadline, "workers outlive their killed parent"
+        time.sleep(0.02)
+    assert not path.exists()
+    left = {file.name for file in partial.iterdir() if not file.suffix}  # a worker's temporary file has one
+    torn = partial / min(left)
+    torn.write_bytes(torn.read_bytes()[:-1])
+
+    encoded = []
+    encode = module._ChunkEncoder.__call__
+    monkeypatch.setattr(module, "_CHUNK_CHARACTERS", 200)
+    monkeypatch.setattr(
+        module._ChunkEncoder,
+        "__call__",
+        lambda self, text, file: (encoded.append(file.name), encode(self, text, file)),
+    )
+    build(tmp_path, documents, tokenizer)
     assert path.read_bytes() == whole
+    assert torn.name in encoded
+    assert not (left - {torn.name}) & set(encoded)
+    assert not partial.exists()
+
+
+def group_lives(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_chunks_of_another_text_or_tokenizer_are_not_taken(tmp_path, documents, tokenizer, monkeypatch):
+    monkeypatch.setattr(module, "_CHUNK_CHARACTERS", 200)
+
+    def broken(documents):
+        yield from documents
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, broken(documents[10:]), tokenizer)
+    assert (tmp_path / ".store.safetensors.partial").is_dir()
+    cased = MyBertTokenizer(vocab=[*tokenizer.get_vocab(), "extra"])
+    path, _ = build(tmp_path, documents, cased)
+    (tmp_path / "fresh").mkdir()
+    fresh, _ = build(tmp_path / "fresh", documents, cased)
+    assert path.read_bytes() == fresh.read_bytes()
+
+
+def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeypatch):
+    path, together = build(tmp_path, documents, tokenizer)
+    whole = path.read_bytes()
+    monkeypatch.setattr(module, "_COPIED_AT_A_TIME", 7)
+    build(tmp_path, documents[:35], tokenizer)
+    encoded = []
+    encode = module._ChunkEncoder.__call__
+    monkeypatch.setattr(
+        module._ChunkEncoder, "__call__", lambda self, text, file: (encoded.append(text), encode(self, text, file))
+    )
+    path, summary = build(tmp_path, documents[35:], tokenizer, append=True)
+    assert path.read_bytes() == whole
+    assert summary == together
+    assert b"".join(encoded).decode().count("\n\n") == len(documents) - 35
+    path.unlink()
+    path, _ = build(tmp_path, documents, tokenizer, append=True)
+    assert path.read_bytes() == whole
+    other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])
+    with pytest.raises(ValueError, match="another tokenizer"):
+        build(tmp_path, documents, other, append=True)
+    assert path.read_bytes() == whole
+
+
+def test_shards_are_one_store(tmp_path, documents, tokenizer):
+    folder = tmp_path / "shards"
+    for index in (2, 0, 1):
+        build_token_store(documents, tokenizer, folder, shard_index=index, num_shards=3, show_progress=False)
+    order = [document for index in range(3) for document in documents[index::3]]
+    path, _ = build(tmp_path, order, tokenizer)
+    whole, shards = TokenStore(path), TokenStore(folder, tokenizer)
+    assert arrays_of(shards) == arrays_of(whole)
+    generator = np.random.default_rng(0)
+    for name in module.ARRAYS:
+        one, many = getattr(whole, name), getattr(shards, name)
+        assert len(many) == len(one)
+        assert many.dtype == one.dtype
+        positions = generator.integers(-len(one), len(one), (3, 20))
+        assert np.array_equal(many[positions], one[positions])
+        assert many[-1] == one[-1]
+        assert many[len(one) // 2] == one[len(one) // 2]
+        for begin, end in np.sort(generator.integers(0, len(one), (20, 2)), axis=1):
+            assert np.array_equal(many[begin:end], one[begin:end])
+    assert shards.summary.tokens == whole.summary.tokens
+    assert arrays_of(pickle.loads(pickle.dumps(shards))) == arrays_of(whole)
+    (folder / "tokens-00001-of-00003.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="lacks 1 of 3 shards: tokens-00001-of-00003"):
+        TokenStore(folder)
+    with pytest.raises(ValueError, match="Shard 1 of 2 is empty"):
+        build_token_store([["the cat"]], tokenizer, folder, shard_index=1, num_shards=2, show_progress=False)
+    with pytest.raises(ValueError, match=r"shard_index is 3; expected 0 to 2"):
+        build_token_store(documents, tokenizer, folder, shard_index=3, num_shards=3)
 
 
 def test_it_is_a_plain_safetensors_file(tmp_path, documents, tokenizer):
@@ -49,7 +209,7 @@ def test_empty_sentences_and_documents_are_left_out(tmp_path, tokenizer):
     path, summary = build(tmp_path, [["the cat", "\x00"], ["\x00"], [], ["dog", "xyzzy"]], tokenizer)
     assert (summary.documents, summary.sentences, summary.tokens, summary.unknown_tokens) == (2, 3, 4, 1)
     assert TokenStore(path).document_starts.tolist() == [0, 1, 3]
-    assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown)"
+    assert str(summary) == "2 documents, 3 sentences, 4 tokens (25.000% unknown), 0.0 MB"
 
 
 def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
@@ -71,6 +231,11 @@ def test_mistakes(tmp_path, documents, tokenizer):
         TokenStore(path, other)
     with pytest.raises(FileNotFoundError, match="There is no token store"):
         TokenStore(tmp_path / "missing")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(FileNotFoundError, match="There is no token store in"):
+        TokenStore(tmp_path / "folder")
+    with pytest.raises(ValueError, match="num_processes is 0"):
+        build(tmp_path, documents, tokenizer, num_processes=0)
     path.write_bytes(b"not a store at all")
     with pytest.raises(ValueError, match="is not a token store"):
         TokenStore(path)
