@@ -184,7 +184,7 @@ def _trainer(
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
     """Write the model folder; the weights are gathered from all processes."""
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    weights = trainer.gathered_weights()
     if not trainer.args.should_save:
         return
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
 from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
 
 from .run_folder import COMPLETE_FILE, last_complete_checkpoint, seal_checkpoint
 
@@ -37,6 +40,48 @@ class ResumableTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """`Trainer`'s, with FSDP made to work for an encoder with tied weights, and on CPU processes."""
+        super().create_accelerator_and_postprocess()
+        state = self.accelerator.state
+        wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
+        if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate would take DDP, without a word.
+            state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
+            state.fsdp_plugin = FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {}))
+            self.is_fsdp_enabled = True
+        self._tied_weights = dict(getattr(self.model, "all_tied_weights_keys", {}))
+        if self.is_fsdp_enabled:
+            # accelerate would give the embeddings a shard of their own, but they are tied to the vocabulary layer.
+            parts = self.model.modules()
+            layers = {type(part).__name__ for part in parts if isinstance(part, GradientCheckpointingLayer)}
+            if layers and state.fsdp_plugin.transformer_cls_names_to_wrap is None:
+                state.fsdp_plugin.transformer_cls_names_to_wrap = sorted(layers)
+            # torch refuses one parameter in two shards; the vocabulary layer's bias has a second name in its head.
+            for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
+                module, _, name = source.rpartition(".")
+                del self.model.get_submodule(module)._parameters[name]
+            tied = {target: source for target, source in self._tied_weights.items() if not source.endswith(".bias")}
+            self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
+
+    def gathered_weights(self) -> dict[str, torch.Tensor]:
+        """The weights of all shards under the names that model folders have; every process calls it.
+
+        Returns:
+            Name -> tensor; with FSDP only the first process gets them.
+        """
+        return self._without_second_names(self.accelerator.get_state_dict(self.model_wrapped))
+
+    def _without_second_names(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        weights = dict(weights)
+        for target, source in self._tied_weights.items():
+            if target in weights:
+                weights.setdefault(source, weights.pop(target))
+        return weights
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
@@ -85,9 +130,10 @@ class ResumableTrainer(Trainer):
         finally:
             self.args.save_total_limit = limit
         if self.args.should_save:
-            rotate_checkpoints(
-                str(checkpoint.parent), limit, best_model_checkpoint=self.state.best_model_checkpoint, use_mtime=True
-            )
+            checkpoints = sort_checkpoints(str(checkpoint.parent))
+            for later in checkpoints[checkpoints.index(str(checkpoint)) + 1 :]:
+                shutil.rmtree(later)  # an earlier attempt got further, but did not complete it
+            rotate_checkpoints(str(checkpoint.parent), limit, self.state.best_model_checkpoint)
 
 
 def _unwritable(checkpoint: Path, error: Exception) -> str:

@@ -148,7 +148,7 @@ class PretrainingTrainer(ResumableTrainer):
             logits = outputs["seq_relationship_logits"]
             sums["nsp_loss"] += F.cross_entropy(logits.float(), labels, reduction="sum")
             sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
-            sums["nsp_count"] += labels.numel()
+            sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
         mask = inputs.get("attention_mask")
         sums["tokens"] += inputs["input_ids"].numel() if mask is None else mask.sum()
 
@@ -174,6 +174,19 @@ class PretrainingTrainer(ResumableTrainer):
         if "loss" in logs:
             logs |= {name: round(value, 4) for name, value in self._take_means().items()}
         super().log(logs, start_time)
+
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor | None, Any, Any]:
+        """`Trainer.prediction_step`; examples that fill up the last batch of several processes do not count."""
+        state = self.accelerator.gradient_state
+        if self.args.world_size > 1 and state.end_of_dataloader and state.remainder > 0:
+            rows = len(inputs["labels"])
+            own = max(0, state.remainder - self.args.process_index * rows)
+            for name in ("labels", "next_sentence_label"):
+                if name in inputs:
+                    inputs[name][own:] = IGNORED_LABEL
+        return super().prediction_step(model, inputs, *args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate on labelled positions only; the metrics are exact means over the whole data set."""
