@@ -2,36 +2,42 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import chain, compress, pairwise
 from types import TracebackType
 
 import numpy as np
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Tokenizer
 
-from .tokenization_mybert import MyBertTokenizer, replace_lone_surrogates
+from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer, replace_lone_surrogates
 from .unicode_classes import PUNCTUATION
 from .word_splitting import END_OF_CHUNK, WordSplitter
 
 # Texts are worked through in slices of about so many characters: enough for numpy, little for memory.
 _SLICE_CHARACTERS = 1 << 18
 
+# What a process is given at a time.
+_BATCH_CHARACTERS = 1 << 20
+
 # What a byte of UTF-8 is to BERT. Chunks with a hard one are left to `WordSplitter`.
 _SPACE, _PUNCTUATION, _LETTER, _HARD = range(4)
-_KINDS = np.full(256, _HARD, np.uint8)
-_KINDS[0x20:0x7F] = _LETTER
+_kinds = np.full(256, _HARD, np.uint8)
+_kinds[0x20:0x7F] = _LETTER
 for _first, _last in PUNCTUATION:
     if _last < 0x7F:
-        _KINDS[_first : _last + 1] = _PUNCTUATION
-_KINDS[[ord(space) for space in " \t\n\r"]] = _SPACE
+        _kinds[_first : _last + 1] = _PUNCTUATION
+_kinds[[ord(space) for space in " \t\n\r"]] = _SPACE
+_KINDS = _kinds.tobytes()
 
 # Strings of up to so many bytes are looked up all at once.
 _KEY_BYTES = 16
+_KEY = np.dtype(f"V{_KEY_BYTES}")
 _KEY_MASKS = (
-    np.where(np.arange(_KEY_BYTES) < np.arange(_KEY_BYTES + 1)[:, None], 0xFF, 0).astype(np.uint8).view(np.uint64)
+    np.where(np.arange(_KEY_BYTES) < np.arange(_KEY_BYTES + 1)[:, None], 0xFF, 0).astype(np.uint8).view(_KEY).ravel()
 )
 
-_FREE = np.int64(np.iinfo(np.int64).min)
+_FREE = np.int32(np.iinfo(np.int32).min)
 
 Encoded = tuple[np.ndarray, np.ndarray]
 
@@ -82,10 +88,7 @@ class BulkEncoder:
             ids, shape (total tokens,), of type `dtype`; and offsets, shape (n + 1,), int64: text i has the ids
             ``ids[offsets[i]:offsets[i + 1]]``.
         """
-        parts = list(self.encode_stream(_slices(texts)))
-        ids = np.concatenate([part for part, _ in parts]) if parts else np.zeros(0, self.dtype)
-        lengths = [np.diff(offsets) for _, offsets in parts]
-        return ids, _offsets(np.concatenate(lengths) if lengths else np.zeros(0, np.int64))
+        return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:
         """Encode batch after batch, in order; with several processes a few batches are in work at a time.
@@ -179,7 +182,7 @@ class _Memo:
     def __init__(self, learn: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
         self._learn = learn
         self._long: dict[bytes, int] = {}
-        self._make_table(1 << 16)
+        self._make_table(1 << 14)
 
     def look_up(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Return the rows of strings; new ones are learnt.
@@ -191,15 +194,15 @@ class _Memo:
         """
         lengths = ends - starts
         short, long = np.flatnonzero(lengths <= _KEY_BYTES), np.flatnonzero(lengths > _KEY_BYTES)
-        windows = np.ndarray(len(characters) - _KEY_BYTES + 1, f"V{_KEY_BYTES}", characters, strides=(1,))
-        keys = windows[starts[short]].view(np.uint64).reshape(-1, 2)
-        keys &= _KEY_MASKS.take(lengths[short], axis=0)
+        windows = np.ndarray(len(characters) - _KEY_BYTES + 1, _KEY, characters, strides=(1,))
+        keys = windows[starts[short]]
+        keys.view(np.uint64)[:] &= _KEY_MASKS.take(lengths[short]).view(np.uint64)
         long_keys = [characters[starts[index] : ends[index]].tobytes() for index in long.tolist()]
 
         # Instead of a row, a new string gets a negative number that says where one of its occurrences is.
-        places = -1 - np.arange(len(starts))
+        places = -1 - np.arange(len(starts), dtype=np.int32)
         slots = self._claim(keys, places[short])
-        rows = np.empty(len(starts), np.int64)
+        rows = np.empty(len(starts), np.int32)
         rows[short] = self._rows.take(slots)
         rows[long] = [self._long.setdefault(*item) for item in zip(long_keys, places[long].tolist(), strict=True)]
         new = np.flatnonzero(rows == places)
@@ -212,44 +215,45 @@ class _Memo:
 
     def _make_table(self, size: int) -> None:
         self._shift = np.uint64(64 - size.bit_length() + 1)
-        self._keys = np.zeros((size, 2), np.uint64)
+        self._keys = np.zeros(size, _KEY)
         self._rows = np.full(size, _FREE)
         self._filled = 0
 
     def _claim(self, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the slots of keys, shape (n, 2); unknown ones are put in, with one of their (different) rows."""
-        mixed = keys[:, 0] * np.uint64(0x9E3779B97F4A7C15) + keys[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
+        """Return the slots of keys, shape (n,); unknown ones are put in, with one of their (different) rows."""
+        first, second = _halves(keys)
+        mixed = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
         mixed ^= mixed >> np.uint64(29)
         slots = ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
         self._probe(keys, slots)
         left = np.flatnonzero(self._rows.take(slots) == _FREE)
-        if 2 * (self._filled + len(left)) > len(self._rows):
-            used = self._rows != _FREE
-            known = self._keys[used], self._rows[used]
-            self._make_table(1 << (4 * (len(known[0]) + len(left))).bit_length())
-            self._claim(*known)
-            return self._claim(keys, rows)
         while len(left):
             self._rows[slots[left]] = rows[left]  # of several for one slot, one stays
-            first = left[self._rows[slots[left]] == rows[left]]
-            self._keys[slots[first]] = keys[first]
-            self._filled += len(first)
+            put = left[self._rows[slots[left]] == rows[left]]
+            self._keys[slots[put]] = keys[put]
+            self._filled += len(put)
+            if 2 * self._filled > len(self._rows):
+                used = self._rows != _FREE
+                known = self._keys[used], self._rows[used]
+                self._make_table(4 * len(self._rows))
+                self._claim(*known)
+                return self._claim(keys, rows)
             slots[left] = self._probe(keys[left], slots[left])
             left = left[self._rows[slots[left]] == _FREE]
         return slots
 
     def _probe(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
         """Move slots on to where their key is, or else to a free one."""
-
-        def is_taken(keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
-            found = self._keys.take(slots, axis=0)
-            return ((found[:, 0] != keys[:, 0]) | (found[:, 1] != keys[:, 1])) & (self._rows.take(slots) != _FREE)
-
-        left = np.flatnonzero(is_taken(keys, slots))
+        left = np.flatnonzero(self._is_taken(keys, slots))
         while len(left):
             slots[left] = (slots[left] + 1) % len(self._rows)
-            left = left[is_taken(keys[left], slots[left])]
+            left = left[self._is_taken(keys[left], slots[left])]
         return slots
+
+    def _is_taken(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
+        """Tell which slots hold another key."""
+        (first, second), (found_first, found_second) = _halves(keys), _halves(self._keys.take(slots))
+        return ((first != found_first) | (second != found_second)) & (self._rows.take(slots) != _FREE)
 
 
 class _MemoEncoder:
@@ -267,14 +271,12 @@ class _MemoEncoder:
         self._backend.add_tokens(added)
         self._backend.encode_special_tokens = backend.encode_special_tokens
         assert self._backend.get_added_tokens_decoder() == backend.get_added_tokens_decoder()
-        self._pieces = Tokenizer(backend.model)
-        self._pieces.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         self._splitter = WordSplitter(
             tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
         )
         # Chunks with an added token are left to the backend. What is matched after normalization may be anywhere.
         anywhere = any(token.normalized for token in added)
-        self._added = re.compile(b"|".join(rb"\S" if anywhere else re.escape(token.content.encode()) for token in added))
+        self._added = re.compile("|".join(r"\S+" if anywhere else re.escape(token.content) for token in added))
         self._lower_case = tokenizer.do_lower_case
         self.dtype = np.dtype(np.uint16 if self._backend.get_vocab_size() <= 1 << 16 else np.uint32)
         self._memo_characters = memo_characters
@@ -287,23 +289,26 @@ class _MemoEncoder:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """As `BulkEncoder.encode`."""
-        parts = list(map(self._encode_slice, _slices(texts)))
-        return (
-            np.concatenate([np.zeros(0, self.dtype), *(ids for ids, _ in parts)]),
-            _offsets(np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in parts)])),
-        )
+        try:
+            return _join(map(self._encode_slice, _slices(texts, _SLICE_CHARACTERS)), self.dtype)
+        except BaseException:  # what was interrupted while learning is half remembered
+            self._forget()
+            raise
 
     def _encode_slice(self, texts: Sequence[str]) -> Encoded:
-        """Return the ids and how many each text has."""
         text = "\n".join(texts)
         data = b"".join((b"\n", text.encode("utf-8", "surrogatepass"), b"\n" * _KEY_BYTES))
         characters = np.frombuffer(data, np.uint8)
-        text_starts = 1 + _offsets(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+        text_starts = 1 + _offsets(_lengths(texts) + 1)
+        added = 1 + np.fromiter((match.start() for match in self._added.finditer(text)), np.int64)
         if not text.isascii():  # from characters to bytes
-            text_starts = np.flatnonzero(characters & 0xC0 != 0x80).take(text_starts)
+            continuations = np.flatnonzero(characters & 0xC0 == 0x80)
+            owners = continuations - np.arange(1, len(continuations) + 1)
+            text_starts += np.searchsorted(owners, text_starts)
+            added += np.searchsorted(owners, added)
 
-        kinds = _KINDS.take(characters)
-        chunk_starts, chunk_ends = self._hard_chunks(data, kinds)
+        kinds = np.frombuffer(bytearray(data).translate(_KINDS), np.uint8)
+        chunk_starts, chunk_ends = _find_hard_chunks(kinds, added)
         kinds[_ranges(chunk_starts, chunk_ends - chunk_starts)] = _LETTER
         starts, ends = _find_words(kinds)
         is_word = np.ones(len(starts), bool)
@@ -316,52 +321,59 @@ class _MemoEncoder:
         ids, lengths = self._ids.gather(rows)
         if self._remembered > self._memo_characters:
             self._forget()
-        return ids, np.diff(_offsets(lengths)[np.searchsorted(starts, text_starts)])
-
-    def _hard_chunks(self, data: bytes, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find where chunks start and end that hold more than printable ASCII, or an added token."""
-        hard = np.flatnonzero(kinds == _HARD)
-        added = np.fromiter((match.start() for match in self._added.finditer(data)), np.int64)
-        if not len(hard) and not len(added):
-            return hard, hard
-        is_space = kinds == _SPACE
-        starts = np.flatnonzero(is_space[:-1] & ~is_space[1:]) + 1
-        ends = np.flatnonzero(~is_space[:-1] & is_space[1:]) + 1
-        chunks = np.unique(np.searchsorted(starts, np.concatenate((hard, added)), "right") - 1)
-        return starts[chunks], ends[chunks]
+        return ids, _offsets(lengths)[np.searchsorted(starts, text_starts)]
 
     def _learn_words(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Append the ids of words as BERT splits and lower-cases them; return their rows."""
-        words = _cut_out(characters, starts, ends, " ")
-        encoding = self._pieces.encode(words, add_special_tokens=False)
-        self._remembered += len(words)
-        lengths = np.bincount(np.array(encoding.word_ids, np.int64), minlength=len(starts))
-        return self._ids.append(np.array(encoding.ids, self.dtype), lengths)
+        """Append the ids of BERT's words and return their rows."""
+        words = _cut_out(characters, starts, ends)
+        self._remembered += sum(map(len, words))
+        model = self._backend.model
+        whole = [None if len(word) > MAX_WORD_LENGTH else model.token_to_id(word) for word in words]
+        return self._append(
+            [
+                [token.id for token in model.tokenize(word)] if id_ is None else [id_]
+                for word, id_ in zip(words, whole, strict=True)
+            ]
+        )
 
     def _learn_chunks(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Append the ids of chunks of any characters; return their rows."""
-        text = _cut_out(characters, starts, ends, "\n")
-        chunks = text.split("\n")[:-1]
-        self._remembered += len(text)
-        added: list[int] = []
-        if self._added.search(text.encode("utf-8", "surrogatepass")):
-            added = [i for i, chunk in enumerate(chunks) if self._added.search(chunk.encode("utf-8", "surrogatepass"))]
-        plain = list(chunks)
-        for index in added:
-            plain[index] = ""
-        words = b" ".join((b"", " ".join(self._splitter.split(plain)).encode(), b" " * _KEY_BYTES))
-        word_characters = np.frombuffer(words, np.uint8)
+        """Append the ids of chunks, whatever is in them, and return their rows."""
+        chunks = _cut_out(characters, starts, ends)
+        self._remembered += sum(map(len, chunks))
+        has_added = np.array([self._added.search(chunk) is not None for chunk in chunks])
+        rows = np.empty(len(chunks), np.int64)
+        rows[has_added] = self._append(
+            [
+                self._backend.encode(replace_lone_surrogates(chunk), add_special_tokens=False).ids
+                for chunk in compress(chunks, has_added)
+            ]
+        )
+        words = " ".join(self._splitter.split(list(compress(chunks, ~has_added))))
+        word_characters = np.frombuffer(b"".join((b" ", words.encode(), b" " * _KEY_BYTES)), np.uint8)
         word_starts, word_ends = _find_words(np.where(word_characters == ord(" "), _SPACE, _LETTER))
         is_end = word_characters[word_starts] == ord(END_OF_CHUNK)
-        rows = self._words.look_up(word_characters, word_starts[~is_end], word_ends[~is_end])
-        ids, row_lengths = self._ids.gather(rows)
-        ends_ = _offsets(row_lengths)[np.cumsum(~is_end)[is_end]]
-        lengths = np.diff(ends_, prepend=0)
-        for index in reversed(added):
-            found = self._backend.encode(replace_lone_surrogates(chunks[index]), add_special_tokens=False).ids
-            ids = np.insert(ids, ends_[index], found)
-            lengths[index] = len(found)
-        return self._ids.append(ids, lengths)
+        word_rows = self._words.look_up(word_characters, word_starts[~is_end], word_ends[~is_end])
+        ids, lengths = self._ids.gather(word_rows)
+        chunk_ends = _offsets(lengths)[np.cumsum(~is_end)[is_end]]
+        rows[~has_added] = self._ids.append(ids, np.diff(chunk_ends, prepend=0))
+        return rows
+
+    def _append(self, found: list[list[int]]) -> np.ndarray:
+        lengths = _lengths(found)
+        return self._ids.append(np.fromiter(chain.from_iterable(found), self.dtype, int(lengths.sum())), lengths)
+
+
+def _find_hard_chunks(kinds: np.ndarray, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the chunks start and end that hold a hard byte, or an added token (given by where it starts)."""
+    is_hard = kinds == _HARD
+    hard = np.concatenate((np.flatnonzero(is_hard[1:] & ~is_hard[:-1]) + 1, added))
+    if not len(hard):
+        return hard, hard
+    spaces = np.flatnonzero(kinds == _SPACE)
+    is_end = np.zeros(len(spaces), bool)
+    is_end[np.searchsorted(spaces, hard)] = True
+    ends = np.flatnonzero(is_end)
+    return spaces[ends - 1] + 1, spaces[ends]
 
 
 def _find_words(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -372,12 +384,17 @@ def _find_words(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.flatnonzero(~is_space[1:] & ~is_joined) + 1, np.flatnonzero(~is_space[:-1] & ~is_joined) + 1
 
 
-def _cut_out(characters: np.ndarray, starts: np.ndarray, ends: np.ndarray, end: str) -> str:
-    """Return the strings that start and end at these places, joined, with another end behind each."""
+def _cut_out(characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[str]:
+    """Return the strings that start and end at these places; they hold no line ends."""
     lengths = ends - starts + 1
     cut = characters[_ranges(starts, lengths)]
-    cut[np.cumsum(lengths) - 1] = ord(end)
-    return cut.tobytes().decode("utf-8", "surrogatepass")
+    cut[np.cumsum(lengths) - 1] = ord("\n")
+    return cut.tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+
+
+def _halves(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    numbers = keys.view(np.uint64)
+    return numbers[::2], numbers[1::2]
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -386,20 +403,27 @@ def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
+def _lengths(items: Sequence[Sized]) -> np.ndarray:
+    return np.fromiter(map(len, items), np.int64, len(items))
+
+
 def _offsets(lengths: np.ndarray) -> np.ndarray:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
 
 
-def _slices(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into slices of about `_SLICE_CHARACTERS`."""
-    start = size = 0
-    for index, text in enumerate(texts):
-        size += len(text)
-        if size >= _SLICE_CHARACTERS:
-            yield texts[start : index + 1]
-            start, size = index + 1, 0
-    if start < len(texts):
-        yield texts[start:]
+def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:
+    """Cut a list of texts into slices of about so many characters."""
+    last_in_slice = np.diff(np.cumsum(_lengths(texts)) // characters, append=-1) != 0
+    ends = np.flatnonzero(last_in_slice) + 1
+    return (texts[start:end] for start, end in pairwise((0, *ends.tolist())))
+
+
+def _join(parts: Iterable[Encoded], dtype: np.dtype) -> Encoded:
+    ids, offsets = [np.zeros(0, dtype)], [np.zeros(0, np.int64)]
+    for part_ids, part_offsets in parts:
+        ids.append(part_ids)
+        offsets.append(np.diff(part_offsets))
+    return np.concatenate(ids), _offsets(np.concatenate(offsets))
 
 
 _worker: _MemoEncoder
