@@ -46,6 +46,8 @@ class MyBertConfig(PreTrainedConfig):
         tie_word_embeddings: Whether the vocabulary layer shares the word embeddings' weights.
         sparse_prediction: Whether the masked-LM heads compute logits of the labelled positions only, also in
             evaluation. In training they always do when labels are given.
+        unpad_inputs: Whether a padded batch runs through the layers without its padding. Outputs at tokens are the
+            same; padding has zeros.
 
     Raises:
         ValueError: If a value is outside its range or of the wrong type; the message names field, value and range.
@@ -70,6 +72,7 @@ class MyBertConfig(PreTrainedConfig):
     is_decoder: bool = False
     tie_word_embeddings: bool = True
     sparse_prediction: bool = False
+    unpad_inputs: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Take over fields that are not declared here, then check all values."""
@@ -122,7 +125,7 @@ class MyBertConfig(PreTrainedConfig):
             self.pad_token_id is None or (_is_integer(self.pad_token_id) and 0 <= self.pad_token_id < self.vocab_size),
             f"None or a token id between 0 and {self.vocab_size - 1}",
         )
-        for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction"):
+        for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs"):
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(

@@ -5,18 +5,28 @@ carry such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDic
 head calls the trunk, the trunk its layers, a layer its attention, and that one the attention function chosen by
 `config._attn_implementation`.
 
-Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size.
+Padding costs nothing: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
+unpacks the states once, after the last layer (`padding_mybert.py`).
+
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size. In
+the layers of a packed batch B is 1 and L the number of its tokens. Where rows hold several sequences one after the
+other (as transformers' `DataCollatorWithFlattening` makes them), pooled output has a row for each of the N sequences.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import initialization as init
 from transformers.activations import ACT2FN
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import (
+    create_bidirectional_mask,
+    create_causal_mask,
+    packed_sequence_mask_function,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
@@ -32,11 +42,23 @@ from transformers.processing_utils import Unpack
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
+from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_mybert import MyBertConfig
+from .padding_mybert import (
+    Packing,
+    any_length_kernel,
+    check_borders,
+    number_sequences,
+    pack_padded,
+    pack_sequences,
+    restarting_positions,
+    sequence_lengths,
+)
 
 IGNORED_LABEL = -100  # positions with this label count in no loss
+FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (benchmarks/inference_speed.py)
 
 
 class MyBertEmbeddings(nn.Module):
@@ -96,6 +118,25 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
+class MyBertLinear(nn.Linear):
+    """A linear layer that runs small batches on a CPU as the transposed product."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(..., in_features) to (..., out_features)."""
+        if (
+            torch.is_grad_enabled()
+            or self.training  # dropout follows the layout in memory; checkpointing runs a layer with and without grad
+            or hidden_states.device.type != "cpu"
+            or self.bias is None
+            or torch.compiler.is_compiling()
+            or torch.jit.is_tracing()
+            or (rows := hidden_states.numel() // self.in_features) > FEW_ROWS
+        ):
+            return super().forward(hidden_states)
+        columns = torch.addmm(self.bias[:, None], self.weight, hidden_states.reshape(rows, -1).t())
+        return columns.t().contiguous().view(*hidden_states.shape[:-1], -1)
+
+
 class MyBertSelfAttention(nn.Module):
     """Multi-head attention up to the context; the output product is the layer's `attention.output`."""
 
@@ -106,28 +147,36 @@ class MyBertSelfAttention(nn.Module):
         self.head_size = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_size**-0.5
         self.is_causal = config.is_decoder
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        self.query = MyBertLinear(config.hidden_size, config.hidden_size)
+        self.key = MyBertLinear(config.hidden_size, config.hidden_size)
+        self.value = MyBertLinear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        packing: Packing | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
-        query = self.query(hidden_states).view(head_shape).transpose(1, 2)
-        key = self.key(hidden_states).view(head_shape).transpose(1, 2)
-        value = self.value(hidden_states).view(head_shape).transpose(1, 2)
+        query = self.query(hidden_states).view(head_shape)
+        key = self.key(hidden_states).view(head_shape)
+        value = self.value(hidden_states).view(head_shape)
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        if packing is not None:
+            context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
+            return context.view(hidden_states.shape), None
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
         context, weights = attention(
             self,
-            query,
-            key,
-            value,
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
             attention_mask,
-            dropout=self.config.attention_probs_dropout_prob if self.training else 0.0,
+            dropout=dropout,
             scaling=self.scaling,
             **kwargs,
         )
@@ -139,7 +188,7 @@ class MyBertResidual(nn.Module):
 
     def __init__(self, input_size: int, config: MyBertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.dense = MyBertLinear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -158,7 +207,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.attention = nn.ModuleDict(
             {"self": MyBertSelfAttention(config, layer_idx), "output": MyBertResidual(config.hidden_size, config)}
         )
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.intermediate = nn.ModuleDict({"dense": MyBertLinear(config.hidden_size, config.intermediate_size)})
         self.output = MyBertResidual(config.intermediate_size, config)
 
     def forward(
@@ -179,7 +228,7 @@ class MyBertPooler(nn.Module):
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.dense = MyBertLinear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(B, L, D) to (B, D)."""
@@ -257,7 +306,7 @@ class MyBertModel(MyBertPreTrainedModel):
         """Replace the word embeddings."""
         self.embeddings.word_embeddings = value
 
-    @capture_outputs
+    @can_return_tuple
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -269,37 +318,150 @@ class MyBertModel(MyBertPreTrainedModel):
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
         """Encode a batch.
 
+        Rows may hold several sequences one after the other, without padding (and without attention mask). They are
+        found by `cu_seq_lens_q`, or else by positions that start again at 0.
+
         Args:
             input_ids: Token ids (B, L), in [0, V).
             attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L). None: no padding.
             token_type_ids: Segments (B, L), in [0, type_vocab_size). None: all 0.
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
-            **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`, and arguments
-                of the attention function.
+            **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
+                `cu_seq_lens_q`, where each sequence starts in the flattened batch, and B L at the end (N + 1,);
+                `max_length_q`, the tokens of the longest of these; `unpad_inputs`, False for a caller who uses the
+                states of padding; and other arguments of the attention function.
 
         Returns:
-            `last_hidden_state` (B, L, D), `pooler_output` (B, D) or None, and, if asked for, `hidden_states` (one more
-            than there are layers, each (B, L, D)) and `attentions` (one a layer, each (B, H, L, L)).
+            `last_hidden_state` (B, L, D), `pooler_output` (B, D), for several sequences a row (N, D), or None, and, if
+            asked for, `hidden_states` (one more than there are layers, each (B, L, D)) and `attentions` (one a layer,
+            each (B, H, L, L)). Padding that did not run through the layers has states 0.
 
         Raises:
             ValueError: If an argument's shape, type or values do not fit the configuration. Values on an accelerator
                 are not checked in training, where looking would make the device wait; nothing is checked in a graph
                 that is being compiled or exported.
         """
+        borders = kwargs.get("cu_seq_lens_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-            self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        hidden_states = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
-        attention_mask = create_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=None
+            self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, borders)
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        assert words is not None
+        shape = (words.shape[0], words.shape[1])
+        if position_ids is not None:
+            position_ids = position_ids.expand(shape)
+        elif borders is not None:
+            position_ids = restarting_positions(shape, borders)
+        packing, numbers, first_tokens = self._find_sequences(words, attention_mask, position_ids, **kwargs)
+        if packing is None:
+            return self._encode(
+                input_ids,
+                token_type_ids,
+                position_ids,
+                inputs_embeds,
+                attention_mask,
+                numbers,
+                first_tokens,
+                **{**kwargs, "return_dict": True},
+            )
+        if position_ids is None:
+            position_ids = torch.arange(shape[1], device=words.device).expand(shape)
+        inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
+        outputs = self._encode(
+            *(None if tensor is None else packing.pack(tensor) for tensor in inputs),
+            first_tokens=packing.first_tokens,
+            packing=packing,
+            **{**kwargs, "return_dict": True},
         )
+        outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
+        if outputs.hidden_states is not None:
+            outputs.hidden_states = tuple(
+                None if states is None else packing.unpack(states) for states in outputs.hidden_states
+            )
+        return outputs
+
+    def _find_sequences(
+        self,
+        words: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        unpad_inputs: bool = True,
+        cu_seq_lens_q: torch.Tensor | None = None,
+        max_length_q: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[Packing | None, torch.Tensor | None, torch.Tensor | None]:
+        """How the batch runs: packed, with None for the rest; or as it is.
+
+        Then, where rows hold several sequences, the second value is the number of each token's sequence (B, L) and the
+        third the place of each sequence's first token in the flattened batch (N,).
+        """
+        config = self.config
+        shape = (words.shape[0], words.shape[1])
+        lengths: torch.Tensor | None
+        packs = unpad_inputs and config.unpad_inputs and config._attn_implementation == "sdpa"
+        any_length = packs and self._takes_any_length(words)
+        if attention_mask is not None and cu_seq_lens_q is None:
+            position_ids = None
+        if is_tracing(words):  # shapes and branches must not depend on values
+            if cu_seq_lens_q is None:
+                return None, None if position_ids is None else number_sequences(position_ids), None
+            lengths = cu_seq_lens_q.long().diff()
+            packs = any_length and max_length_q is not None
+        else:
+            lengths = sequence_lengths(shape, position_ids, cu_seq_lens_q)
+        if lengths is None:
+            if attention_mask is None or len(attention_mask.shape) != 2 or not packs:
+                return None, None, None
+            can_pack = any_length or words.device.type == "cpu"
+            return pack_padded(attention_mask, any_length, config.is_decoder) if can_pack else None, None, None
+        if packs:
+            return pack_sequences(shape, lengths, any_length, max_length_q), None, None
+        ends = lengths.cumsum(0)
+        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), ends, right=True)
+        return None, numbers.view(shape), ends - lengths
+
+    def _takes_any_length(self, words: torch.Tensor) -> bool:
+        """Whether attention runs in the kernel for sequences of any length."""
+        config, device = self.config, words.device
+        if not words.is_cuda:
+            return False
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.dtype
+        dropout = config.attention_probs_dropout_prob if self.training else 0.0
+        return any_length_kernel(device, dtype, config.hidden_size // config.num_attention_heads, dropout)
+
+    @capture_outputs
+    def _encode(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
+        numbers: torch.Tensor | None = None,
+        first_tokens: torch.Tensor | None = None,
+        packing: Packing | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPooling:
+        """Run a batch, packed or not, through the network; see `_find_sequences`."""
+        hidden_states: torch.Tensor = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
+        if packing is None:
+            create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
+            attention_mask = create_mask(
+                config=self.config,
+                inputs_embeds=hidden_states,
+                attention_mask=attention_mask,
+                past_key_values=None,
+                and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
+            )
         for layer in self.encoder["layer"].children():
-            hidden_states = layer(hidden_states, attention_mask, position_ids=position_ids, **kwargs)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=hidden_states,
-            pooler_output=None if self.pooler is None else self.pooler(hidden_states),
-        )
+            hidden_states = layer(hidden_states, attention_mask, packing=packing, position_ids=position_ids, **kwargs)
+        pooled = None
+        if self.pooler is not None:
+            first_states = hidden_states
+            if first_tokens is not None:
+                first_states = hidden_states.flatten(0, 1).index_select(0, first_tokens)[:, None]
+            pooled = self.pooler(first_states)
+        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     def _check_inputs(
         self,
@@ -308,6 +470,7 @@ class MyBertModel(MyBertPreTrainedModel):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
+        borders: torch.Tensor | None,
     ) -> None:
         config = self.config
         if input_ids is not None and inputs_embeds is None:
@@ -324,9 +487,13 @@ class MyBertModel(MyBertPreTrainedModel):
             raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
         if batch_size == 0 or length == 0:
             raise ValueError(f"The batch is empty: {batch_size} sequences of {length} tokens.")
-        if position_ids is None and length > config.max_position_embeddings:
+        longest = length
+        if borders is not None and borders.device.type == "cpu":
+            check_borders((batch_size, length), borders)
+            longest = int(borders.diff().max())
+        if position_ids is None and longest > config.max_position_embeddings:
             raise ValueError(
-                f"The sequence has {length} tokens; this model reads at most {config.max_position_embeddings} "
+                f"The sequence has {longest} tokens; this model reads at most {config.max_position_embeddings} "
                 "(max_position_embeddings). Truncate it or split it into windows."
             )
         for name, ids, limit, rows in (
@@ -454,6 +621,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            unpad_inputs=_padding_is_ignored(labels, attention_mask),
             **{**kwargs, "return_dict": True},
         )
         prediction_logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
@@ -511,6 +679,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            unpad_inputs=_padding_is_ignored(labels, attention_mask),
             **{**kwargs, "return_dict": True},
         )
         logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
@@ -670,7 +839,8 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: (B, C, L).
             inputs_embeds: (B, C, L, D) in place of `input_ids`.
-            labels: Index of the right choice (B,), in [0, C).
+            labels: Index of the right choice (B,), in [0, C). For several sequences a row, B and C are those of the
+                questions: pass them as (1, 1, L); without labels all their scores come in one row.
             num_items_in_batch: Questions of a whole optimizer step; None: the mean over this batch.
 
         Returns:
@@ -696,7 +866,11 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             **{**kwargs, "return_dict": True},
         )
         assert first is not None  # the trunk has refused a call without input
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, first.shape[1])
+        scores = self.classifier(self.dropout(outputs.pooler_output))
+        questions, choices = first.shape[:2]
+        if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences a row
+            questions = 1 if labels is None else labels.shape[0]
+        logits = scores.view(questions, -1)
         loss = None
         if labels is not None:
             _check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
@@ -744,6 +918,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            unpad_inputs=_padding_is_ignored(labels, attention_mask),
             **{**kwargs, "return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
@@ -785,8 +960,9 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         """Score the answer's first and last token; the inputs are those of `MyBertModel`.
 
         Args:
-            start_positions, end_positions: Token indices (B,). As in transformers' BERT, one past the end of the
-                sequence is left out of the loss and a negative one counts as 0.
+            start_positions, end_positions: Token indices in the sequence (B,), or (N,) for several sequences a row. As
+                in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
+                as 0.
             num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
 
         Returns:
@@ -798,6 +974,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            unpad_inputs=start_positions is None or attention_mask is None,  # the loss compares all positions
             **{**kwargs, "return_dict": True},
         )
         start_logits, end_logits = (
@@ -805,12 +982,19 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         )
         loss = None
         if start_positions is not None and end_positions is not None:
-            length = start_logits.shape[1]
+            lengths = None
+            if not is_tracing(start_logits):
+                positions_of_tokens = position_ids if attention_mask is None else None
+                lengths = sequence_lengths(start_logits.shape, positions_of_tokens, kwargs.get("cu_seq_lens_q"))
             losses = []
             for name, logits, positions in (
                 ("start_positions", start_logits, start_positions),
                 ("end_positions", end_logits, end_positions),
             ):
+                if lengths is not None:  # each sequence has its own scores
+                    parts = logits.flatten().split(lengths.tolist())
+                    logits = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-torch.inf)
+                length = logits.shape[1]
                 positions = positions.view(-1)
                 if positions.shape != logits.shape[:1]:
                     raise ValueError(f"{name} has shape {_shape(positions)}; expected ({logits.shape[0]},).")
@@ -847,6 +1031,13 @@ def cross_entropy(
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
     return total / num_items_in_batch
+
+
+def _padding_is_ignored(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
+    """Whether no label (B, L) stands at padding: only then may padding be left out of the computation."""
+    if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
+        return True
+    return not ((labels != IGNORED_LABEL) & (attention_mask == 0)).any()
 
 
 def _classifier_dropout(config: MyBertConfig) -> float:

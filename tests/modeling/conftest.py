@@ -75,7 +75,17 @@ class Head:
             batch["attention_mask"] = padding_mask(padding, shape, generator)
         if labels:
             batch.update(self.labels(batch["input_ids"], generator))
+        if padding is not None and batch.get("labels", batch["input_ids"][0]).shape == shape:
+            batch["labels"] = batch["labels"].where(batch["attention_mask"].bool(), -100)
         return batch
+
+    @staticmethod
+    def at_tokens(output: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
+        """An output without its padding, which has no states in a packed batch."""
+        mask = batch.get("attention_mask")
+        if mask is None or mask.dim() == 4 or output.shape[:2] != mask.flatten(0, -2).shape:
+            return output
+        return output[mask.flatten(0, -2).bool()]
 
     def labels(self, input_ids: torch.Tensor, generator: torch.Generator) -> dict[str, torch.Tensor]:
         """Labels of a batch, some of them -100 where the head allows it."""
@@ -122,11 +132,23 @@ def padding_mask(padding: str, shape: tuple[int, ...], generator: torch.Generato
 def assert_twins_agree(
     ours: Any, theirs: Any, batch: dict[str, Any], *, seed: int = 0, tolerance: float = 1e-5, gradients: bool = True
 ) -> None:
-    """Call both on the batch: every output, the loss and the gradient of every parameter must agree.
+    """Call both on the batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
 
     Without a loss the gradients are those of a fixed random projection of all outputs. Dropout, if it is on, draws
     from equal generators.
     """
+    assert ours.config.unpad_inputs
+    for unpad_inputs in (False, True):
+        if unpad_inputs and ours.training and ours.config.hidden_dropout_prob > 0:
+            continue  # packed tokens draw their dropout in another order
+        ours.config.unpad_inputs = unpad_inputs
+        compare_outputs(ours, theirs, batch, seed, tolerance, gradients)
+
+
+def compare_outputs(
+    ours: Any, theirs: Any, batch: dict[str, Any], seed: int, tolerance: float, gradients: bool
+) -> None:
+    """One comparison of `assert_twins_agree`; a packed batch has no states at padding, so none are compared there."""
     torch.manual_seed(seed)
     our_outputs = ours(**batch)
     torch.manual_seed(seed)
@@ -137,13 +159,18 @@ def assert_twins_agree(
     our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
     assert len(our_tensors) == len(their_tensors)
     labels = batch.get("labels")
+    pairs = []
     for our_tensor, their_tensor in zip(our_tensors, their_tensors, strict=True):
-        if our_tensor.shape != their_tensor.shape:  # logits of labelled positions only, in training
+        if our_tensor.dim() > 1 and our_tensor.shape[0] != their_tensor.shape[0]:
+            # Logits of labelled positions only, in training.
             assert ours.training and our_tensor.shape == (int((labels != -100).sum()), TINY["vocab_size"])
             their_tensor = their_tensor[labels != -100]
+        elif ours.config.unpad_inputs:
+            our_tensor, their_tensor = Head.at_tokens(our_tensor, batch), Head.at_tokens(their_tensor, batch)
+        pairs.append((our_tensor, their_tensor))
         torch.testing.assert_close(our_tensor, their_tensor, rtol=0, atol=tolerance)
     if gradients:
-        compare_gradients(ours, theirs, our_tensors, their_tensors, tolerance)
+        compare_gradients(ours, theirs, *map(list, zip(*pairs, strict=True)), tolerance)
 
 
 def compare_gradients(ours: Any, theirs: Any, our_tensors: list, their_tensors: list, tolerance: float) -> None:

@@ -14,7 +14,7 @@ def test_fields_and_defaults_are_those_of_transformers():
     assert {name: value for name, value in theirs.items() if ours.get(name, value) != value} == {"model_type": "bert"}
     # What theirs has and ours has not belongs to generating text.
     assert theirs.keys() - ours.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
-    assert ours.keys() - theirs.keys() == {"sparse_prediction"}
+    assert ours.keys() - theirs.keys() == {"sparse_prediction", "unpad_inputs"}
 
 
 def test_round_trip(tmp_path):

@@ -81,10 +81,10 @@ def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant):
 def test_attention_implementation_can_be_changed(head, padding):
     model, batch = head.model(), head.batch(padding)
     assert model.config._attn_implementation == "sdpa"
-    expected = model(**batch)[0]
+    expected = head.at_tokens(model(**batch)[0], batch)
     model.set_attn_implementation("eager")
     assert len(model(**batch, output_attentions=True).attentions) == 2
-    torch.testing.assert_close(model(**batch)[0], expected, rtol=0, atol=1e-5)
+    torch.testing.assert_close(head.at_tokens(model(**batch)[0], batch), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow  # generates code; on a CPU flex attention has no backward pass
@@ -118,8 +118,9 @@ def test_flash_attention_is_declared(head):
     assert head.ours._supports_attention_backend
 
 
-def test_sdpa_really_uses_the_fused_function(heads):
-    model, batch = heads("Model").model(), heads("Model").batch()
+@pytest.mark.parametrize("unpad_inputs", [False, True])
+def test_sdpa_really_uses_the_fused_function(heads, unpad_inputs):
+    model, batch = heads("Model").model(unpad_inputs=unpad_inputs), heads("Model").batch()
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), torch.no_grad():
         model(**batch)
     with torch.profiler.profile() as profile, torch.no_grad():
@@ -139,7 +140,7 @@ def test_own_attention_function(heads):
 
     transformers.AttentionInterface.register("counting", counting)
     transformers.AttentionMaskInterface.register("counting", transformers.masking_utils.sdpa_mask)
-    model, batch = heads("ForMaskedLM").model(), heads("ForMaskedLM").batch()
+    model, batch = heads("ForMaskedLM").model(unpad_inputs=False), heads("ForMaskedLM").batch()
     expected = model(**batch).logits
     model.set_attn_implementation("counting")
     torch.testing.assert_close(model(**batch, marker=7).logits, expected, rtol=0, atol=1e-6)
@@ -158,7 +159,7 @@ def test_compiled_without_graph_break(head):
         expected, outputs = model(**batch), compiled(model)(**batch)
     assert list(outputs) == list(expected)
     for output, reference in zip(outputs.values(), expected.values(), strict=True):
-        torch.testing.assert_close(output, reference, rtol=0, atol=1e-5)
+        torch.testing.assert_close(head.at_tokens(output, batch), head.at_tokens(reference, batch), rtol=0, atol=1e-5)
 
 
 def test_compiled_training_without_graph_break(head_with_loss):
@@ -190,13 +191,16 @@ def test_compiled_with_changing_shapes(heads):
     for batch_size, length in ((2, 5), (4, 9), (3, 11)):
         batch = {name: tensor[:batch_size, :length] for name, tensor in head.batch().items()}
         with torch.no_grad():
-            torch.testing.assert_close(dynamic(**batch).logits, model(**batch).logits, rtol=0, atol=1e-5)
+            logits, expected = (head.at_tokens(one(**batch).logits, batch) for one in (dynamic, model))
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
 def test_compiled_left_to_right(heads):
-    model, batch = heads("Model").model(is_decoder=True), heads("Model").batch()
+    head = heads("Model")
+    model, batch = head.model(is_decoder=True), head.batch()
     with torch.no_grad():
-        torch.testing.assert_close(compiled(model)(**batch)[0], model(**batch)[0], rtol=0, atol=1e-5)
+        states, expected = (head.at_tokens(one(**batch)[0], batch) for one in (compiled(model), model))
+    torch.testing.assert_close(states, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -215,7 +219,7 @@ def export_example(head) -> dict:
     return {**batch, "token_type_ids": torch.zeros_like(batch["input_ids"])}
 
 
-def assert_same_on_other_shapes(exported, model, batch) -> None:
+def assert_same_on_other_shapes(head, exported, model, batch) -> None:
     for rows, length in ((4, 11), (3, 7), (7, 5), (2, 20)):
         other = {
             name: torch.cat([tensor, tensor.flip(0)])[:rows].repeat_interleave(2, dim=-1)[..., :length]
@@ -225,7 +229,9 @@ def assert_same_on_other_shapes(exported, model, batch) -> None:
             outputs, expected = exported(**other), model(**other)
         assert list(outputs) == list(expected)
         for output, reference in zip(outputs.values(), expected.values(), strict=True):
-            torch.testing.assert_close(output, reference, rtol=0, atol=1e-5)
+            torch.testing.assert_close(
+                head.at_tokens(output, other), head.at_tokens(reference, other), rtol=0, atol=1e-5
+            )
 
 
 def test_exported_with_changing_shapes(head):
@@ -233,7 +239,7 @@ def test_exported_with_changing_shapes(head):
     rows, length = torch.export.Dim("rows", max=64), torch.export.Dim("length", max=24)
     shapes = {name: {0: rows, tensor.dim() - 1: length} for name, tensor in batch.items()}
     program = torch.export.export(model, (), batch, dynamic_shapes=shapes)
-    assert_same_on_other_shapes(program.module(), model, batch)
+    assert_same_on_other_shapes(head, program.module(), model, batch)
 
 
 @pytest.mark.slow
@@ -247,7 +253,7 @@ def test_exported_to_onnx(head, tmp_path):
     model, batch = head.model(), export_example(head)
     exported = onnx_exporter.OnnxExporter().export(model, batch, config=onnx_exporter.OnnxConfig(dynamic=True))
     exported.save_pretrained(tmp_path)
-    assert_same_on_other_shapes(exporters.base.ExportedModel.from_pretrained(tmp_path), model, batch)
+    assert_same_on_other_shapes(head, exporters.base.ExportedModel.from_pretrained(tmp_path), model, batch)
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code

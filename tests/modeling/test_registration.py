@@ -141,7 +141,7 @@ def folder_with_code(heads, tmp_path, monkeypatch):
 
 def test_code_saved_with_a_model_runs_without_the_package(folder_with_code, tmp_path):
     code = sorted(path.name for path in folder_with_code.glob("*.py"))
-    assert code == ["configuration_mybert.py", "modeling_mybert.py"]
+    assert code == ["configuration_mybert.py", "modeling_mybert.py", "padding_mybert.py"]
     assert json.loads((folder_with_code / "config.json").read_text())["auto_map"] == {
         "AutoConfig": "configuration_mybert.MyBertConfig",
         "AutoModelForMaskedLM": "modeling_mybert.MyBertForMaskedLM",

@@ -82,4 +82,26 @@ def test_same_answers_as_transformers_bert(heads, tokenizer):
         transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer, device="cpu")("a [MASK] ran .")
         for model in (ours, theirs)
     ]
-    assert answers[0] == answers[1]
+    assert [answer["sequence"] for answer in answers[0]] == [answer["sequence"] for answer in answers[1]]
+    scores = [[answer["score"] for answer in some] for some in answers]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
+def test_batches_of_a_pipeline_run_packed(build, task):
+    """Texts of different lengths in one batch: the same answers as one by one, computed without padding."""
+    texts = ["a cat sat .", TEXT, "food", "a cat ran ."]
+    pipeline = build(task, {"feature-extraction": "Model"}.get(task, "ForSequenceClassification"))
+    seen = []
+    layer = pipeline.model.base_model.encoder["layer"][0]
+    hook = layer.register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
+    together = pipeline(texts, batch_size=4)
+    lengths = [len(pipeline.tokenizer(text)["input_ids"]) for text in texts]
+    assert seen == [(1, sum(lengths), 32)]
+    hook.remove()
+    for text, answer, length in zip(texts, together, lengths, strict=True):
+        alone = pipeline(text)
+        if task == "text-classification":
+            assert answer["score"] == pytest.approx(alone[0]["score"], rel=1e-5)
+        else:
+            np.testing.assert_allclose(np.array(answer)[:, :length], np.array(alone), atol=1e-5)

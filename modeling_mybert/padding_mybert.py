@@ -1,0 +1,259 @@
+"""From a batch to its tokens without padding, and back: which tokens there are, and attention among them.
+
+Padded rows, and rows that hold several sequences one after the other, become one row of tokens in which sequences of
+equal length lie next to each other, so that attention runs on them as one dense batch without a mask.
+
+Shapes: B rows of L tokens in a batch, N sequences with S tokens altogether, H heads of size d.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the tokens of a batch lie once they are packed.
+
+    Attributes:
+        shape: (B, L) of the batch.
+        index: Place of each packed token in the flattened batch (S,); None: the flattened batch as it is.
+        first_tokens: Packed place of the first token of each sequence (N,), in the order of the batch.
+        groups: Runs of sequences of equal length: how many, tokens in each, and the first token that may be attended
+            to (1 where the first token is padding, which has a state of its own because the pooler reads it). None:
+            the kernel for sequences of any length is used.
+        borders: Place of the first token of each sequence as packed, and S (N + 1,), int32; given without `groups`.
+        longest: Tokens of the longest sequence, or more; given with `borders`.
+        padding: True at padding (B, L) where padding has packed tokens; None where it has none.
+    """
+
+    shape: tuple[int, int]
+    index: torch.Tensor | None
+    first_tokens: torch.Tensor
+    groups: list[tuple[int, int, int]] | None
+    borders: torch.Tensor | None
+    longest: int | None
+    padding: torch.Tensor | None = None
+
+    def pack(self, states: torch.Tensor) -> torch.Tensor:
+        """(B, L, ...) to (1, S, ...)."""
+        states = states.flatten(0, 1)
+        return (states if self.index is None else states.index_select(0, self.index))[None]
+
+    def unpack(self, states: torch.Tensor) -> torch.Tensor:
+        """(1, S, D) to (B, L, D), with zeros at padding."""
+        batch_size, length = self.shape
+        if self.index is None:
+            return states.view(batch_size, length, -1)
+        padded = states.new_zeros(batch_size * length, states.shape[-1]).index_copy(0, self.index, states[0])
+        padded = padded.view(batch_size, length, -1)
+        return padded if self.padding is None else padded.masked_fill(self.padding[..., None], 0)
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        dropout: float,
+        scaling: float,
+        is_causal: bool,
+    ) -> torch.Tensor:
+        """Attention within each sequence, (S, H, d) to (S, H, d).
+
+        Args:
+            query, key, value: (S, H, d).
+            dropout: Dropout of the weights, in [0, 1].
+            scaling: Factor of the scores.
+            is_causal: Whether a token attends to itself and earlier tokens only.
+        """
+        if self.groups is None:
+            from torch.nn.attention.varlen import varlen_attn
+
+            window = (-1, 0) if is_causal else (-1, -1)
+            borders, longest = self.borders, self.longest
+            assert borders is not None
+            assert longest is not None
+            context = varlen_attn(
+                query, key, value, borders, borders, longest, longest, scale=scaling, window_size=window
+            )
+            assert isinstance(context, torch.Tensor)
+            return context
+        sizes = [count * length for count, length, _ in self.groups]
+        contexts = []
+        for (count, length, first_key), *parts in zip(
+            self.groups, query.split(sizes), key.split(sizes), value.split(sizes), strict=True
+        ):
+            queries, keys, values = (part.view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts)
+            if first_key:
+                keys, values = keys[:, :, first_key:], values[:, :, first_key:]
+            context = F.scaled_dot_product_attention(
+                queries, keys, values, dropout_p=dropout, scale=scaling, is_causal=is_causal
+            )
+            contexts.append(context.transpose(1, 2).flatten(0, 1))
+        return torch.cat(contexts)
+
+
+def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool) -> Packing | None:
+    """Packing of a padded batch.
+
+    Args:
+        attention_mask: Nonzero at tokens (B, L); padding may be anywhere.
+        any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
+        is_causal: Whether attention is causal.
+
+    Returns:
+        The packing; None if nothing is gained or the batch is better left padded: no padding at all, a row of padding
+        only, or a row that starts with padding under causal attention or the kernel for any length.
+    """
+    is_token = attention_mask.bool()
+    starts_padded = ~is_token[:, 0]
+    is_full, has_left_padding, has_tokens = torch.stack(
+        [is_token.all(), starts_padded.any(), is_token.any(1).all()]
+    ).tolist()
+    if is_full or not has_tokens or (has_left_padding and (is_causal or any_length)):
+        return None
+    kept, padding = is_token, None
+    if has_left_padding:
+        kept, padding = is_token.clone(), ~is_token
+        kept[:, 0] = True
+    shape = (attention_mask.shape[0], attention_mask.shape[1])
+    index, lengths = kept.flatten().nonzero().squeeze(1), kept.sum(1)
+    if any_length:
+        borders = F.pad(lengths.cumsum(0), (1, 0))
+        return Packing(shape, index, borders[:-1], None, borders.int(), shape[1])
+    return _group(shape, index, lengths, starts_padded.long(), padding)
+
+
+def pack_sequences(shape: tuple[int, int], lengths: torch.Tensor, any_length: bool, longest: int | None) -> Packing:
+    """Packing of rows that hold sequences one after the other, without padding.
+
+    Args:
+        shape: (B, L) of the batch.
+        lengths: Tokens of each sequence (N,), B L altogether.
+        any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
+        longest: Tokens of the longest sequence where known.
+    """
+    if any_length:  # nothing is moved
+        borders = F.pad(lengths.cumsum(0), (1, 0))
+        return Packing(shape, None, borders[:-1], None, borders.int(), longest or int(lengths.max()))
+    index = torch.arange(shape[0] * shape[1], device=lengths.device)
+    return _group(shape, index, lengths, torch.zeros_like(lengths), None)
+
+
+def _group(
+    shape: tuple[int, int],
+    index: torch.Tensor,
+    lengths: torch.Tensor,
+    first_keys: torch.Tensor,
+    padding: torch.Tensor | None,
+) -> Packing:
+    """Packing of sequences, given as the places of their tokens in order, sorted by length."""
+    kinds, order = (2 * lengths + first_keys).sort(stable=True)
+    sorted_lengths = lengths[order]
+    starts = lengths.cumsum(0) - lengths
+    packed_starts = sorted_lengths.cumsum(0) - sorted_lengths
+    moved_by = (starts[order] - packed_starts).repeat_interleave(sorted_lengths, output_size=len(index))
+    index = index[moved_by + torch.arange(len(index), device=index.device)]
+    first_tokens = torch.empty_like(starts).scatter_(0, order, packed_starts)
+    distinct, counts = kinds.unique_consecutive(return_counts=True)
+    groups = [(count, kind // 2, kind % 2) for count, kind in zip(counts.tolist(), distinct.tolist(), strict=True)]
+    return Packing(shape, index, first_tokens, groups, None, None, padding)
+
+
+def sequence_lengths(
+    shape: tuple[int, int], position_ids: torch.Tensor | None, borders: torch.Tensor | None
+) -> torch.Tensor | None:
+    """Lengths of the sequences that follow each other in the rows of a batch.
+
+    Args:
+        shape: (B, L) of the batch.
+        position_ids: Positions (B, L) that start again at 0 with each sequence; used where `borders` is None.
+        borders: Place of the first token of each sequence in the flattened batch, and B L (N + 1,).
+
+    Returns:
+        (N,), in tokens; None if no row holds more than one sequence.
+    """
+    if borders is not None:
+        return borders.long().diff()
+    if position_ids is None:
+        return None
+    numbers = number_sequences(position_ids)
+    if not numbers.any():
+        return None
+    rows = torch.arange(shape[0], device=numbers.device)[:, None]
+    return (numbers + rows * shape[1]).unique_consecutive(return_counts=True)[1]
+
+
+def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
+    """Check that borders rise from 0 to B L and that each row starts a sequence.
+
+    Raises:
+        ValueError: If they do not.
+    """
+    size = shape[0] * shape[1]
+    row_starts = torch.arange(0, size + 1, shape[1], device=borders.device)
+    if (
+        borders.dim() != 1
+        or not (borders.diff() > 0).all()
+        or not torch.isin(row_starts, borders).all()
+        or borders[0] != 0
+        or borders[-1] != size
+    ):
+        raise ValueError(
+            f"cu_seq_lens_q is {borders.tolist()}; expected rising places in the flattened batch from 0 to {size}, "
+            f"one of them at the start of each row of {shape[1]} tokens."
+        )
+
+
+def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
+    """Running number of the sequence of each token in its row, read off positions that start again at 0.
+
+    Positions of any other form (not 0, 1, 2, ... with new starts at 0) stand for one sequence a row.
+
+    Args:
+        position_ids: (B, L).
+
+    Returns:
+        (B, L), 0 in all rows if none holds more than one sequence.
+    """
+    is_start = position_ids == 0
+    goes_on = is_start[:, 1:] | (position_ids[:, 1:] == position_ids[:, :-1] + 1)
+    is_regular = is_start[:, 0].all() & goes_on.all()
+    return (is_start.cumsum(1) - 1) * is_regular
+
+
+def restarting_positions(shape: tuple[int, int], borders: torch.Tensor) -> torch.Tensor:
+    """Positions (B, L) that start at 0 with each sequence.
+
+    Args:
+        shape: (B, L) of the batch.
+        borders: Place of the first token of each sequence in the flattened batch, and B L (N + 1,).
+    """
+    places = torch.arange(shape[0] * shape[1], device=borders.device)
+    return (places - borders[torch.bucketize(places, borders[1:-1], right=True)]).view(shape)
+
+
+def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, dropout: float) -> bool:
+    """Whether the flash kernel for sequences of any length (`torch.nn.attention.varlen`) takes such tensors."""
+    return (
+        device.type == "cuda"
+        and torch.version.cuda is not None
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_size % 8 == 0
+        and head_size <= 256
+        and dropout == 0
+        and torch.cuda.get_device_capability(device)[0] >= 8
+    )
+
+
+__all__ = [
+    "Packing",
+    "any_length_kernel",
+    "check_borders",
+    "number_sequences",
+    "pack_padded",
+    "pack_sequences",
+    "restarting_positions",
+    "sequence_lengths",
+]

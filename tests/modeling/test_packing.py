@@ -1,0 +1,420 @@
+"""The packed trunk: layers that see tokens only, with the results of the padded computation."""
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import DataCollatorWithFlattening
+
+import mybert
+from mybert.modeling_mybert import padding_mybert
+from mybert.modeling_mybert.padding_mybert import number_sequences, pack_padded, pack_sequences
+
+LENGTHS = (11, 1, 4, 4, 7)
+
+
+def tokens_seen(model) -> list[int]:
+    """Record how many tokens each call of the first layer gets."""
+    seen: list[int] = []
+    layer = model.base_model.encoder["layer"][0]
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[0] * output.shape[1]))
+    return seen
+
+
+@pytest.fixture
+def sequences() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return [torch.randint(1, 61, (length,), generator=generator) for length in LENGTHS]
+
+
+@pytest.mark.parametrize("padding", ["right", "left", "holes"])
+def test_layers_see_no_padding(head, padding):
+    model, batch = head.model(), head.batch(padding)
+    mask = batch["attention_mask"].flatten(0, -2)
+    seen = tokens_seen(model)
+    model(**batch)
+    first_is_padding = mask[:, 0] == 0  # the pooler reads the first position's state, as in transformers
+    assert seen == [int(mask.sum() + first_is_padding.sum())]
+    assert seen[0] < mask.numel()
+
+
+def test_padding_has_zeros(heads):
+    model, batch = heads("Model").model(), heads("Model").batch("left")
+    outputs = model(**batch, output_hidden_states=True)
+    is_padding = batch["attention_mask"] == 0
+    assert len(outputs.hidden_states) == 3
+    for states in (outputs.last_hidden_state, *outputs.hidden_states):
+        assert not states[is_padding].any()
+        assert states[~is_padding].any(1).all()
+
+
+def test_selected_hidden_states(heads):
+    model, batch = heads("Model").model(), heads("Model").batch()
+    chosen = model(**batch, output_hidden_states=[-1]).hidden_states
+    assert chosen[0] is None
+    assert torch.equal(chosen[-1], model(**batch).last_hidden_state)
+
+
+@pytest.mark.parametrize(
+    "change", [{"unpad_inputs": False}, {"attn_implementation": "eager"}], ids=["switched off", "eager"]
+)
+def test_stays_padded(heads, change):
+    head = heads("Model")
+    ours, theirs = head.twins(**change)
+    batch = head.batch()
+    seen = tokens_seen(ours)
+    torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
+    assert seen == [batch["input_ids"].numel()]
+
+
+def test_stays_padded_under_a_prepared_mask(heads):
+    head = heads("Model")
+    ours, theirs = head.twins()
+    batch = head.batch()
+    batch["attention_mask"] = batch["attention_mask"].bool()[:, None, None].expand(-1, 1, 11, -1)
+    torch.testing.assert_close(ours(**batch)[0], theirs(**batch)[0], rtol=0, atol=1e-5)
+
+
+def test_full_batch_is_not_packed(heads):
+    model, batch = heads("Model").model(), heads("Model").batch(None)
+    expected = model(**batch).last_hidden_state
+    full = model(**batch, attention_mask=torch.ones_like(batch["input_ids"])).last_hidden_state
+    assert torch.equal(full, expected)
+
+
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
+def test_labels_at_padding_still_count(heads, name):
+    """transformers computes padding's states too, so a label there has a loss; packing must not change it."""
+    head = heads(name)
+    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    batch = head.batch(labels=True)
+    batch["labels"] = batch["input_ids"] % 3
+    for model in (ours, theirs):
+        model.train()
+    torch.testing.assert_close(ours(**batch).loss, theirs(**batch).loss, rtol=0, atol=1e-5)
+
+
+def test_sequence_of_padding_only(heads):
+    ours, theirs = heads("Model").twins()
+    batch = heads("Model").batch()
+    batch["attention_mask"][1] = 0
+    torch.testing.assert_close(ours(**batch).pooler_output, theirs(**batch).pooler_output, rtol=0, atol=1e-5)
+
+
+def test_dropout_is_applied_to_packed_tokens(heads):
+    """Twice the same seed gives the same states; the mean over many draws is near the states without dropout."""
+    head = heads("Model")
+    model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5, num_hidden_layers=1)
+    batch = head.batch()
+    expected = model(**batch).last_hidden_state
+    model.train()
+    with torch.no_grad():
+        torch.manual_seed(1)
+        one = model(**batch).last_hidden_state
+        torch.manual_seed(1)
+        assert torch.equal(model(**batch).last_hidden_state, one)
+        assert (one - expected).abs().max() > 0.1
+        context = torch.stack([attention_context(model, batch) for _ in range(2000)]).mean(0)
+        torch.testing.assert_close(context, attention_context(model.eval(), batch), rtol=0, atol=0.1)
+
+
+def attention_context(model, batch) -> torch.Tensor:
+    """What the first layer's attention gives, before anything that is not linear in its weights."""
+    kept = []
+    module = model.encoder["layer"][0].attention["self"]
+    hook = module.register_forward_hook(lambda module, inputs, output: kept.append(output[0]))
+    model(**batch)
+    hook.remove()
+    return kept[0]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
+def test_few_rows_in_training_under_checkpointing(heads, use_reentrant):
+    """Recomputed layers draw the same dropout, whichever orientation a product would have without gradient."""
+    model, batch = (
+        heads("ForSequenceClassification").model().train(),
+        heads("ForSequenceClassification").batch("right", labels=True),
+    )
+    torch.manual_seed(0)
+    model(**batch).loss.backward()
+    expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+    torch.manual_seed(0)
+    model(**batch).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, expected[name], rtol=0, atol=1e-6)
+
+
+# Several sequences in a row
+
+
+def flattened(sequences, **options) -> dict:
+    features = [{"input_ids": sequence.tolist()} for sequence in sequences]
+    batch = dict(DataCollatorWithFlattening(**options)(features))
+    batch.pop("labels")
+    return batch
+
+
+ALONE, BORDERS, BOTH = (
+    {},
+    {"return_position_ids": False, "return_flash_attn_kwargs": True},
+    {"return_flash_attn_kwargs": True},
+)
+
+
+@pytest.mark.parametrize("options", [ALONE, BORDERS, BOTH], ids=["positions", "borders", "both"])
+@pytest.mark.parametrize("attn_implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("unpad_inputs", [True, False])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_sequences_of_a_row_do_not_see_each_other(
+    heads, sequences, options, attn_implementation, unpad_inputs, is_decoder
+):
+    model = heads("Model").model(unpad_inputs=unpad_inputs, is_decoder=is_decoder)
+    model.set_attn_implementation(attn_implementation)
+    outputs = model(**flattened(sequences, **options))
+    alone = [model(sequence[None]) for sequence in sequences]
+    states = torch.cat([one.last_hidden_state[0] for one in alone])[None]
+    torch.testing.assert_close(outputs.last_hidden_state, states, rtol=0, atol=1e-5)
+    pooled = torch.cat([one.pooler_output for one in alone])
+    torch.testing.assert_close(outputs.pooler_output, pooled, rtol=0, atol=1e-5)
+
+
+def test_no_leak_in_the_gradient(heads, sequences):
+    model, batch = heads("Model").model(), flattened(sequences)
+    words = model.get_input_embeddings()(batch.pop("input_ids")).detach().requires_grad_()
+    states = model(**batch, inputs_embeds=words).last_hidden_state
+    start = LENGTHS[0] + LENGTHS[1]
+    states[0, start : start + LENGTHS[2]].sum().backward()
+    touched = words.grad[0].abs().sum(1) > 0
+    assert touched.nonzero().flatten().tolist() == list(range(start, start + LENGTHS[2]))
+
+
+def test_several_rows_of_several_sequences(heads, sequences):
+    head = heads("Model")
+    model = head.model()
+    rows = [sequences[0], torch.cat([sequences[2], sequences[4]])]
+    positions = torch.stack([torch.arange(11), torch.cat([torch.arange(4), torch.arange(7)])])
+    outputs = model(torch.stack(rows), position_ids=positions)
+    alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
+    torch.testing.assert_close(
+        outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
+    )
+    torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
+
+
+def test_every_head_on_flattened_input(head_with_loss, sequences):
+    """Losses and gradients of a flattened batch are those of the same sequences padded, one a row."""
+    head = head_with_loss
+    model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
+    generator = torch.Generator().manual_seed(4)
+    rows = sequences[:4]
+    padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    mask = torch.nn.utils.rnn.pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    batch = flattened(rows)
+    labels = head.labels(padded, generator)
+    if head.name == "ForMultipleChoice":
+        padded, mask = (tensor.view(2, 2, -1) for tensor in (padded, mask))
+        batch = {name: tensor[:, None] for name, tensor in batch.items()}
+        labels = {"labels": torch.tensor([0, 1])}
+    flat_labels = dict(labels)
+    if "labels" in labels and labels["labels"].shape == mask.shape:
+        labels["labels"] = labels["labels"].where(mask.bool(), -100)
+        flat_labels["labels"] = labels["labels"][mask.bool()][None]
+    if head.name == "ForQuestionAnswering":
+        labels = {name: torch.tensor([3, 0, 2, 1]) for name in labels}
+        flat_labels = labels
+    one_by_one = None
+    losses, gradients = [], []
+    for arguments in ({"input_ids": padded, "attention_mask": mask, **labels}, {**batch, **flat_labels}):
+        model.zero_grad()
+        loss = model(**arguments).loss
+        if head.name == "ForQuestionAnswering" and one_by_one is None:
+            # In a padded batch, as in transformers, the loss also compares padding: take the sequences one by one.
+            answers = [{name: value[[row]] for name, value in labels.items()} for row in range(len(rows))]
+            loss = torch.stack(
+                [model(sequence[None], **answer).loss for sequence, answer in zip(rows, answers, strict=True)]
+            ).mean()
+            one_by_one = loss
+        loss.backward()
+        losses.append(loss.detach())
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None})
+    torch.testing.assert_close(losses[1], losses[0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=1e-5)
+
+
+def test_flattened_input_under_compilation(heads, sequences):
+    head = heads("Model")
+    model, batch = head.model(num_hidden_layers=1), flattened(sequences)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        expected = model(**batch)
+        torch.testing.assert_close(compiled(**batch).last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
+        batch["cu_seq_lens_q"] = torch.tensor([0, *LENGTHS]).cumsum(0).int()  # pooled output needs the borders
+        torch.testing.assert_close(compiled(**batch).pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("positions", "numbers"),
+    [
+        ([[0, 1, 2, 3]], [[0, 0, 0, 0]]),
+        ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),
+        ([[0, 0, 1, 0]], [[0, 1, 1, 2]]),
+        ([[0, 1, 2], [0, 0, 1]], [[0, 0, 0], [0, 1, 1]]),
+        ([[3, 0, 1, 2]], [[0, 0, 0, 0]]),  # not sequences in a row: positions of the caller's own
+        ([[0, 2, 0, 1]], [[0, 0, 0, 0]]),
+        ([[5, 6, 7, 8]], [[0, 0, 0, 0]]),
+    ],
+)
+def test_sequences_are_found_by_their_positions(positions, numbers):
+    assert number_sequences(torch.tensor(positions)).tolist() == numbers
+
+
+def test_positions_with_a_mask_are_positions_only(heads, agree):
+    head = heads("Model")
+    batch = head.batch("left")
+    batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    agree(*head.twins(), batch)
+
+
+@pytest.mark.parametrize("borders", [[0, 5], [1, 6, 22], [0, 6, 6, 22], [0, 8, 22], [0, 11, 30], [[0, 11, 22]]])
+def test_borders_that_do_not_fit(heads, borders):
+    model = heads("Model").model()
+    with pytest.raises(ValueError, match=r"cu_seq_lens_q is .* at the start of each row of 11 tokens"):
+        model(torch.ones(2, 11, dtype=torch.long), cu_seq_lens_q=torch.tensor(borders))
+
+
+def test_sequence_between_borders_is_too_long(heads):
+    model = heads("Model").model()
+    with pytest.raises(ValueError, match=r"The sequence has 25 tokens; this model reads at most 24"):
+        model(torch.ones(1, 30, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 5, 30]))
+
+
+# The packing itself
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=7))
+def test_packing_and_back(rows):
+    mask = torch.tensor(rows)
+    packing = pack_padded(mask.long(), any_length=False, is_causal=False)
+    if mask.all() or not mask.any(1).all():
+        assert packing is None
+        return
+    batch = torch.arange(1.0, mask.numel() + 1).view(*mask.shape, 1)
+    packed = packing.pack(batch)
+    assert packed.shape[1] == sum(count * length for count, length, _ in packing.groups)
+    assert torch.equal(packing.unpack(packed), batch * mask[..., None])
+    assert torch.equal(packed[0, packing.first_tokens, 0][~mask[:, 0]], batch[:, 0, 0][~mask[:, 0]])
+    first = [row.index(True) for row in rows]
+    starts = torch.where(mask[:, 0], torch.tensor(first), 0)
+    assert torch.equal(packed[0, packing.first_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=9), st.booleans())
+def test_attention_of_packed_sequences(lengths, is_causal):
+    """Against attention over all tokens under a block-diagonal mask."""
+    total = sum(lengths)
+    generator = torch.Generator().manual_seed(total)
+    query, key, value = torch.randn(3, total, 2, 4, generator=generator)
+    packing = pack_sequences((1, total), torch.tensor(lengths), any_length=False, longest=None)
+    context = packing.attend(*(packing.pack(tensor[None])[0] for tensor in (query, key, value)), 0.0, 0.5, is_causal)
+    context = packing.unpack(context.flatten(1)[None]).view(total, 2, 4)
+    owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    mask = owner[:, None] == owner
+    if is_causal:
+        mask &= torch.ones(total, total).tril().bool()
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(tensor.transpose(0, 1) for tensor in (query, key, value)), attn_mask=mask, scale=0.5
+    )
+    torch.testing.assert_close(context, expected.transpose(0, 1), rtol=0, atol=1e-5)
+
+
+def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
+    """What a GPU runs, with its kernel replaced by one on the CPU: borders and lengths must be right."""
+    calls = []
+
+    def varlen_attn(query, key, value, borders, key_borders, longest, longest_key, *, scale, window_size):
+        assert borders.dtype == torch.int32
+        assert torch.equal(borders, key_borders)
+        assert longest == longest_key >= int(borders.diff().max())
+        calls.append(window_size)
+        lengths = borders.long().diff()
+        packing = pack_sequences((1, len(query)), lengths, any_length=False, longest=None)
+        packed = (packing.pack(tensor[None])[0] for tensor in (query, key, value))
+        context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
+        return packing.unpack(context.flatten(1)[None]).view(query.shape)
+
+    import torch.nn.attention.varlen
+
+    head = heads("Model")
+    batch, model = head.batch(), head.model()
+    causal = head.model(is_decoder=True)
+    expected = [model(**batch), model(**flattened(sequences)), causal(**batch)]
+    monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", varlen_attn)
+    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: True)
+    outputs = [model(**batch), model(**flattened(sequences, **BOTH)), causal(**batch)]
+    assert calls == [(-1, -1)] * 4 + [(-1, 0)] * 2
+    for output, reference in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(output.last_hidden_state, reference.last_hidden_state, rtol=0, atol=1e-5)
+        torch.testing.assert_close(output.pooler_output, reference.pooler_output, rtol=0, atol=1e-5)
+
+
+def test_what_the_kernel_takes():
+    def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0):
+        return padding_mybert.any_length_kernel(torch.device(device), dtype, head_size, dropout)
+
+    assert not takes("cpu")
+    assert not takes(dtype=torch.float32)
+    assert not takes(head_size=63)
+    assert not takes(dropout=0.1)  # the kernel has none
+
+
+# Few rows--------
+
+
+@pytest.mark.parametrize("rows", [1, 2, 31, 64, 65])
+def test_product_of_few_rows(rows):
+    from mybert.modeling_mybert.modeling_mybert import MyBertLinear
+
+    layer = MyBertLinear(24, 40).eval()
+    states = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(rows))
+    expected = torch.nn.functional.linear(states, layer.weight, layer.bias)
+    with torch.no_grad():
+        output = layer(states)
+    assert output.is_contiguous()
+    torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+
+
+def test_outputs_of_one_query_are_contiguous(heads):
+    """Callers use `view`."""
+    with torch.no_grad():
+        outputs = heads("Model").model()(torch.ones(2, 5, dtype=torch.long))
+    assert all(tensor.is_contiguous() for tensor in outputs.values())
+
+
+def test_dynamic_quantization_still_finds_every_layer(heads):
+    """The layers are subclasses of `nn.Linear`, for whoever looks them up by class."""
+    model = heads("Model").model()
+    linears = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    assert len(linears) == 2 * 6 + 1
+
+
+def test_trainer_gains_without_asking(heads, tmp_path):
+    model = heads("ForSequenceClassification").model()
+    seen = tokens_seen(model)
+    examples = [{"input_ids": [2, 5, 3], "labels": 0}, {"input_ids": [2, 5, 6, 7, 8, 3], "labels": 1}]
+    words = {f"w{number}": number for number in range(61)}
+    tokenizer = mybert.MyBertTokenizer(
+        vocab={
+            **dict(list(words.items())[5:]),
+            **{t: i for i, t in enumerate(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"))},
+        }
+    )
+    arguments = transformers.TrainingArguments(str(tmp_path), max_steps=1, use_cpu=True, disable_tqdm=True)
+    transformers.Trainer(model, arguments, train_dataset=examples, processing_class=tokenizer).train()
+    assert seen == [9]
