@@ -4,7 +4,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ProcessPoolExecutor
-from itertools import chain, compress, pairwise
+from itertools import compress, pairwise
 from types import TracebackType
 
 import numpy as np
@@ -328,12 +328,10 @@ class _MemoEncoder:
         words = _cut_out(characters, starts, ends)
         self._remembered += sum(map(len, words))
         model = self._backend.model
-        whole = [None if len(word) > MAX_WORD_LENGTH else model.token_to_id(word) for word in words]
+        whole = (None if len(word) > MAX_WORD_LENGTH else model.token_to_id(word) for word in words)
         return self._append(
-            [
-                [token.id for token in model.tokenize(word)] if id_ is None else [id_]
-                for word, id_ in zip(words, whole, strict=True)
-            ]
+            [token.id for token in model.tokenize(word)] if id_ is None else [id_]
+            for word, id_ in zip(words, whole, strict=True)
         )
 
     def _learn_chunks(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -343,10 +341,8 @@ class _MemoEncoder:
         has_added = np.array([self._added.search(chunk) is not None for chunk in chunks])
         rows = np.empty(len(chunks), np.int64)
         rows[has_added] = self._append(
-            [
-                self._backend.encode(replace_lone_surrogates(chunk), add_special_tokens=False).ids
-                for chunk in compress(chunks, has_added)
-            ]
+            self._backend.encode(replace_lone_surrogates(chunk), add_special_tokens=False).ids
+            for chunk in compress(chunks, has_added)
         )
         words = " ".join(self._splitter.split(list(compress(chunks, ~has_added))))
         word_characters = np.frombuffer(b"".join((b" ", words.encode(), b" " * _KEY_BYTES)), np.uint8)
@@ -358,9 +354,13 @@ class _MemoEncoder:
         rows[~has_added] = self._ids.append(ids, np.diff(chunk_ends, prepend=0))
         return rows
 
-    def _append(self, found: list[list[int]]) -> np.ndarray:
-        lengths = _lengths(found)
-        return self._ids.append(np.fromiter(chain.from_iterable(found), self.dtype, int(lengths.sum())), lengths)
+    def _append(self, found: Iterable[list[int]]) -> np.ndarray:
+        ids: list[int] = []
+        lengths: list[int] = []
+        for row in found:  # one at a time: so many lists at once would keep the garbage collector busy
+            ids += row
+            lengths.append(len(row))
+        return self._ids.append(np.array(ids, self.dtype), np.array(lengths, np.int64))
 
 
 def _find_hard_chunks(kinds: np.ndarray, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
