@@ -1,116 +1,227 @@
-"""Classification and regression of sentences and pairs (paper, section 4.1): tables to data sets."""
+"""Classification and regression of sentences and pairs (paper, section 4.1)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from torch.utils.data import Dataset
-from transformers import PreTrainedTokenizerBase
+import numpy as np
+from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from .tables import column, read_table
-from .tasks import Task
+from ..metrics import accuracy, f1, glue_metrics, pearson_spearman
+from .sources import Row, Source
+from .tables import read_table, write_lines
+from .task import Labels, Task, TaskData, label_name
+
+_THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
 
 
 @dataclass(frozen=True)
-class Labels:
-    """The classes of a task, in the order of their ids; none for regression."""
+class TextExample:
+    """A sentence or a pair, and its label: a name, several names, a number, or None where it is not known."""
 
-    names: tuple[str, ...]
-
-    @classmethod
-    def from_column(cls, values: Sequence[Any], path: str | Path) -> "Labels":
-        """Find the classes of the training data: numbers in their order, names in alphabetical order.
-
-        Raises:
-            ValueError: If there is only one class.
-        """
-        names = sorted({str(value) for value in values}, key=_natural_order)
-        if len(names) < 2:
-            raise ValueError(f"{path} has one class only ({names[0]!r}); a classifier needs at least two.")
-        return cls(tuple(names))
-
-    def ids(self, values: Sequence[Any], path: str | Path) -> list[int]:
-        """Ids of labels.
-
-        Raises:
-            ValueError: If a label is not one of the classes.
-        """
-        index = {name: number for number, name in enumerate(self.names)}
-        unknown = sorted({str(value) for value in values} - set(index), key=_natural_order)
-        if unknown:
-            known = ", ".join(repr(name) for name in self.names)
-            raise ValueError(f"{path} has labels that the training data lacks: {unknown[0]!r}; known are {known}.")
-        return [index[str(value)] for value in values]
+    texts: tuple[str, ...]
+    label: str | frozenset[str] | float | None
 
 
-def load_examples(
-    path: str | Path, task: Task, encoding: str = "utf-8", labelled: bool = True
-) -> tuple[list[list[str]], list[Any] | None]:
-    """Read the texts and labels of a table.
+@dataclass(frozen=True)
+class LabelPrediction:
+    """A predicted label, of the same type as an example's, and the probability of each class."""
 
-    Args:
-        path: The file, see `read_table`.
-        task: Says which columns.
-        encoding: Encoding of the file.
-        labelled: Whether to read labels.
-
-    Returns:
-        One list of sentences, or two for pairs; and the labels as they stand there, or, for regression, as numbers.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If the file lacks a column, a label is empty, or a value is not a number.
-    """
-    rows = read_table(path, task.file_columns, encoding)
-    texts = [[str(value) for value in column(rows, name, path)] for name in task.text_columns]
-    if not labelled:
-        return texts, None
-    labels = column(rows, task.label_column, path)
-    for number, label in enumerate(labels, start=1):
-        if label is None or str(label).strip() == "":
-            raise ValueError(f"{path} has no label in row {number}.")
-    if not task.is_regression:
-        return texts, labels
-    try:
-        return texts, [float(label) for label in labels]
-    except ValueError as error:
-        raise ValueError(f"{path} has a {task.label_column} that is not a number: {error}.") from error
+    label: str | frozenset[str] | float
+    probabilities: Mapping[str, float] = field(default_factory=dict)
 
 
-class ClassificationDataset(Dataset):
-    """Tokenized sentences or pairs, with labels if there are any.
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTask(Task[TextExample, LabelPrediction]):
+    """Labels of single sentences or of pairs.
 
-    Args:
-        texts: One list of sentences, or two of equal length.
-        labels: Class ids or values; None where they are not known.
-        tokenizer: The tokenizer.
-        max_length: Longest sequence in tokens; of a pair the longer sentence is cut first.
+    Attributes:
+        text_pair_column: Column of the second sentence of a pair.
+        label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
+        problem: What a label is, in the words of transformers' `problem_type`.
+        classes: The classes in the order of their ids, if the data is not to decide it.
+        glue: Name of the GLUE task, which says what is measured.
     """
 
-    def __init__(
+    text_pair_column: str | None = None
+    label_columns: tuple[str, ...] = ()
+    problem: Literal["single_label_classification", "multi_label_classification", "regression"] = (
+        "single_label_classification"
+    )
+    classes: tuple[str, ...] = ()
+    glue: str | None = None
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns")
+    auto_class: ClassVar[Any] = AutoModelForSequenceClassification
+    pipeline: ClassVar[str] = "text-classification"
+
+    def has_label(self, row: Row) -> bool:
+        """Whether a row has a label."""
+        if self.problem == "multi_label_classification":  # an empty list of labels is one
+            return all(name in row.values for name in self.label_columns or [self.label_column])
+        return row.has(self.label_column)
+
+    def example(self, row: Row, labelled: bool) -> TextExample:
+        """Texts and label of a row."""
+        columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
+        texts = tuple(row.text(name, may_be_empty=len(columns) > 1) for name in columns)
+        return TextExample(texts, self._label(row) if labelled else None)
+
+    def _label(self, row: Row) -> str | frozenset[str] | float:
+        if self.problem == "multi_label_classification":
+            return self._several_labels(row)
+        value = row.value(self.label_column)
+        if value is None or str(value).strip() == "":
+            raise ValueError(f"{row.source} has no label in row {row.number}.")
+        if self.problem == "single_label_classification":
+            return label_name(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as error:
+            raise row.mistake(f"a {self.label_column} that is not a number: {error}") from None
+        if not np.isfinite(number):
+            raise row.mistake(f"a {self.label_column} that is not a number: {value!r}")
+        return number
+
+    def _several_labels(self, row: Row) -> frozenset[str]:
+        if not self.label_columns:
+            value = row.value(self.label_column)
+            names = value if isinstance(value, (list, tuple)) else str(value or "").split(",")
+            return frozenset(label_name(name) for name in names if label_name(name))
+        values = {name: label_name(row.value(name)) for name in self.label_columns}
+        for name, value in values.items():
+            if value not in ("0", "1"):
+                raise row.mistake(f"{value!r} as {name}; expected 0 or 1")
+        return frozenset(name for name, value in values.items() if value == "1")
+
+    def labels(self, examples: Sequence[TextExample], source: Source) -> Labels | None:
+        """The classes of the benchmark or of the training data; None for regression."""
+        if self.problem == "regression":
+            return None
+        if self.problem == "multi_label_classification":
+            names = [name for example in examples for name in example.label]  # type: ignore[union-attr]
+            return Labels(self.label_columns) if self.label_columns else Labels.from_data(names, source)
+        found = Labels.from_data([str(example.label) for example in examples], source)
+        return Labels(self.classes) if self.classes else found
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """Classes and `problem_type`; a regression has one output called "value"."""
+        names = labels if self.problem != "regression" else Labels(("value",))
+        return super().config_fields(names) | {"problem_type": self.problem}
+
+    def encode(
         self,
-        texts: list[list[str]],
-        labels: Sequence[float] | None,
+        examples: Sequence[TextExample],
+        labels: Labels | None,
         tokenizer: PreTrainedTokenizerBase,
-        max_length: int,
+        source: Source,
+    ) -> TaskData[TextExample]:
+        """Tokenize sentences or pairs; of a pair the longer sentence is cut first."""
+        columns = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
+        inputs = dict(tokenizer(*columns, truncation=True, max_length=self.max_length))
+        values: list[Any] = [example.label for example in examples]
+        if values[0] is not None:
+            inputs["labels"] = self._targets(values, labels, source)
+        return TaskData(examples, inputs, source)
+
+    def _targets(self, values: list[Any], labels: Labels | None, source: Source) -> list[Any]:
+        if labels is None or self.problem == "regression":
+            return values
+        if self.problem == "single_label_classification":
+            return labels.ids(values, source)
+        labels.ids([name for names in values for name in names], source)
+        return [[float(name in names) for name in labels.names] for names in values]
+
+    def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
+        """The most probable class, all labels with a probability above 1/2, or the number."""
+        logits = np.asarray(outputs, dtype=np.float64)
+        if self.problem == "regression":
+            return [LabelPrediction(float(value)) for value in logits[:, 0]]
+        assert labels is not None
+        if self.problem == "single_label_classification":
+            tables = [dict(zip(labels.names, row.tolist(), strict=True)) for row in softmax(logits)]
+            return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
+        tables = [dict(zip(labels.names, row.tolist(), strict=True)) for row in 1 / (1 + np.exp(-logits))]
+        return [
+            LabelPrediction(frozenset(name for name, value in table.items() if value > _THRESHOLD), table)
+            for table in tables
+        ]
+
+    def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
+        """GLUE's metrics; else accuracy and F1, or the correlations for a regression."""
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return pearson_spearman(predicted, wanted)
+        if self.problem == "multi_label_classification":
+            names = sorted(frozenset().union(*predicted, *wanted))
+            rows = [
+                np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
+            ]
+            return {
+                "accuracy": accuracy(rows[0], rows[1]),
+                "micro_f1": f1(rows[0], rows[1], average="micro"),
+                "macro_f1": f1(rows[0], rows[1], average="macro"),
+            }
+        labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
+        ids = labels.ids(predicted, "the predictions"), labels.ids(wanted, "the data")
+        if self.glue:
+            return glue_metrics(self.glue, *ids)
+        return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
+
+    def write_predictions(
+        self,
+        predictions: Sequence[LabelPrediction],
+        examples: Sequence[TextExample],
+        folder: Path,
+        suffix: str = "",
     ) -> None:
-        self.encodings = tokenizer(*texts, truncation=True, max_length=max_length)
-        self.labels = labels
+        """Write `predictions.tsv`: index and prediction, GLUE's format; for own data also the probabilities."""
+        names = () if self.glue else tuple(predictions[0].probabilities)
+        lines = ["\t".join(("index", "prediction", *names))]
+        for index, prediction in enumerate(predictions):
+            label = prediction.label
+            text = ",".join(sorted(label)) if isinstance(label, frozenset) else label
+            text = f"{text:.6f}" if isinstance(text, float) else text
+            lines.append("\t".join((str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names))))
+        write_lines(folder / f"predictions{suffix}.tsv", lines)
 
-    def __len__(self) -> int:
-        return len(self.encodings["input_ids"])
+    def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
+        """Read a table with the column `prediction`, in the order of the examples."""
+        rows = [Row(row, str(path), number) for number, row in enumerate(read_table(path), start=1)]
+        if len(rows) != len(examples):
+            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
+        return [LabelPrediction(self._predicted(row)) for row in rows]
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        """`input_ids`, `token_type_ids`, `attention_mask` and, if there are labels, `labels` of an example."""
-        example = {name: values[index] for name, values in self.encodings.items()}
-        if self.labels is not None:
-            example["labels"] = self.labels[index]
-        return example
+    def _predicted(self, row: Row) -> Any:
+        value = row.value("prediction")
+        if self.problem == "multi_label_classification":
+            return frozenset(name for name in str(value).split(",") if name)
+        if self.problem == "single_label_classification":
+            return label_name(value)
+        try:
+            return float(value)
+        except ValueError:
+            raise row.mistake(f"{value!r} as prediction; expected a number") from None
+
+    def snippet(self, example: TextExample, model: str) -> tuple[str, str]:
+        """The text-classification pipeline."""
+        parts = dict(zip(("text", "text_pair"), example.texts, strict=False))
+        code = (
+            "import mybert\n"
+            "from transformers import pipeline\n\n"
+            f"classify = pipeline('text-classification', model={model!r})\n"
+            f"answer = classify({parts if len(parts) > 1 else [parts['text']]!r})\n"
+            "print(answer)"
+        )
+        label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
+        return f"Text classification (the data says: {label})", code
 
 
-def _natural_order(name: str) -> tuple[int, float, str]:
-    try:
-        return (0, float(name), name)
-    except ValueError:
-        return (1, 0.0, name)
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Probabilities along the last axis."""
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    return exponentials / exponentials.sum(-1, keepdims=True)

@@ -1,287 +1,318 @@
 """Fine-tuning from end to end: task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
+import copy
 import json
 import logging
-from dataclasses import asdict, dataclass, field, replace
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub import EvalResult
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    DataCollatorWithPadding,
-    EvalPrediction,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
-from transformers.utils import logging as hf_logging
+from torch import nn
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers.trainer_utils import EvalLoopOutput
 
-from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
-from ..training import StopOnInterrupt, open_run_folder
-from ..visualization import training_curves
-from .classification import ClassificationDataset, Labels, load_examples
-from .tasks import TASKS, Task
+from ..hub_card import Example
+from ..training import (
+    MyBertAdamW,
+    ResumableTrainer,
+    StopOnInterrupt,
+    last_complete_checkpoint,
+    open_run_folder,
+    prepare_once,
+    speak_in_one_process,
+    write_json,
+)
+from .arguments import FinetuningArguments
+from .feature_based import feature_tasks
+from .freezing import Unfreezing, freeze_layers
+from .layers import layerwise_groups, reinitialize_layers
+from .report import draw_curves, run_examples, write_finetuning_card
+from .task import Labels, Task, TaskData
 
 logger = logging.getLogger(__name__)
 
-# What Trainer reports of an evaluation beside the task's metrics.
-_BOOKKEEPING = ("loss", "runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
-EXAMPLES = 3  # on the card
-
-# Settings that decide a run's result: an interrupted run goes on only with the same.
-_DECISIVE = (
-    *("task", "model", "train_file", "text_column", "text_pair_column", "label_column", "encoding"),
-    *("max_length", "from_scratch"),
-    *("learning_rate", "warmup_steps", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon"),
-    *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "seed"),
-)
+METRICS = "metrics.json"
+_BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
 
 
-@dataclass
-class FinetuningArguments(TrainingArguments):
-    """Settings of `finetune`: those below and all of transformers' `TrainingArguments`."""
+@dataclass(frozen=True)
+class TaskRun:
+    """A task with its data, read and tokenized.
 
-    task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
-    model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
-    train_file: str = field(default="", metadata={"help": "Training data (.csv, .tsv, .json, .jsonl)."})
-    validation_file: str | None = field(default=None, metadata={"help": "Data to evaluate on."})
-    test_file: str | None = field(default=None, metadata={"help": "Data to predict; labels are not needed."})
-    text_column: str | None = field(default=None, metadata={"help": "Column of the sentence, if not the task's own."})
-    text_pair_column: str | None = field(default=None, metadata={"help": "Column of a pair's second sentence."})
-    label_column: str | None = field(default=None, metadata={"help": "Column of the label, if not the task's own."})
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the data files."})
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens."})
-    from_scratch: bool = field(
-        default=False, metadata={"help": "Start from random weights (to see what pretraining gives)."}
-    )
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
-    learning_rate: float = field(default=5e-5, metadata={"help": "Peak learning rate."})
-    warmup_steps: float = field(default=0.1, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
-    dataloader_pin_memory: bool = field(
-        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
-    )
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences of a batch on a device."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
-    logging_steps: float = field(default=50, metadata={"help": "Log every so many steps."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: no, steps, epoch."})
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps, epoch."})
-    save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints."})
+    Attributes:
+        task: The task.
+        tokenizer: The tokenizer.
+        labels: The classes, if it has some.
+        train: The training data.
+        validation: Name -> data to evaluate on; a single one has the name "".
+        test: The same for data to predict.
+    """
 
-    def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
-        for name in ("model", "train_file", "output_dir"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is not set; fine-tuning needs model, train_file and output_dir.")
-        if self.task not in TASKS:
-            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
-        if self.validation_file is None:
-            self.eval_strategy = "no"
-        super().__post_init__()
+    task: Task
+    tokenizer: PreTrainedTokenizerBase
+    labels: Labels | None
+    train: TaskData
+    validation: Mapping[str, TaskData]
+    test: Mapping[str, TaskData]
 
-    def resolve_task(self) -> Task:
-        """The task with the columns that were named."""
-        task = TASKS[self.task]
-        if self.text_column or self.text_pair_column:
-            columns = (self.text_column or task.text_columns[0], self.text_pair_column)
-            task = replace(task, text_columns=tuple(name for name in columns if name))
-        return replace(task, label_column=self.label_column) if self.label_column else task
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run with one seed gave: its metrics, and how long it trained, if that is known."""
+
+    metrics: dict[str, float]
+    seconds: float | None = None
+
+
+class TaskTrainer(ResumableTrainer):
+    """`Trainer` that scores what the task predicts, with learning rates by layer.
+
+    Args:
+        run: The task and its data.
+        args: Settings.
+        **kwargs: Further arguments of `Trainer`.
+    """
+
+    args: FinetuningArguments
+    optimizer: Any
+
+    def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
+        validation = dict(run.validation)
+        super().__init__(
+            args=args,
+            train_dataset=run.train,
+            eval_dataset=validation.get("", validation) or None,
+            data_collator=run.task.collator(run.tokenizer),
+            processing_class=run.tokenizer,
+            compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
+            **kwargs,
+        )
+        self.run = run
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
+        if self.optimizer is None:
+            arguments: Any = self.args
+            groups = layerwise_groups(
+                self.model, arguments.learning_rate, arguments.layer_decay, arguments.weight_decay
+            )
+            optimizer_class, options = self.get_optimizer_cls_and_kwargs(arguments, self.model)
+            if not arguments.correct_bias:
+                optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
+            self.optimizer = optimizer_class(groups, **options)
+        return super().create_optimizer(model)
+
+    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """`Trainer`'s, with the task's metrics for the data that is being read."""
+        data: Any = dataloader.dataset
+        self.compute_metrics = lambda prediction: self.run.task.score(
+            self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
+        )
+        return super().evaluation_loop(dataloader, *args, **kwargs)
+
+    def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
+        """Predict every data set of a split.
+
+        Args:
+            split: Stands before the metrics' names.
+            data: Name -> data set.
+
+        Returns:
+            The metrics, without those of speed, and name -> the network's outputs.
+        """
+        metrics: dict[str, float] = {}
+        outputs: dict[str, Any] = {}
+        for name, examples in data.items():
+            prefix = f"{split}_{name}" if name else split
+            output = self.predict(examples, metric_key_prefix=prefix)
+            outputs[name] = output.predictions
+            measured = {key: float(value) for key, value in (output.metrics or {}).items()}
+            metrics |= {key: measured[key] for key in measured if key.removeprefix(f"{prefix}_") not in _BOOKKEEPING}
+        if metrics:
+            self.log(dict(metrics))
+        return metrics, outputs
 
 
 def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     """Fine-tune a model on a task.
 
-    The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and, for a test
-    file, `predictions.tsv` (index, prediction, and the probability of each class).
+    The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and predictions
+    in the benchmark's format: for the test data, or else for the validation data. With several seeds it is that of the
+    best; the others' metrics are in `seed_*`. With all rows of the paper's table 7 each row has a folder of its own.
 
     Args:
         arguments: The settings.
 
     Returns:
-        The metrics of the validation file; `examples`, those of the card; `interrupted`, whether Ctrl-C ended the run
-        early.
+        The metrics of the validation data, those of the test data, if it has labels, with the prefix `test_`;
+        `examples`, those of the card; `interrupted`, whether Ctrl-C ended the run early. With several seeds also
+        `mean`, `deviation` and `best_seed`; with all rows of table 7 row -> metrics.
 
     Raises:
-        ValueError: If a file lacks a column or a label, has one class only or an unknown one, or the output folder
-            holds other things.
+        ValueError: If the data lacks a column or a label, has one class only or an unknown one, the model has another
+            head, or the output folder holds other things.
         OSError: If a file cannot be read or written.
     """
+    speak_in_one_process(arguments)
     task = arguments.resolve_task()
-    output_dir = Path(arguments.output_dir)
+    tasks = feature_tasks(task, arguments) if arguments.approach == "features" else {"": task}
+    with arguments.main_process_first(local=False, desc="reading and tokenizing the data"):
+        run = read_run(arguments, next(iter(tasks.values())))
+        _make_model(run, arguments)  # mistakes have to show before there is a folder
+    files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
+    prepare_once(
+        arguments,
+        lambda: open_run_folder(
+            arguments.output_dir,
+            arguments.decisive(),
+            arguments.overwrite,
+            [file for file in files if Path(file).is_file()],
+        ),
+    )
+    logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")
+    results: dict[str, dict[str, Any]] = {}
+    for name, row in tasks.items():
+        if name:
+            logger.info("Features: %s.", name)
+        results[name] = _finetune(replace(run, task=row), arguments, Path(arguments.output_dir) / name)
+        if results[name]["interrupted"]:
+            return {"interrupted": True}
+    if list(results) == [""]:
+        return results[""]
+    if arguments.should_save:
+        metrics = {name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()}
+        write_json(Path(arguments.output_dir) / METRICS, metrics)
+    return results | {"interrupted": False}
+
+
+def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
+    """Read and tokenize a task's data.
+
+    Raises:
+        ValueError: If the data is not what the task expects.
+        OSError: If a file, or the tokenizer, cannot be read.
+    """
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    datasets, labels = _datasets(arguments, task, tokenizer)
-    set_seed(arguments.seed)
-    model = _model(arguments, labels)
-    checkpoint = open_run_folder(output_dir, _settings(arguments), arguments.overwrite)
-    logger.info("Training data: %s examples.", f"{len(datasets['train']):,}")
-    logger.info("A training example:\n  %s", tokenizer.decode(datasets["train"][0]["input_ids"]))
-    interrupt = StopOnInterrupt()
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=datasets["train"],
-        eval_dataset=datasets.get("validation"),
-        data_collator=DataCollatorWithPadding(tokenizer),
-        processing_class=tokenizer,
-        compute_metrics=lambda prediction: _metrics(task, prediction),
-        callbacks=[interrupt],
+    sources = arguments.sources(task)
+    (train,) = sources["train"].values()
+    examples = task.training_examples(task.read(train), train)
+    labels = task.labels(examples, train)
+    data = {"train": {"": task.encode(examples, labels, tokenizer, train)}}
+    for split in ("validation", "test"):
+        data[split] = {
+            name: task.encode(task.read(source, labelled=split == "validation"), labels, tokenizer, source)
+            for name, source in sources[split].items()
+        }
+    return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
+
+
+def _make_model(run: TaskRun, arguments: FinetuningArguments) -> PreTrainedModel:
+    """The model at the start of training, with what is frozen for good."""
+    model = run.task.load_model(
+        arguments.model, run.labels, arguments.new_head, arguments.from_scratch, arguments.bilstm
     )
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    if interrupt.interrupted:
-        logger.warning("Stopped at step %d; the same command goes on from there.", trainer.state.global_step)
-        return {"interrupted": True}
-    metrics = trainer.evaluate() if "validation" in datasets else {}
-    metrics = {name.removeprefix("eval_"): value for name, value in metrics.items()}
-    model.save_pretrained(output_dir)
-    tokenizer.save_pretrained(output_dir)
-    trainer.save_state()
-    (output_dir / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-    if "test" in datasets:
-        _write_predictions(trainer, datasets["test"], labels, output_dir / "predictions.tsv")
-    try:
-        training_curves(trainer.state.log_history, output_dir / "training_curves.png")
-    except ImportError as error:
-        logger.warning(str(error))
-    examples = _examples(output_dir, arguments, task)
-    _write_card(output_dir, arguments, metrics, result.metrics["train_runtime"], len(datasets["train"]), examples)
-    return metrics | {"examples": [asdict(example) for example in examples], "interrupted": False}
-
-
-def _datasets(
-    arguments: FinetuningArguments, task: Task, tokenizer: PreTrainedTokenizerBase
-) -> tuple[dict[str, ClassificationDataset], Labels | None]:
-    """The data sets that there are files for, and the classes of the training data."""
-    labels = None
-    datasets = {}
-    for name, path in (
-        ("train", arguments.train_file),
-        ("validation", arguments.validation_file),
-        ("test", arguments.test_file),
-    ):
-        if path is None:
-            continue
-        texts, values = load_examples(path, task, arguments.encoding, labelled=name != "test")
-        if values is not None and not task.is_regression:
-            labels = labels or Labels.from_column(values, path)
-            values = labels.ids(values, path)
-        datasets[name] = ClassificationDataset(texts, values, tokenizer, arguments.max_length)
-    return datasets, labels
-
-
-def _model(arguments: FinetuningArguments, labels: Labels | None) -> PreTrainedModel:
-    names = ("value",) if labels is None else labels.names
-    config = AutoConfig.from_pretrained(
-        arguments.model,
-        id2label=dict(enumerate(names)),
-        label2id={name: index for index, name in enumerate(names)},
-        problem_type="regression" if labels is None else "single_label_classification",
-    )
-    longest = getattr(config, "max_position_embeddings", arguments.max_length)
-    if arguments.max_length > longest:
-        raise ValueError(f"max_length is {arguments.max_length}; {arguments.model} reads at most {longest} tokens.")
-    if arguments.from_scratch:
-        return AutoModelForSequenceClassification.from_config(config)
-    verbosity = hf_logging.get_verbosity()
-    hf_logging.set_verbosity_error()  # a report on every weight of the heads; what matters of it is said below
-    try:
-        model, loaded = AutoModelForSequenceClassification.from_pretrained(
-            arguments.model, config=config, output_loading_info=True
-        )
-    finally:
-        hf_logging.set_verbosity(verbosity)
-    logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(sorted(loaded["missing_keys"])) or "none")
+    if arguments.reinitialize_layers:
+        reinitialize_layers(model, arguments.reinitialize_layers)
+    freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
     return model
 
 
-def _metrics(task: Task, prediction: EvalPrediction) -> dict[str, float]:
-    logits = np.asarray(prediction.predictions)
-    values = logits[:, 0] if task.is_regression else logits.argmax(-1)
-    return task.compute_metrics(values, np.asarray(prediction.label_ids))
-
-
-def _write_predictions(trainer: Trainer, dataset: ClassificationDataset, labels: Labels | None, path: Path) -> None:
-    logits = trainer.predict(dataset).predictions.astype(np.float64)
-    if labels is None:
-        header, rows = ["index", "prediction"], [[f"{value:.6f}"] for value in logits[:, 0]]
-    else:
-        exponentials = np.exp(logits - logits.max(-1, keepdims=True))
-        probabilities = exponentials / exponentials.sum(-1, keepdims=True)
-        header = ["index", "prediction", *labels.names]
-        rows = [[labels.names[row.argmax()], *(f"{value:.6f}" for value in row)] for row in probabilities]
-    partial = path.with_suffix(".partial")
-    lines = ["\t".join(header), *("\t".join([str(index), *row]) for index, row in enumerate(rows))]
-    partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    partial.replace(path)
-
-
-def _settings(arguments: FinetuningArguments) -> dict[str, Any]:
-    """What decides the result of a run."""
-    return {"command": "finetune"} | {name: getattr(arguments, name) for name in _DECISIVE}
-
-
-def _examples(output_dir: Path, arguments: FinetuningArguments, task: Task) -> list[Example]:
-    """The text-classification pipeline on a few rows of the validation data, or else of the training data."""
-    path = arguments.validation_file or arguments.train_file
-    texts, labels = load_examples(path, task, arguments.encoding)
-    assert labels is not None
-    examples = []
-    for index in np.random.default_rng(0).permutation(len(labels))[:EXAMPLES]:
-        parts = dict(zip(("text", "text_pair"), (column[index] for column in texts), strict=False))
-        code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"classify = pipeline('text-classification', model={str(output_dir)!r})\n"
-            f"answer = classify({parts if len(parts) > 1 else [parts['text']]!r})\n"
-            "print(answer)"
+def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> dict[str, Any]:
+    """Train with every seed, keep the best model, and describe it on a card; see `finetune` for what it returns."""
+    seeds = [arguments.seed + number for number in range(arguments.seeds)]
+    folders = {seed: output_dir / f"seed_{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
+    outcomes: dict[int, Outcome] = {}
+    for seed, folder in folders.items():
+        if len(seeds) > 1 and (folder / METRICS).is_file():  # done before an interruption
+            outcomes[seed] = Outcome(json.loads((folder / METRICS).read_text(encoding="utf-8")))
+            continue
+        if len(seeds) > 1:
+            logger.info("Seed %d, %d of %d.", seed, len(outcomes) + 1, len(seeds))
+        outcome = _train(run, arguments, seed, folder)
+        if outcome is None:
+            return {"interrupted": True}
+        outcomes[seed] = outcome
+    measured = {seed: outcome.metrics for seed, outcome in outcomes.items()}
+    best = seeds[0]
+    summary: dict[str, Any] = {}
+    if len(seeds) > 1:
+        best, summary = _compare(measured, arguments)
+    examples: list[Example] = []
+    if arguments.should_save:
+        if len(seeds) > 1:
+            _keep(folders[best], [folders[seed] for seed in seeds], output_dir)
+            by_seed = {"seeds": {str(seed): metrics for seed, metrics in measured.items()}}
+            write_json(output_dir / METRICS, measured[best] | summary | by_seed)
+        shown = next(iter(run.validation.values()), run.train)
+        examples = run_examples(run.task, shown.examples, output_dir)
+        outcome = outcomes[best]
+        write_finetuning_card(
+            output_dir, arguments, run.task, run.train, outcome.metrics, outcome.seconds, measured, examples
         )
-        examples.append(run_example(f"Text classification (the data says: {labels[index]})", code))
-    return examples
+    return measured[best] | summary | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
-def _write_card(
-    output_dir: Path,
-    arguments: FinetuningArguments,
-    metrics: dict[str, float],
-    wall_time: float,
-    size: int,
-    examples: list[Example],
-) -> None:
-    write_card(
-        output_dir,
-        CardContent(
-            name=output_dir.name,
-            summary=f"A BERT model fine-tuned for {arguments.task}.",
-            training=TrainingDescription(
-                corpus=f"{Path(arguments.train_file).name}, {size:,} examples",
-                hyperparameters={
-                    "learning rate": arguments.learning_rate,
-                    "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps,
-                    "epochs": arguments.num_train_epochs,
-                    "longest sequence": arguments.max_length,
-                },
-                seeds=[arguments.seed],
-                wall_time=wall_time,
-                **describe_environment(),
-            ),
-            examples=examples,
-            results=[
-                EvalResult(
-                    task_type="text-classification",
-                    dataset_type=arguments.task,
-                    dataset_name=Path(str(arguments.validation_file)).name,
-                    metric_type=name,
-                    metric_value=metrics[name],
-                )
-                for name in metrics
-                if name not in _BOOKKEEPING
-            ],
-        ),
+def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: Path) -> Outcome | None:
+    """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
+    arguments = copy.copy(arguments)
+    arguments.seed, arguments.output_dir = seed, str(output_dir)
+    set_seed(seed)
+    model = _make_model(run, arguments)
+    interrupt = StopOnInterrupt()
+    callbacks: list[TrainerCallback] = [interrupt]
+    if arguments.train_head_first or arguments.gradual_unfreezing:
+        callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
+    trainer = TaskTrainer(run, arguments, model=model, callbacks=callbacks)
+    checkpoint = last_complete_checkpoint(output_dir) if output_dir.is_dir() else None
+    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+    if interrupt.interrupted:
+        logger.warning("Stopped at step %d; the same command goes on from there.", trainer.state.global_step)
+        return None
+    metrics, outputs = trainer.evaluate_all("eval", run.validation)
+    metrics = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+    trainer.run = run = replace(run, task=run.task.adapted(metrics))
+    test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
+    metrics |= test_metrics
+    if arguments.should_save:
+        output_dir.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(output_dir)
+        run.tokenizer.save_pretrained(output_dir)
+        trainer.save_state()
+        draw_curves(trainer.state.log_history, output_dir)
+        for name, data in (run.test or run.validation).items():
+            predictions = run.task.predict((test_outputs or outputs)[name], data, run.labels)
+            run.task.write_predictions(predictions, data.examples, output_dir, f"_{name}" if name else "")
+        write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
+    trainer.accelerator.wait_for_everyone()
+    return Outcome(metrics, seconds)
+
+
+def _compare(
+    measured: Mapping[int, Mapping[str, float]], arguments: FinetuningArguments
+) -> tuple[int, dict[str, Any]]:
+    """The best seed, and mean and standard deviation of every metric over the seeds."""
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    choose = max if arguments.greater_is_better else min
+    best = choose(measured, key=lambda seed: measured[seed][metric])
+    values = {name: np.array([metrics[name] for metrics in measured.values()]) for name in measured[best]}
+    mean = {name: float(value.mean()) for name, value in values.items()}
+    deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
+    logger.info(
+        "%s over %d seeds: mean %.4g, deviation %.2g, best %.4g (seed %d).",
+        *(metric, len(measured), mean[metric], deviation[metric], measured[best][metric], best),
     )
+    return best, {"mean": mean, "deviation": deviation, "best_seed": best}
+
+
+def _keep(best: Path, folders: Sequence[Path], output_dir: Path) -> None:
+    """Move the best run's files up; of the runs only their metrics stay."""
+    for file in [path for path in best.iterdir() if path.is_file() and path.name != METRICS]:
+        file.replace(output_dir / file.name)
+    for folder in folders:
+        for path in [path for path in folder.iterdir() if path.name != METRICS]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

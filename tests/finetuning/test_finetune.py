@@ -3,19 +3,8 @@ import json
 import pytest
 from transformers import pipeline
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
+from mybert import MyBertForSequenceClassification
 from mybert.finetuning import FinetuningArguments, finetune
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory, tokenizer):
-    folder = tmp_path_factory.mktemp("pretrained")
-    config = MyBertConfig(
-        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
-    )
-    MyBertForPreTraining(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def write(path, rows, header=("text", "label")):

@@ -1,0 +1,296 @@
+"""The settings of `mybert finetune`, and those that all commands on task data share."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import TrainingArguments
+
+from .sources import HubSplit, Source, hub_splits
+from .task import Task
+from .tasks import TASKS
+
+SPLITS = ("train", "validation", "test")
+_FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+
+
+@dataclass
+class TaskArguments:
+    """The task and its data; a setting that is not given is the task's own."""
+
+    task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
+    text_column: str | None = field(
+        default=None, metadata={"help": "Column of the text: sentence, words, question, or what is to be continued."}
+    )
+    text_pair_column: str | None = field(
+        default=None,
+        metadata={"help": "Column of the second text: of a pair, the context, or the choices' begin."},
+    )
+    label_column: str | None = field(default=None, metadata={"help": "Column of label, tags, value or answers."})
+    label_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of 0 and 1, one a label, where several labels may hold (multilabel)."}
+    )
+    choice_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
+    )
+    encoding: str | None = field(default=None, metadata={"help": "Encoding of the data files (default utf-8)."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
+    )
+    continuation_labels: Literal["ignore", "inside"] | None = field(
+        default=None, metadata={"help": "Pieces of a word after the first: not learnt, or inside the entity (I-)."}
+    )
+    max_document_context: bool | None = field(
+        default=None, metadata={"help": "Read a sentence to be tagged with as much of its document as fits."}
+    )
+    doc_stride: int | None = field(default=None, metadata={"help": "Tokens that neighbouring windows share (128)."})
+    max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
+    max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
+    n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
+    null_score_threshold: float | None = field(
+        default=None,
+        metadata={"help": "SQuAD 2.0: no answer beyond this score difference; found on the validation data if unset."},
+    )
+
+    def resolve_task(self) -> Task:
+        """The task with the settings that were given.
+
+        Raises:
+            ValueError: If there is no such task, or a setting is not one of its own.
+        """
+        if self.task not in TASKS:
+            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
+        task = TASKS[self.task]
+        given: dict[str, Any] = {}
+        for name in (option.name for option in fields(TaskArguments) if option.name != "task"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if name not in task.options:
+                raise ValueError(f"{name} is no setting of the task {self.task}; it has {', '.join(task.options)}.")
+            given[name] = tuple(value) if isinstance(value, list) else value
+        return replace(task, **self._hub_fields(task) | given)
+
+    def _hub_fields(self, task: Task) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class FinetuningArguments(TaskArguments, TrainingArguments):
+    """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`."""
+
+    model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
+    train_file: str | None = field(
+        default=None, metadata={"help": "Training data (.csv, .tsv, .json, .jsonl, CoNLL, compressed or not)."}
+    )
+    validation_file: list[str] | None = field(
+        default=None, metadata={"help": "Data to evaluate on; several files (MNLI) are reported one by one."}
+    )
+    test_file: list[str] | None = field(
+        default=None, metadata={"help": "Data to predict; labels are not needed, and scored if they are there."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder of the benchmark, in place of naming its files one by one."}
+    )
+    dataset: str | None = field(default=None, metadata={"help": "Data set on the Hub, in place of files."})
+    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the data set on the Hub."})
+    approach: Literal["finetune", "features"] = field(
+        default="finetune",
+        metadata={"help": "Train the whole model, or a BiLSTM tagger on its frozen features (paper, section 5.3)."},
+    )
+    features: str = field(
+        default="concat_last_four", metadata={"help": "Features of the tagger; 'all' for every row of Table 7."}
+    )
+    lstm_size: int = field(default=768, metadata={"help": "Units of the tagger's LSTMs in each direction."})
+    bilstm: bool = field(default=False, metadata={"help": "Put a BiLSTM on top of the encoder (paper, section 5.1)."})
+    seeds: int = field(default=1, metadata={"help": "Runs with so many seeds, of which the best is kept."})
+    freeze: Literal["encoder"] | None = field(
+        default=None, metadata={"help": "'encoder': only pooler and head are trained."}
+    )
+    freeze_layers: int = field(
+        default=-1, metadata={"help": "Freeze the embeddings and so many of the lowest layers; -1 freezes nothing."}
+    )
+    train_head_first: float = field(default=0.0, metadata={"help": "Epochs in which only pooler and head learn."})
+    gradual_unfreezing: float = field(
+        default=0.0, metadata={"help": "Epochs after which each next layer joins, from the top down."}
+    )
+    reinitialize_layers: int = field(default=0, metadata={"help": "Top layers that begin with random weights."})
+    layer_decay: float = field(
+        default=1.0, metadata={"help": "Factor of the learning rate from each layer to the one below (say 0.95)."}
+    )
+    correct_bias: bool = field(
+        default=True, metadata={"help": "Adam with bias correction; False is the optimizer of Google's BERT."}
+    )
+    new_head: bool = field(
+        default=False, metadata={"help": "Begin with a fresh head even if the model has been fine-tuned."}
+    )
+    from_scratch: bool = field(
+        default=False, metadata={"help": "Start from random weights (to see what pretraining gives)."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    learning_rate: float | None = field(
+        default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
+    )
+    num_train_epochs: float | None = field(
+        default=None, metadata={"help": "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."}
+    )
+    per_device_train_batch_size: int | None = field(
+        default=None, metadata={"help": "Sequences of a batch on a device (default 32, SWAG 16)."}
+    )
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
+    warmup_steps: float = field(default=0.1, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
+    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
+    dataloader_pin_memory: bool = field(
+        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
+    )
+    logging_steps: float = field(default=50, metadata={"help": "Log every so many steps."})
+    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: no, steps, epoch."})
+    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps, epoch."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, and the best."})
+    load_best_model_at_end: bool | None = field(
+        default=None,
+        metadata={"help": "Keep the best checkpoint by the task's metric (default: if evaluated and saved)."},
+    )
+
+    def __post_init__(self) -> None:
+        """Fill in what the task decides, and check what can be checked without looking at the data.
+
+        Raises:
+            ValueError: If a setting is missing or out of its range.
+        """
+        for name in ("validation_file", "test_file"):
+            if isinstance(getattr(self, name), str):
+                setattr(self, name, [getattr(self, name)])
+        for name in ("model", "output_dir"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
+        self._check()
+        task = self.resolve_task()
+        self._find_files(task)
+        if not self.train_file and not self.dataset:
+            raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
+        if self.approach == "features":
+            defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        if not self.validation_file and not self.dataset:
+            self.eval_strategy = "no"
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = self.eval_strategy == self.save_strategy != "no"
+        if self.metric_for_best_model is None:
+            names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
+            self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
+        super().__post_init__()
+
+    def _check(self) -> None:
+        for name, fulfilled, expected in (
+            ("seeds", self.seeds >= 1, "at least 1"),
+            ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
+            ("train_head_first", self.train_head_first >= 0, "at least 0"),
+            ("gradual_unfreezing", self.gradual_unfreezing >= 0, "at least 0"),
+            ("reinitialize_layers", self.reinitialize_layers >= 0, "at least 0"),
+            ("freeze_layers", self.freeze_layers >= -1, "at least 0, or -1 for none"),
+            ("lstm_size", self.lstm_size >= 1, "at least 1"),
+        ):
+            if not fulfilled:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
+        if self.dataset and (self.train_file or self.validation_file or self.data_dir):
+            raise ValueError(f"dataset is {self.dataset!r} and files are named too; expected one of both.")
+        if self.freeze and (self.train_head_first or self.gradual_unfreezing):
+            raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
+
+    def _find_files(self, task: Task) -> None:
+        """The files of a benchmark's folder that were not named, compressed or not."""
+        if not self.data_dir:
+            return
+        folder = Path(self.data_dir)
+        if not folder.is_dir():
+            raise ValueError(f"data_dir is {self.data_dir!r}, which is no folder.")
+        if not task.files:
+            raise ValueError(f"The task {self.task} is on own data, which has no known file names; use train_file.")
+        for split in SPLITS:
+            name = f"{split}_file"
+            if getattr(self, name):
+                continue
+            found = [
+                next(iter(sorted(folder.glob(pattern)) or sorted(folder.glob(f"{pattern}.gz"))), None)
+                for pattern in task.files.get(split, ())
+            ]
+            files = [str(path) for path in found if path]
+            if len(task.evaluations) < 2:
+                files = files[:1]
+            if files:
+                setattr(self, name, files[0] if split == "train" else files)
+        if not self.train_file:
+            there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+            raise ValueError(f"{folder} has no {' or '.join(task.files['train'])}; it holds {there or 'nothing'}.")
+
+    def _hub_fields(self, task: Task) -> dict[str, Any]:
+        return dict(task.hub) if self.dataset else {}
+
+    def sources(self, task: Task) -> dict[str, dict[str, Source]]:
+        """Split -> name -> data; a split's only data set has the name "".
+
+        Raises:
+            ValueError: If the data set on the Hub has no training data.
+            OSError: If it cannot be loaded.
+        """
+        if not self.dataset:
+            assert self.train_file
+            return {
+                "train": {"": self.train_file},
+                "validation": evaluation_names(task, self.validation_file or ()),
+                "test": evaluation_names(task, self.test_file or ()),
+            }
+        splits = hub_splits(self.dataset, self.dataset_config)
+        by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
+        if not by_kind["train"]:
+            raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
+        return {
+            "train": {"": by_kind["train"][0]},
+            "validation": evaluation_names(task, by_kind["validation"]),
+            "test": evaluation_names(task, self.test_file or by_kind["test"]),
+        }
+
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide a run's result: an interrupted run goes on only with the same."""
+        names = [option.name for option in fields(TaskArguments)] + [
+            *(
+                "model",
+                "train_file",
+                "dataset",
+                "dataset_config",
+                "approach",
+                "features",
+                "lstm_size",
+                "bilstm",
+                "seeds",
+            ),
+            *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
+            *("layer_decay", "correct_bias", "new_head", "from_scratch", "optim", "bf16", "fp16", "max_grad_norm"),
+            *("learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay"),
+            *("adam_beta1", "adam_beta2", "adam_epsilon"),
+            *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "seed"),
+        ]
+        return {"command": "finetune"} | {name: getattr(self, name) for name in names}
+
+
+def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
+    """Name several files of a split: as the task does, or else by their own names; a single one has the name "".
+
+    Raises:
+        ValueError: If two have the same name.
+    """
+    sources = list(sources)
+    if len(sources) <= 1:
+        return dict(zip([""], sources, strict=False))
+    if len(sources) == len(task.evaluations):
+        return dict(zip(task.evaluations, sources, strict=True))
+    names = [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
+    return dict(zip(names, sources, strict=True))

@@ -1,0 +1,86 @@
+"""Which parts of a model learn, and from when on.
+
+- A frozen part never learns: the whole encoder, or its embeddings and lowest layers.
+- Head first: the encoder joins after a while, so that it is not led astray by a random head.
+- Gradual unfreezing (Howard and Ruder, 2018): the layers join one after the other, the top one first.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .layers import embeddings, encoder_layers
+
+
+def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
+    """Freeze the embeddings and the lowest layers for good.
+
+    Args:
+        model: The model. Its pooler learns with the head.
+        count: How many layers; None for all of them, -1 for nothing, not even the embeddings.
+
+    Raises:
+        ValueError: If there are not so many.
+    """
+    if count == -1:
+        return
+    layers = encoder_layers(model)
+    count = len(layers) if count is None else count
+    if not 0 <= count <= len(layers):
+        raise ValueError(f"freeze_layers is {count}; expected 0 to {len(layers)}, the layers of the encoder.")
+    _set_learning([embeddings(model), *layers[:count]], False)
+
+
+class Unfreezing(TrainerCallback):
+    """Frees parts of the encoder as training goes on; what was frozen before for good stays so.
+
+    Args:
+        model: The model.
+        head_first: Epochs in which only head and pooler learn.
+        gradual: Epochs after which each next layer joins, the top one first and the embeddings last; 0 for all at once
+            after `head_first`. Without `head_first` the head is alone for the first of these.
+    """
+
+    def __init__(self, model: PreTrainedModel, head_first: float = 0.0, gradual: float = 0.0) -> None:
+        parts = [*reversed(encoder_layers(model)), embeddings(model)]
+        start = head_first or gradual
+        self._stages = [
+            (start + gradual * number, [parameter for parameter in part.parameters() if parameter.requires_grad])
+            for number, part in enumerate(parts)
+        ]
+
+    def apply(self, epoch: float) -> None:
+        """Let learn what learns at a time.
+
+        Args:
+            epoch: Epochs since the beginning.
+        """
+        for start, parameters in self._stages:
+            for parameter in parameters:
+                # A step of rounding: the epoch is a quotient of step counts.
+                parameter.requires_grad_(epoch >= start - 1e-6)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Freeze; the optimizer has been made and knows all that will learn."""
+        self.apply(state.epoch or 0.0)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Free what is due."""
+        self.apply(state.epoch or 0.0)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave the model as it was before."""
+        self.apply(float("inf"))
+
+
+def _set_learning(modules: Iterable[nn.Module], learns: bool) -> None:
+    for module in modules:
+        module.requires_grad_(learns)

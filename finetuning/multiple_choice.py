@@ -1,0 +1,170 @@
+"""Multiple choice: the ending that continues a text (SWAG; paper, section 4.4), or the answer to a question."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
+
+from ..metrics import accuracy
+from .classification import softmax
+from .sources import Row, Source
+from .tables import read_table, write_lines
+from .task import Labels, Task, TaskData, label_name
+
+
+@dataclass(frozen=True)
+class ChoiceExample:
+    """A text, what may follow it, and which of these does (from 0), or None where it is not known."""
+
+    text: str
+    choices: tuple[str, ...]
+    label: int | None
+
+
+@dataclass(frozen=True)
+class ChoicePrediction:
+    """The chosen one, from 0, and the probability of each."""
+
+    choice: int
+    probabilities: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
+    """Choosing between texts; each is read behind the same first text, as a pair.
+
+    Attributes:
+        text_pair_column: Column of a text that every choice begins with, such as a question.
+        choice_columns: Columns of the choices; a single one holds lists of them.
+    """
+
+    text_pair_column: str | None = None
+    choice_columns: tuple[str, ...] = ("choices",)
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")
+    auto_class: ClassVar[Any] = AutoModelForMultipleChoice
+    pipeline: ClassVar[str] = "multiple-choice"
+
+    def examples(self, rows: Sequence[Row], labelled: bool) -> list[ChoiceExample]:
+        """The examples of a file's rows; all have the same number of choices."""
+        examples = super().examples(rows, labelled)
+        for row, example in zip(rows, examples, strict=True):
+            if len(example.choices) != len(examples[0].choices):
+                raise row.mistake(f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row 1")
+        return examples
+
+    def example(self, row: Row, labelled: bool) -> ChoiceExample:
+        """Text, choices and label of a row."""
+        if len(self.choice_columns) == 1:
+            choices = row.value(self.choice_columns[0])
+            if not isinstance(choices, (list, tuple)):
+                raise row.mistake(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
+            choices = [str(choice) for choice in choices]
+        else:
+            choices = [row.text(name, may_be_empty=True) for name in self.choice_columns]
+        if len(choices) < 2:
+            raise row.mistake(f"{len(choices)} choices; expected at least two")
+        beginning = str(row.value(self.text_pair_column) or "") if self.text_pair_column else ""
+        choices = [f"{beginning} {choice}".strip() for choice in choices]
+        return ChoiceExample(
+            row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
+        )
+
+    def _label(self, row: Row, choices: Sequence[str]) -> int:
+        label = label_name(row.value(self.label_column))
+        if label not in map(str, range(len(choices))):
+            raise row.mistake(f"{label!r} as {self.label_column}; expected a number from 0 to {len(choices) - 1}")
+        return int(label)
+
+    def encode(
+        self,
+        examples: Sequence[ChoiceExample],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: Source,
+    ) -> TaskData[ChoiceExample]:
+        """Tokenize each choice behind its text; the longer of the two is cut first."""
+        pairs = [(example.text, choice) for example in examples for choice in example.choices]
+        encodings = tokenizer(*map(list, zip(*pairs, strict=True)), truncation=True, max_length=self.max_length)
+        count = len(examples[0].choices)
+        inputs = {
+            name: [values[start : start + count] for start in range(0, len(pairs), count)]
+            for name, values in encodings.items()
+        }
+        if examples[0].label is not None:
+            inputs["labels"] = [example.label for example in examples]
+        return TaskData(examples, inputs, source)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+        """Batches of shape (questions, choices, tokens)."""
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            count = len(rows[0]["input_ids"])
+            names = [name for name in rows[0] if name != "labels"]
+            flat = [{name: row[name][choice] for name in names} for row in rows for choice in range(count)]
+            padded = tokenizer.pad(flat, return_tensors="pt")
+            batch = {name: values.view(len(rows), count, -1) for name, values in padded.items()}
+            if "labels" in rows[0]:
+                batch["labels"] = torch.tensor([row["labels"] for row in rows])
+            return batch
+
+        return collate
+
+    def predict(self, outputs: Any, data: TaskData[ChoiceExample], labels: Labels | None) -> list[ChoicePrediction]:
+        """The choice with the highest score."""
+        probabilities = softmax(np.asarray(outputs, dtype=np.float64))
+        return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
+
+    def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:
+        """Accuracy."""
+        wanted: list[Any] = [example.label for example in examples]
+        return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
+
+    def write_predictions(
+        self,
+        predictions: Sequence[ChoicePrediction],
+        examples: Sequence[ChoiceExample],
+        folder: Path,
+        suffix: str = "",
+    ) -> None:
+        """Write `predictions.csv`: index, prediction (from 0), and the probability of each choice."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(
+            ("index", "prediction", *(f"probability{n}" for n in range(len(predictions[0].probabilities))))
+        )
+        for index, item in enumerate(predictions):
+            writer.writerow((index, item.choice, *(f"{value:.6f}" for value in item.probabilities)))
+        write_lines(folder / f"predictions{suffix}.csv", text.getvalue().splitlines())
+
+    def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
+        """Read a table with the column `prediction`, in the order of the examples."""
+        rows = [Row(row, str(path), number) for number, row in enumerate(read_table(path), start=1)]
+        if len(rows) != len(examples):
+            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
+        predictions = []
+        for row, example in zip(rows, examples, strict=True):
+            choice = label_name(row.value("prediction"))
+            if choice not in map(str, range(len(example.choices))):
+                raise row.mistake(f"{choice!r} as prediction; expected a number from 0 to {len(example.choices) - 1}")
+            predictions.append(ChoicePrediction(int(choice)))
+        return predictions
+
+    def snippet(self, example: ChoiceExample, model: str) -> tuple[str, str]:
+        """The multiple-choice pipeline."""
+        code = (
+            "import mybert\n"
+            "from transformers import pipeline\n\n"
+            f"choose = pipeline('multiple-choice', model={model!r})\n"
+            f"answer = choose(prompt={example.text!r}, choices={list(example.choices)!r})\n"
+            "print(answer)"
+        )
+        return f"Multiple choice (the data says: {example.label})", code

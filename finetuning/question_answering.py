@@ -1,0 +1,326 @@
+"""Extractive question answering: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3) and own data of the same kind."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tqdm.auto import tqdm
+from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
+
+from ..metrics import squad_metrics, squad_v2_metrics
+from ..pipelines.qa_spans import Answer, answer_positions, best_answers, make_windows
+from ..training import write_json
+from .sources import Row, Source
+from .task import Labels, Task, TaskData
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 1000  # questions that are tokenized at a time
+
+
+@dataclass(frozen=True)
+class QuestionExample:
+    """A question, the text that answers it, and its answers.
+
+    Attributes:
+        id: The question's name.
+        question: The question.
+        context: The text.
+        answers: (first character, text) of each accepted answer, none if the question has no answer; the character
+            is -1 where the text is not in the context. None where the answers are not known.
+        moved: Whether an answer was not where the data says, and was found elsewhere.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[tuple[int, str], ...] | None
+    moved: bool = False
+
+
+@dataclass(frozen=True)
+class AnswerPrediction:
+    """Predicted answers.
+
+    Attributes:
+        text: The best stretch of the context, whatever speaks for "no answer".
+        null_odds: Score of "no answer" less that of the best stretch; None where there is always an answer, or where
+            it is not known and an empty text says that there is none.
+        best: The best stretches, and "no answer" if it is possible, from best to worst.
+    """
+
+    text: str
+    null_odds: float | None = None
+    best: tuple[Answer, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
+    """Finding the answer to a question in a text; a long text is read in windows that overlap.
+
+    Attributes:
+        text_column: Column of the question.
+        text_pair_column: Column of the text.
+        label_column: Column of the answers: `{"text": [...], "answer_start": [...]}`, a list of `{"text",
+            "answer_start"}`, or the text of the only answer.
+        id_column: Column of the question's name; rows are numbered where it is missing.
+        unanswerable: Whether a question may have no answer.
+        doc_stride: Tokens that neighbouring windows share.
+        max_question_length: Tokens of a question; the rest is cut.
+        max_answer_length: Tokens of an answer.
+        n_best_size: How many answers are written to `nbest_predictions.json`.
+        null_score_threshold: "No answer" is predicted where its score exceeds the best stretch's by more than this;
+            None for 0, or what was best on the validation data.
+    """
+
+    text_column: str = "question"
+    text_pair_column: str = "context"
+    label_column: str = "answers"
+    id_column: str = "id"
+    max_length: int = 384
+    unanswerable: bool = False
+    doc_stride: int = 128
+    max_question_length: int = 64
+    max_answer_length: int = 30
+    n_best_size: int = 20
+    null_score_threshold: float | None = None
+
+    options: ClassVar[tuple[str, ...]] = (
+        *(*Task.options, "text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
+        *("null_score_threshold",),
+    )
+    auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
+    pipeline: ClassVar[str] = "question-answering"
+
+    def has_label(self, row: Row) -> bool:
+        """Whether a row has answers; an empty list is one if questions may have no answer."""
+        answers = row.values.get(self.label_column)
+        return answers is not None and (self.unanswerable or bool(answers))
+
+    def examples(self, rows: Sequence[Row], labelled: bool) -> list[QuestionExample]:
+        """The examples of a file's rows; says how many answers were not where the data says."""
+        examples = super().examples(rows, labelled)
+        if len({example.id for example in examples}) < len(examples):
+            raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
+        moved = sum(example.moved for example in examples)
+        lost = [example for example in examples if _is_lost(example)]
+        if moved or lost:
+            logger.warning(
+                "%s: %d of %d questions have an answer that is not at its answer_start; %d were found elsewhere in "
+                "the text, %d are not in it%s.",
+                *(rows[0].source, moved + len(lost), len(examples), moved, len(lost)),
+                f" and teach nothing (such as {lost[0].id!r})" if lost else "",
+            )
+        return examples
+
+    def example(self, row: Row, labelled: bool) -> QuestionExample:
+        """Question, text and answers of a row."""
+        question, context = row.text(self.text_column), row.text(self.text_pair_column)
+        name = str(row.values.get(self.id_column, row.number))
+        if not labelled:
+            return QuestionExample(name, question, context, None)
+        given = self._given_answers(row)
+        if not given and not self.unanswerable:
+            raise row.mistake("a question without answer; expected an answer, or a task such as squad_v2")
+        found = [(_find(context, text, start), text) for start, text in given]
+        moved = any(place not in (-1, start) for (place, _), (start, _) in zip(found, given, strict=True))
+        return QuestionExample(name, question, context, tuple(found), moved)
+
+    def _given_answers(self, row: Row) -> list[tuple[int, str]]:
+        """(first character or -1, text) of the answers as they stand in a row."""
+        answers = row.value(self.label_column)
+        if row.values.get("is_impossible"):
+            return []
+        if isinstance(answers, str):
+            start = row.values.get("answer_start")
+            pairs: list[tuple[Any, Any]] = [(-1 if start in (None, "") else start, answers)] if answers.strip() else []
+        elif isinstance(answers, Mapping):
+            texts = answers.get("text", [])
+            pairs = list(zip(answers.get("answer_start", [-1] * len(texts)), texts, strict=False))
+        else:
+            pairs = [
+                (answer.get("answer_start", -1), answer.get("text")) if isinstance(answer, Mapping) else (-1, answer)
+                for answer in answers or []
+            ]
+        try:
+            result = [(int(start), text) for start, text in pairs]
+        except (TypeError, ValueError):
+            raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; answer_start is no number") from None
+        if not all(isinstance(text, str) and text.strip() for _, text in result):
+            raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; expected texts that are not empty")
+        return result
+
+    def training_examples(self, examples: Sequence[QuestionExample], source: Source) -> Sequence[QuestionExample]:
+        """Those with an answer in the text, or with none at all."""
+        kept = [example for example in examples if not _is_lost(example)]
+        if not kept:
+            raise ValueError(f"{source} has no question whose answer is in its text.")
+        return kept
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """Two outputs, start and end."""
+        return {"num_labels": 2}
+
+    def encode(
+        self,
+        examples: Sequence[QuestionExample],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: Source,
+    ) -> TaskData[QuestionExample]:
+        """Cut texts into windows; `layout` is the windows of each example.
+
+        Of an example with several answers the first one that is in the text is learnt, of one without answer the null
+        token in every window.
+        """
+        layout = []
+        for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
+            chunk = examples[start : start + _CHUNK]
+            layout += make_windows(
+                tokenizer,
+                [example.question for example in chunk],
+                [example.context for example in chunk],
+                self.max_length,
+                self.doc_stride,
+                self.max_question_length,
+            )
+        windows = [window for question in layout for window in question.windows]
+        inputs: dict[str, Any] = {name: [window.inputs[name] for window in windows] for name in windows[0].inputs}
+        if examples[0].answers is not None:
+            positions = [
+                position
+                for example, question in zip(examples, layout, strict=True)
+                for position in answer_positions(question, *_first_span(example))
+            ]
+            inputs["start_positions"], inputs["end_positions"] = map(list, zip(*positions, strict=True))
+        return TaskData(examples, inputs, source, layout)
+
+    def predict(self, outputs: Any, data: TaskData[QuestionExample], labels: Labels | None) -> list[AnswerPrediction]:
+        """The best stretches of every text over all its windows."""
+        start_logits, end_logits = outputs
+        predictions, first = [], 0
+        for question in tqdm(data.layout, desc="Answers", delay=2):
+            lengths = [len(window.inputs["input_ids"]) for window in question.windows]
+            rows = [
+                (start_logits[first + number, :length], end_logits[first + number, :length])
+                for number, length in enumerate(lengths)
+            ]
+            first += len(lengths)
+            starts, ends = zip(*rows, strict=True)
+            answers, null = best_answers(
+                question, starts, ends, self.n_best_size, self.max_answer_length, align_to_words=False
+            )
+            best = answers[0] if answers else null
+            if self.unanswerable:
+                answers = sorted([*answers, null], key=lambda answer: -answer.score)
+            odds = null.score - best.score if self.unanswerable else None
+            predictions.append(AnswerPrediction(best.text, odds, tuple(answers)))
+        return predictions
+
+    def score(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> dict[str, float]:
+        """Exact match and F1 in percent, as the official scripts have them; for 2.0 with the best thresholds."""
+        texts = {example.id: prediction.text for example, prediction in zip(examples, predictions, strict=True)}
+        answers = {example.id: [text for _, text in example.answers or ()] for example in examples}
+        if not self.unanswerable:
+            return squad_metrics(texts, answers)
+        odds = {
+            example.id: prediction.null_odds
+            for example, prediction in zip(examples, predictions, strict=True)
+            if prediction.null_odds is not None
+        }
+        return squad_v2_metrics(texts, answers, odds or None, self.null_score_threshold or 0.0)
+
+    def adapted(self, metrics: Mapping[str, float]) -> QuestionAnsweringTask:
+        """The task with the threshold that gave the best F1, unless the user set one."""
+        if self.null_score_threshold is not None or "best_f1_thresh" not in metrics:
+            return self
+        return replace(self, null_score_threshold=metrics["best_f1_thresh"])
+
+    def write_predictions(
+        self,
+        predictions: Sequence[AnswerPrediction],
+        examples: Sequence[QuestionExample],
+        folder: Path,
+        suffix: str = "",
+    ) -> None:
+        """Write `predictions.json`, `nbest_predictions.json` and, if there may be no answer, `null_odds.json`."""
+        pairs = list(zip(examples, predictions, strict=True))
+        threshold = self.null_score_threshold or 0.0
+        texts = {
+            example.id: "" if item.null_odds is not None and item.null_odds > threshold else item.text
+            for example, item in pairs
+        }
+        write_json(folder / f"predictions{suffix}.json", texts)
+        fields = ("text", "probability", "start_logit", "end_logit")
+        nbest = {
+            example.id: [{name: getattr(answer, name) for name in fields} for answer in item.best]
+            for example, item in pairs
+        }
+        write_json(folder / f"nbest_predictions{suffix}.json", nbest)
+        if self.unanswerable:
+            write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
+
+    def read_predictions(self, path: Path, examples: Sequence[QuestionExample]) -> list[AnswerPrediction]:
+        """Read SQuAD's `{id: text}`, with the `null_odds.json` that belongs to it if it is in the same folder.
+
+        Without that file an empty text says that there is no answer.
+        """
+        texts = _read_object(path)
+        odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
+        odds = _read_object(odds_file) if odds_file != path and odds_file.is_file() else {}
+        if missing := [example.id for example in examples if example.id not in texts]:
+            raise ValueError(
+                f"{path} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
+                "answer, which may be empty, to each."
+            )
+        return [
+            AnswerPrediction(str(texts[example.id]), odds.get(example.id) if self.unanswerable else None)
+            for example in examples
+        ]
+
+    def snippet(self, example: QuestionExample, model: str) -> tuple[str, str]:
+        """The question-answering pipeline."""
+        impossible = ", handle_impossible_answer=True" if self.unanswerable else ""
+        code = (
+            "import mybert\n"
+            "from transformers import pipeline\n\n"
+            f"answer = pipeline('question-answering', model={model!r})\n"
+            f"context = {example.context!r}\n"
+            f"print(answer(question={example.question!r}, context=context{impossible}))"
+        )
+        answers = [text for _, text in example.answers or ()]
+        return f"Question answering (the data says: {answers[0] if answers else 'no answer'})", code
+
+
+def _find(context: str, text: str, start: int) -> int:
+    """Where an answer stands: at `start`, or else at the nearest place; -1 if the context lacks it."""
+    if start >= 0 and context.startswith(text, start):
+        return start
+    places = [match.start() for match in re.finditer(re.escape(text), context)]
+    return min(places, key=lambda place: abs(place - start), default=-1)
+
+
+def _is_lost(example: QuestionExample) -> bool:
+    """Whether a question has answers, none of which is in its text."""
+    return bool(example.answers) and all(start < 0 for start, _ in example.answers or ())
+
+
+def _first_span(example: QuestionExample) -> tuple[int, int]:
+    """First character of the answer to learn and the one after its last; (0, 0) if there is none."""
+    return next(((start, start + len(text)) for start, text in example.answers or () if start >= 0), (0, 0))
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON ({error.msg}, line {error.lineno}).") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object of ids.")
+    return content

@@ -1,0 +1,115 @@
+"""What a fine-tuning run says about itself: examples, curves and the card."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import EvalResult
+
+from ..hub_card import (
+    CardContent,
+    Comparison,
+    Example,
+    TrainingDescription,
+    describe_environment,
+    run_example,
+    write_card,
+)
+from ..visualization import training_curves
+from .arguments import FinetuningArguments
+from .task import Task, TaskData
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = 3  # on the card
+
+
+def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
+    """Draw `training_curves.png`; without matplotlib there is a warning in its place."""
+    try:
+        training_curves(log_history, output_dir / "training_curves.png")
+    except ImportError as error:
+        logger.warning(str(error))
+
+
+def run_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:
+    """The task's pipeline on a few examples of the data; the code was run."""
+    places = np.random.default_rng(0).permutation(len(data))[:EXAMPLES]
+    return [run_example(*task.snippet(data[place], str(model_dir))) for place in places]
+
+
+def write_finetuning_card(
+    output_dir: Path,
+    arguments: FinetuningArguments,
+    task: Task,
+    train: TaskData,
+    metrics: Mapping[str, float],
+    seconds: float | None,
+    by_seed: Mapping[int, Mapping[str, float]],
+    examples: Sequence[Example],
+) -> None:
+    """Write the model's card.
+
+    Args:
+        output_dir: The model folder.
+        arguments: The run's settings.
+        task: The task.
+        train: The training data.
+        metrics: Of the model.
+        seconds: How long it trained, if that is known.
+        by_seed: The metrics of all seeds, the model's own among them.
+        examples: What `run_examples` gave.
+    """
+    transfer = {
+        "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
+        "head first, epochs": arguments.train_head_first or None,
+        "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
+        "reinitialised top layers": arguments.reinitialize_layers or None,
+        "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
+    }
+    data = arguments.dataset or ", ".join(Path(name).name for name in arguments.validation_file or ())
+    seeds = Comparison(
+        f"The {len(by_seed)} seeds of the run; the best one is this model.",
+        {f"seed {seed}": values for seed, values in by_seed.items()},
+    )
+    write_card(
+        output_dir,
+        CardContent(
+            name=output_dir.name,
+            summary=f"A BERT model fine-tuned for {arguments.task}.",
+            training=TrainingDescription(
+                corpus=f"{_data_name(train)}, {len(train.examples):,} examples",
+                hyperparameters={
+                    "learning rate": arguments.learning_rate,
+                    "batch size": arguments.train_batch_size
+                    * arguments.gradient_accumulation_steps
+                    * arguments.world_size,
+                    "epochs": arguments.num_train_epochs,
+                    "longest sequence": task.max_length,
+                    **{name: value for name, value in transfer.items() if value is not None},
+                },
+                seeds=list(by_seed),
+                wall_time=seconds,
+                **describe_environment(),
+            ),
+            examples=examples,
+            results=[
+                EvalResult(
+                    task_type=task.pipeline,
+                    dataset_type=arguments.task,
+                    dataset_name=data,
+                    metric_type=name,
+                    metric_value=value,
+                )
+                for name, value in metrics.items()
+                if not name.endswith("loss") and np.isfinite(value)
+            ],
+            comparisons=[seeds] if len(by_seed) > 1 else [],
+        ),
+    )
+
+
+def _data_name(data: TaskData) -> str:
+    return Path(data.source).name if isinstance(data.source, (str, Path)) else str(data.source)

@@ -1,0 +1,164 @@
+"""Where task data comes from: files, or data sets on the Hub; either way rows that know their place."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .tables import is_table, read_conll, read_table
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of task data.
+
+    Attributes:
+        values: Column -> value.
+        source: The file or data set, for messages.
+        number: Which row of it, from 1.
+    """
+
+    values: dict[str, Any]
+    source: str
+    number: int
+
+    def has(self, name: str) -> bool:
+        """Whether the column is there and not empty."""
+        return self.values.get(name) not in (None, "")
+
+    def value(self, name: str) -> Any:
+        """What a column holds.
+
+        Raises:
+            ValueError: If there is no such column; the message lists those that exist.
+        """
+        if name not in self.values:
+            there = ", ".join(repr(key) for key in self.values)
+            raise ValueError(f"{self.source} has no column {name!r} in row {self.number}; its columns are {there}.")
+        return self.values[name]
+
+    def text(self, name: str, may_be_empty: bool = False) -> str:
+        """Text that a column holds.
+
+        Raises:
+            ValueError: If there is no such column, or it is empty.
+        """
+        value = self.value(name)
+        if value is None or not (str(value).strip() or may_be_empty):
+            raise self.mistake(f"an empty {name}; expected a text")
+        return str(value)
+
+    def words(self, name: str) -> list[str]:
+        """Words that a column holds: a list, or a text with spaces between them.
+
+        Raises:
+            ValueError: If there is no such column, or it holds no words.
+        """
+        value = self.value(name)
+        words = value.split() if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)) or not words:
+            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
+        return [str(word) for word in words]
+
+    def mistake(self, what: str) -> ValueError:
+        """An error that says where it was found: `what` continues "<source> has in row <number> ..."."""
+        return ValueError(f"{self.source} has in row {self.number} {what}.")
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """A split of a data set on the Hub (or of a folder that `datasets` reads)."""
+
+    name: str
+    config: str | None
+    split: str
+
+    def __str__(self) -> str:
+        config = f" ({self.config})" if self.config else ""
+        return f"{self.name}{config}, split {self.split}"
+
+
+Source = str | Path | HubSplit
+
+
+def read_rows(
+    source: Source,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+    skip_broken_rows: bool = False,
+    conll: bool = False,
+) -> list[Row]:
+    """Read task data.
+
+    Args:
+        source: A file or a split of a data set.
+        columns: See `read_table`.
+        encoding: Encoding of the file.
+        skip_broken_rows: See `read_table`.
+        conll: Whether files that are no tables by their ending are read as CoNLL's columns.
+
+    Returns:
+        The rows, at least one.
+
+    Raises:
+        OSError: If the file or the data set cannot be read.
+        ValueError: If the file is empty or broken.
+    """
+    if isinstance(source, HubSplit):
+        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = _hub_rows(source)
+    elif conll and not is_table(source):
+        values = read_conll(source, encoding)
+    else:
+        values = read_table(source, columns, encoding, skip_broken_rows)
+    return [Row(row, str(source), number) for number, row in enumerate(values, start=1)]
+
+
+def hub_splits(name: str, config: str | None) -> list[HubSplit]:
+    """The splits of a data set on the Hub.
+
+    Raises:
+        OSError: If there is no network or no such data set.
+        ImportError: If the package `datasets` is missing.
+    """
+    return [HubSplit(name, config, split) for split in _load(name, config)]
+
+
+def _load(name: str, config: str | None) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            f"The data set {name} needs the package datasets, install mybert[train] ({error})."
+        ) from error
+
+    try:
+        return datasets.load_dataset(name, config)
+    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
+        what = " ".join(str(error).split())
+        raise OSError(
+            f"The data set {name!r} could not be loaded ({what[:160]}); it needs a network and an existing name, or "
+            "name files by --train_file and --validation_file."
+        ) from error
+
+
+def _hub_rows(source: HubSplit) -> Iterator[dict[str, Any]]:
+    """Rows with names in place of class numbers; a class of -1 says that there is no label."""
+    data = _load(source.name, source.config)[source.split]
+    naming = {
+        name: (_naming(feature), _naming(getattr(feature, "feature", None)))
+        for name, feature in data.features.items()
+        if _naming(feature) or _naming(getattr(feature, "feature", None))
+    }
+    for row in data:
+        for name, (name_one, name_each) in naming.items():
+            value = row[name]
+            if name_one:
+                row[name] = None if value is None or value < 0 else name_one(value)
+            else:
+                row[name] = [name_each(number) for number in value]
+        yield row
+
+
+def _naming(feature: Any) -> Any:
+    """The function that names the classes of a `datasets.ClassLabel`; None for other columns."""
+    return getattr(feature, "int2str", None)

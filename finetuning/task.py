@@ -1,0 +1,406 @@
+"""What every task is: from rows to examples, to the network's inputs, and back to predictions, scores and files.
+
+    read -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, write_predictions
+
+A kind of task (classification, tagging, ...) is a subclass; a task is an instance in `TASKS`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from torch.utils.data import Dataset
+from transformers import (
+    AutoConfig,
+    DataCollatorWithPadding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import logging as hf_logging
+
+from .bilstm import MyBertBiLstmConfig
+from .sources import Row, Source, read_rows
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")  # an example, as it stands in the data
+P = TypeVar("P")  # a prediction for an example
+
+# Parts of a trunk that a checkpoint may well lack.
+_OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a task, in the order of their ids."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def from_data(cls, values: Sequence[str], source: Source) -> Labels:
+        """Find the classes of training data: numbers in their order, names in alphabetical order.
+
+        Raises:
+            ValueError: If there is only one class.
+        """
+        names = sorted(set(values), key=_natural_order)
+        if len(names) < 2:
+            raise ValueError(f"{source} has one class only ({', '.join(map(repr, names))}); expected at least two.")
+        return cls(tuple(names))
+
+    @classmethod
+    def from_config(cls, config: PreTrainedConfig) -> Labels:
+        """The classes that a fine-tuned model knows."""
+        return cls(tuple(config.id2label[number] for number in range(config.num_labels)))
+
+    def ids(self, values: Sequence[str], source: Source) -> list[int]:
+        """Ids of labels, which are given by name, or by number where the names are no numbers.
+
+        Raises:
+            ValueError: If a label is not one of the classes.
+        """
+        index = {name: number for number, name in enumerate(self.names)}
+        by_number = {str(number): number for number in range(len(self.names))}
+        unknown = sorted({value for value in values if value not in index}, key=_natural_order)
+        if unknown and not index.keys() & by_number.keys() and set(values) <= by_number.keys():
+            return [by_number[value] for value in values]
+        if unknown:
+            known = ", ".join(map(repr, self.names))
+            raise ValueError(f"{source} has labels that the training data lacks: {unknown[0]!r}; known are {known}.")
+        return [index[value] for value in values]
+
+
+@dataclass(frozen=True)
+class TaskData(Dataset, Generic[E]):
+    """What the network reads of a file, with the examples that it was made from.
+
+    Attributes:
+        examples: The examples of the file.
+        inputs: Model argument -> a value for each sequence; some tasks make several sequences of an example.
+        layout: How sequences and tokens belong to examples; what it holds is the kind of task's own affair.
+        source: Where the examples come from.
+    """
+
+    examples: Sequence[E]
+    inputs: Mapping[str, Sequence[Any]]
+    source: Source
+    layout: Any = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.inputs.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Model arguments of a sequence."""
+        return {name: values[index] for name, values in self.inputs.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task(ABC, Generic[E, P]):
+    """A task; the fields that a user may set are flags of the same name.
+
+    Attributes:
+        main_metric: The metric that decides which checkpoint is best.
+        max_length: Longest sequence, in tokens.
+        encoding: Encoding of the files.
+        text_column: Column of the text.
+        label_column: Column of what is to be predicted.
+        file_columns: Names of the columns of files without header.
+        skip_broken_rows: Whether rows of a wrong length are left out of a published file.
+        files: Split -> names of its files in the folder of the benchmark; patterns, the first match counts.
+        evaluations: Names for several validation (or test) files, in their order.
+        hub: Field -> value for the same data on the Hub, where columns and classes have other names.
+        defaults: Settings of training where the user gives none.
+    """
+
+    main_metric: str
+    max_length: int = 128
+    encoding: str = "utf-8"
+    text_column: str = "text"
+    label_column: str = "label"
+    file_columns: tuple[str, ...] | None = None
+    skip_broken_rows: bool = False
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()
+    hub: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
+    """The fields that a user may set."""
+    auto_class: ClassVar[Any]
+    """transformers' Auto class of the head."""
+    pipeline: ClassVar[str]
+    """The task's name at the Hub and in `transformers.pipeline`."""
+    reads_conll: ClassVar[bool] = False
+
+    def read(self, source: Source, labelled: bool = True) -> list[E]:
+        """Read the examples of a file.
+
+        Args:
+            source: The file or data set.
+            labelled: Whether there must be labels; otherwise they are read if they are there.
+
+        Raises:
+            OSError: If it cannot be read.
+            ValueError: If a column is missing or a value is not what it should be; the message names file and row.
+        """
+        rows = read_rows(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll)
+        labelled = labelled or self.has_label(rows[0])
+        return self.examples(rows, labelled)
+
+    def has_label(self, row: Row) -> bool:
+        """Whether a row has a label."""
+        return row.has(self.label_column)
+
+    def examples(self, rows: Sequence[Row], labelled: bool) -> list[E]:
+        """The examples of a file's rows, see `read`."""
+        return [self.example(row, labelled) for row in rows]
+
+    @abstractmethod
+    def example(self, row: Row, labelled: bool) -> E:
+        """The example in a row, see `read`."""
+
+    def labels(self, examples: Sequence[E], source: Source) -> Labels | None:
+        """The classes of training data; None where the task has no classes of its own.
+
+        Raises:
+            ValueError: If there is only one class.
+        """
+        return None
+
+    def training_examples(self, examples: Sequence[E], source: Source) -> Sequence[E]:
+        """Those of the training data's examples that something can be learnt from.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        return examples
+
+    @abstractmethod
+    def encode(
+        self, examples: Sequence[E], labels: Labels | None, tokenizer: PreTrainedTokenizerBase, source: Source
+    ) -> TaskData[E]:
+        """Tokenize examples.
+
+        Raises:
+            ValueError: If a label is not one of `labels`.
+        """
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+        """What makes batches."""
+        return DataCollatorWithPadding(tokenizer)
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """What the model's configuration says of the task."""
+        if labels is None:
+            return {}
+        return {
+            "id2label": dict(enumerate(labels.names)),
+            "label2id": {name: number for number, name in enumerate(labels.names)},
+        }
+
+    @abstractmethod
+    def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
+        """Predictions from the network's outputs.
+
+        Args:
+            outputs: Arrays of logits as `Trainer.predict` gives them: a row a sequence, padded with -100.
+            data: What the network read.
+            labels: The classes.
+
+        Returns:
+            A prediction for each example.
+        """
+
+    @abstractmethod
+    def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
+        """Metrics of predictions for labelled examples."""
+
+    def adapted(self, metrics: Mapping[str, float]) -> Task[E, P]:
+        """The task with what the metrics of the validation data have shown to be best; here the task as it is."""
+        return self
+
+    @abstractmethod
+    def write_predictions(
+        self, predictions: Sequence[P], examples: Sequence[E], folder: Path, suffix: str = ""
+    ) -> None:
+        """Write predictions in the benchmark's format.
+
+        Args:
+            predictions: The predictions.
+            examples: Their examples.
+            folder: Where to; the file is called `predictions` with an ending for the format.
+            suffix: Stands behind `predictions` in the name.
+        """
+
+    @abstractmethod
+    def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
+        """Read a file that `write_predictions` wrote, or another tool in the same format.
+
+        Raises:
+            OSError: If the file cannot be read.
+            ValueError: If it is not of this format, or does not fit the examples.
+        """
+
+    @abstractmethod
+    def snippet(self, example: E, model: str) -> tuple[str, str]:
+        """Title and code of an example for the card: a pipeline with the model, run on an example of the data."""
+
+    def load_model(
+        self,
+        name: str,
+        labels: Labels | None,
+        new_head: bool = False,
+        from_scratch: bool = False,
+        bilstm: bool = False,
+    ) -> PreTrainedModel:
+        """Load a model and give it the task's head, a fresh one if it has another.
+
+        Args:
+            name: Folder or Hub name.
+            labels: The classes.
+            new_head: Whether to make a fresh head even where there is a fitting one.
+            from_scratch: Whether to make a model of the same configuration with random weights.
+            bilstm: Whether to put a BiLSTM between encoder and head.
+
+        Raises:
+            ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
+            OSError: If there is no such model.
+        """
+        before = AutoConfig.from_pretrained(name)
+        if bilstm and before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
+            raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
+        longest = getattr(before, "max_position_embeddings", self.max_length)
+        if self.max_length > longest:
+            raise ValueError(f"max_length is {self.max_length}; {name} reads at most {longest} tokens.")
+        config_class = MyBertBiLstmConfig if bilstm else AutoConfig
+        config = config_class.from_pretrained(name, **self.config_fields(labels))
+        if from_scratch:
+            return self.auto_class.from_config(config)
+        if labels is not None and not new_head:
+            _check_head(name, before, self.auto_class, labels)
+        with only_errors():
+            model, loaded = self.auto_class.from_pretrained(
+                name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            )
+        new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
+        trunk = sorted(
+            key
+            for key in new
+            if key.startswith(f"{model.base_model_prefix}.") and not any(part in key for part in _OPTIONAL)
+        )
+        if trunk:
+            logger.warning("%s lacks %d weights of the encoder, such as %s.", name, len(trunk), trunk[0])
+        if new_head:
+            new |= set(reset_head(model))
+        logger.info("Weights from %s; new ones: %s.", name, ", ".join(sorted(new)) or "none")
+        return model
+
+    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels | None]:
+        """Load a fine-tuned model with its classes.
+
+        Raises:
+            ValueError: If the model has no head for the task.
+            OSError: If there is no such model.
+        """
+        with only_errors():
+            model, loaded = self.auto_class.from_pretrained(name, output_loading_info=True)
+        if missing := sorted(key for key in loaded["missing_keys"] if not key.startswith(model.base_model_prefix)):
+            raise ValueError(
+                f"{name} has no head for this task (no {', '.join(missing)}); expected a model that was "
+                f"fine-tuned as {type(model).__name__}."
+            )
+        return model, Labels.from_config(model.config) if "id2label" in self.config_fields(Labels(("x",))) else None
+
+
+@contextmanager
+def only_errors() -> Any:
+    """Keep transformers' report on every weight of the heads out; what matters of it is said by the caller."""
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+
+
+def reset_head(model: PreTrainedModel) -> list[str]:
+    """Initialise the head of a model anew, the pooler included.
+
+    Returns:
+        Names of the parameters.
+    """
+    return reinitialize(
+        model,
+        [
+            *(module for name, module in model.named_children() if name != model.base_model_prefix),
+            *filter(None, [getattr(model.base_model, "pooler", None)]),
+        ],
+    )
+
+
+def reinitialize(model: PreTrainedModel, modules: Sequence[Any]) -> list[str]:
+    """Give modules of a model fresh random weights, as the model's class initialises them.
+
+    Args:
+        model: The model.
+        modules: Some of its modules.
+
+    Returns:
+        Names of the parameters.
+    """
+    for module in modules:
+        for part in module.modules():
+            part._is_hf_initialized = False  # marks of from_pretrained, which would protect what was loaded
+        for parameter in module.parameters():
+            parameter._is_hf_initialized = False
+        module.apply(model._init_weights)
+    fresh = {id(parameter) for module in modules for parameter in module.parameters()}
+    return [name for name, parameter in model.named_parameters() if id(parameter) in fresh]
+
+
+def _check_head(name: str, config: PreTrainedConfig, auto_class: Any, labels: Labels) -> None:
+    """Refuse to throw away a head that was fine-tuned for other classes."""
+    mapping = auto_class._model_mapping
+    own = mapping[type(config)].__name__ if type(config) in mapping else None
+    if own not in (config.architectures or []):
+        return
+    known = Labels.from_config(config)
+    if len(known.names) != len(labels.names):
+        raise ValueError(
+            f"{name} was fine-tuned with {len(known.names)} labels ({_listing(known.names)}); the data has "
+            f"{len(labels.names)} ({_listing(labels.names)}): pass --new_head True to give it a new head."
+        )
+    if set(known.names) != set(labels.names) and not all(label.startswith("LABEL_") for label in known.names):
+        logger.warning(
+            "%s was fine-tuned with the labels %s; its head is trained on for %s.",
+            name,
+            _listing(known.names),
+            _listing(labels.names),
+        )
+
+
+def _listing(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _natural_order(name: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(name), name)
+    except ValueError:
+        return (1, 0.0, name)
+
+
+def label_name(value: Any) -> str:
+    """A label as text; whole numbers are the same label however they are written (1, 1.0, "1")."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()

@@ -1,0 +1,289 @@
+"""Tagging of words, as in named entity recognition (paper, section 5.3).
+
+A word is tagged at its first piece. A sentence that is longer than the network reads is cut into stretches, each read
+with what fits of its surroundings, so every word gets a tag.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
+
+from ..metrics import entity_metrics
+from .sources import Row, Source
+from .tables import read_conll, write_lines
+from .task import Labels, Task, TaskData
+
+IGNORED_LABEL = -100
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Words, a tag for each or None where they are not known, and the number of the document they stand in."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int = 0
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a sequence of the network's holds, in pieces counted through the whole document.
+
+    Attributes:
+        start: First piece of the sequence.
+        end: Piece after the last one.
+        own_start: First of the pieces that are tagged; those before it are context.
+        own_end: Piece after the last one of these.
+    """
+
+    start: int
+    end: int
+    own_start: int
+    own_end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
+    """Tags of words.
+
+    Attributes:
+        continuation_labels: What is learnt at a word's pieces after the first: nothing ("ignore"), or that they are
+            inside the entity, I-, ("inside").
+        max_document_context: Read every sentence with as much of its document before and after it as fits.
+    """
+
+    continuation_labels: Literal["ignore", "inside"] = "ignore"
+    max_document_context: bool = False
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context")
+    auto_class: ClassVar[Any] = AutoModelForTokenClassification
+    pipeline: ClassVar[str] = "token-classification"
+    reads_conll: ClassVar[bool] = True
+
+    def example(self, row: Row, labelled: bool) -> TaggedSentence:
+        """Words and tags of a row."""
+        words = tuple(row.words(self.text_column))
+        document = row.values.get("document", 0)
+        if not labelled:
+            return TaggedSentence(words, None, document)
+        tags = tuple(row.words(self.label_column))
+        if len(tags) != len(words):
+            raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag a word")
+        return TaggedSentence(words, tags, document)
+
+    def labels(self, examples: Sequence[TaggedSentence], source: Source) -> Labels:
+        """The tags of the training data; B- and I- of a type come together, even if one of them is not there."""
+        found = {tag for example in examples for tag in example.tags or ()}
+        if {tag[0] for tag in found} >= {"B", "I"}:
+            found |= {f"{prefix}{tag[1:]}" for tag in found if tag[0] in "BI" for prefix in "BI"}
+        return Labels.from_data(sorted(found), source)
+
+    def encode(
+        self,
+        examples: Sequence[TaggedSentence],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: Source,
+    ) -> TaskData[TaggedSentence]:
+        """Tokenize sentences; `layout` is (sentence, word) of each piece of each sequence, (-1, -1) if not tagged."""
+        assert labels is not None
+        room = self.max_length - 2
+        if room < 1:
+            raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
+        pieces = _WordPieces(examples, tokenizer)
+        tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
+        stretches = [
+            stretch
+            for sentence, _ in enumerate(examples)
+            for stretch in cut_into_stretches(
+                *pieces.sentence(sentence),
+                *(pieces.document(sentence) if self.max_document_context else pieces.sentence(sentence)),
+                room,
+            )
+        ]
+        inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
+        targets: list[list[int]] = []
+        layout: list[np.ndarray] = []
+        for stretch in stretches:
+            ids = pieces.ids[stretch.start : stretch.end].tolist()
+            for name, values in (
+                ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
+                ("attention_mask", [1] * (len(ids) + 2)),
+                ("token_type_ids", [0] * (len(ids) + 2)),
+            ):
+                if name in inputs:
+                    inputs[name].append(values)
+            own = slice(stretch.own_start, stretch.own_end)
+            before, after = stretch.own_start - stretch.start + 1, stretch.end - stretch.own_end + 1
+            places = np.stack([pieces.sentences[own], pieces.words[own]], axis=1)
+            places[~pieces.is_first[own]] = -1
+            layout.append(np.pad(places, ((before, after), (0, 0)), constant_values=-1))
+            if tag_ids is not None:
+                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORED_LABEL).tolist())
+        if tag_ids is not None:
+            inputs["labels"] = targets
+        return TaskData(examples, inputs, source, layout)
+
+    def _tag_ids(
+        self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: Source
+    ) -> np.ndarray:
+        """What is to be learnt at every piece, -100 for nothing."""
+        names = [tag for example in examples for tag in example.tags or ()]
+        word_ids = np.array(labels.ids(names, source))
+        first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
+        ids = word_ids[first_words[pieces.sentences] + pieces.words]
+        if self.continuation_labels == "ignore":
+            ids[~pieces.is_first] = IGNORED_LABEL
+        else:
+            index = {name: number for number, name in enumerate(labels.names)}
+            inside = np.array([index.get(_inside(name), IGNORED_LABEL) for name in labels.names])
+            ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
+        return ids
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+        """Batches padded with the label -100."""
+        return DataCollatorForTokenClassification(tokenizer)
+
+    def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
+        """The most probable tag at the first piece of every word."""
+        assert labels is not None
+        tags = [[OUTSIDE] * len(example.words) for example in data.examples]
+        for logits, layout in zip(np.asarray(outputs), data.layout, strict=True):
+            places = np.flatnonzero(layout[:, 0] >= 0)
+            for place, best in zip(places, logits[places].argmax(-1), strict=True):
+                sentence, word = layout[place]
+                tags[sentence][word] = labels.names[best]
+        return [tuple(sentence) for sentence in tags]
+
+    def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
+        """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags."""
+        found = entity_metrics(predictions, [example.tags or () for example in examples])
+        overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
+        return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
+
+    def write_predictions(
+        self,
+        predictions: Sequence[tuple[str, ...]],
+        examples: Sequence[TaggedSentence],
+        folder: Path,
+        suffix: str = "",
+    ) -> None:
+        """Write `predictions.conll` as conlleval reads it: word, tag of the data if it is known, predicted tag."""
+        lines = []
+        for example, tags in zip(examples, predictions, strict=True):
+            columns = [example.words, *([example.tags] if example.tags else []), tags]
+            lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
+        write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
+
+    def read_predictions(self, path: Path, examples: Sequence[TaggedSentence]) -> list[tuple[str, ...]]:
+        """Read CoNLL's columns, the last of which is the predicted tag."""
+        rows = read_conll(path)
+        if len(rows) != len(examples):
+            raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
+        for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
+            if "tags" not in row:
+                raise ValueError(f"{path} has one column only; expected words and tags.")
+            if tuple(row["tokens"]) != example.words:
+                raise ValueError(
+                    f"{path} has other words in sentence {number} than the data: {' '.join(row['tokens'][:6])!r} in "
+                    f"place of {' '.join(example.words[:6])!r}."
+                )
+        return [tuple(row["tags"]) for row in rows]
+
+    def snippet(self, example: TaggedSentence, model: str) -> tuple[str, str]:
+        """The token-classification pipeline."""
+        code = (
+            "import mybert\n"
+            "from transformers import pipeline\n\n"
+            f"tag = pipeline('token-classification', model={model!r}, aggregation_strategy='first')\n"
+            f"for entity in tag({' '.join(example.words)!r}):\n"
+            "    print(entity['entity_group'], entity['word'])"
+        )
+        wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
+        return f"Tagging (the data says: {wanted})", code
+
+
+def cut_into_stretches(start: int, end: int, first: int, last: int, room: int) -> list[Stretch]:
+    """Cut a sentence into stretches that the network can read, each with as much around it as fits.
+
+    Args:
+        start: First piece of the sentence.
+        end: Piece after its last one.
+        first: First piece that may be context.
+        last: Piece after the last one that may be.
+        room: Pieces of a sequence.
+
+    Returns:
+        One stretch if the sentence fits; otherwise stretches of half the room, read with what stands around them.
+    """
+    step = end - start if end - start <= room else max(1, room // 2)
+    borders = [*range(start, end, step), end]
+    stretches = []
+    for own_start, own_end in pairwise(borders):
+        spare = room - (own_end - own_start)
+        before, after = own_start - first, last - own_end
+        left = min(before, max(spare // 2, spare - after))
+        right = min(after, spare - left)
+        stretches.append(Stretch(own_start - left, own_end + right, own_start, own_end))
+    return stretches
+
+
+class _WordPieces:
+    """The pieces of all sentences one after the other.
+
+    Attributes:
+        ids: Token id of each piece (n,).
+        sentences: Number of its sentence (n,).
+        words: Number of its word in the sentence (n,).
+        is_first: Whether it is its word's first (n,).
+    """
+
+    def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
+        encodings = tokenizer(
+            [list(example.words) for example in examples],
+            is_split_into_words=True,
+            add_special_tokens=False,
+            truncation=False,
+            verbose=False,
+        )
+        ids: list[int] = []
+        sentences: list[int] = []
+        words: list[int] = []
+        self._starts = [0]
+        for number, example in enumerate(examples):
+            pieces: list[list[int]] = [[] for _ in example.words]
+            for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
+                pieces[word].append(token)
+            for word, tokens in enumerate(pieces):
+                tokens = tokens or [tokenizer.unk_token_id]  # a word of characters that the tokenizer drops
+                ids += tokens
+                words += [word] * len(tokens)
+                sentences += [number] * len(tokens)
+            self._starts.append(len(ids))
+        self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
+        same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
+        self.is_first = ~same
+        self._documents = np.array([example.document for example in examples])
+
+    def sentence(self, number: int) -> tuple[int, int]:
+        """First piece of a sentence, and the one after its last."""
+        return self._starts[number], self._starts[number + 1]
+
+    def document(self, number: int) -> tuple[int, int]:
+        """First piece of a sentence's document, and the one after its last; documents are numbered in order."""
+        first = np.searchsorted(self._documents, self._documents[number], side="left")
+        last = np.searchsorted(self._documents, self._documents[number], side="right")
+        return self._starts[first], self._starts[last]
+
+
+def _inside(tag: str) -> str:
+    """The tag of a further piece of a word with this tag."""
+    return tag if tag == OUTSIDE else f"I{tag[1:]}"

@@ -1,0 +1,151 @@
+"""Every task from the command line, on slices of the real files in their published formats, with a tiny model."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
+from mybert.cli import main
+
+VOCABULARY = Path(__file__).resolve().parents[1] / "fixtures" / "google_tokenization" / "vocab.txt"
+GLUE = {
+    "cola": ("CoLA", "matthews_correlation"),
+    "sst2": ("SST-2", "accuracy"),
+    "mrpc": ("MRPC", "f1"),
+    "stsb": ("STS-B", "pearson"),
+    "rte": ("RTE", "accuracy"),
+    "wnli": ("WNLI", "accuracy"),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = MyBertTokenizer(vocab=str(VOCABULARY))
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    MyBertForPreTraining(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def finetune(model, output_dir, task, *flags):
+    fixed = "--max_steps 2 --per_device_train_batch_size 8 --save_strategy no --use_cpu True --quiet".split()
+    argv = ["finetune", "--model", str(model), "--task", task, "--output_dir", str(output_dir), *flags, *fixed]
+    assert main(argv) == 0
+    return json.loads((output_dir / "metrics.json").read_text())
+
+
+def head(source, path, count):
+    """The first lines of a file."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(source.read_text().split("\n")[:count]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("task", GLUE)
+def test_glue(task, model, data_dir, tmp_path):
+    folder, metric = GLUE[task]
+    for split in ("train", "dev"):
+        head(data_dir / "glue" / folder / f"{split}.tsv", tmp_path / "data" / f"{split}.tsv", 40)
+    metrics = finetune(model, tmp_path / "out", task, "--data_dir", str(tmp_path / "data"))
+    assert metric in metrics
+    lines = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
+    assert lines[0] == "index\tprediction"
+    assert [line.split("\t")[0] for line in lines[1:]] == [str(number) for number in range(len(lines) - 1)]
+    if task == "rte":
+        assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "not_entailment"}
+
+
+def test_qnli(model, data_dir, tmp_path):
+    path = head(data_dir / "glue" / "QNLI" / "dev.tsv", tmp_path / "data" / "dev.tsv", 40)
+    assert "accuracy" in finetune(
+        model, tmp_path / "out", "qnli", "--train_file", str(path), "--validation_file", str(path)
+    )
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.0"])
+def test_squad(version, model, data_dir, tmp_path):
+    whole = json.loads(gzip.open(data_dir / "squad" / f"dev-v{version}.json.gz").read())
+    paragraphs = [{**paragraph, "qas": paragraph["qas"][:6]} for paragraph in whole["data"][0]["paragraphs"][:4]]
+    (tmp_path / "data").mkdir()
+    for split in ("train", "dev"):
+        path = tmp_path / "data" / f"{split}-v{version}.json"
+        path.write_text(json.dumps({"version": version, "data": [{"title": "", "paragraphs": paragraphs}]}))
+    out = tmp_path / "out"
+    task = "squad" if version == "1.1" else "squad_v2"
+    metrics = finetune(
+        model, out, task, "--data_dir", str(tmp_path / "data"), "--max_length", "128", "--doc_stride", "32"
+    )
+    contexts = {question["id"]: p["context"] for p in paragraphs for question in p["qas"]}
+    predictions = json.loads((out / "predictions.json").read_text())
+    best = json.loads((out / "nbest_predictions.json").read_text())
+    assert predictions.keys() == best.keys() == contexts.keys()
+    assert all(predictions[name] in contexts[name] for name in contexts)
+    if version == "1.1":
+        assert metrics["exact_match"] <= metrics["f1"]
+        assert not (out / "null_odds.json").exists()
+        assert all(predictions.values())
+    else:
+        odds = json.loads((out / "null_odds.json").read_text())
+        assert odds.keys() == contexts.keys()
+        threshold = metrics["best_f1_thresh"]
+        assert {name for name in odds if odds[name] > threshold} == {name for name in odds if not predictions[name]}
+        assert metrics["best_f1"] >= metrics["f1"]
+
+
+def test_swag(model, data_dir, tmp_path):
+    path = data_dir / "swag" / "sample_train_head.csv"
+    finetune(model, tmp_path / "out", "swag", "--train_file", str(path), "--validation_file", str(path))
+    rows = list(csv.DictReader((tmp_path / "out" / "predictions.csv").open()))
+    assert len(rows) == 11
+    assert {row["prediction"] for row in rows} <= set("0123")
+
+
+def test_own_multiple_choice(model, data_dir, tmp_path):
+    lines = (data_dir / "swag" / "cosmosqa_valid.csv").read_text().splitlines(keepends=True)[:30]
+    path = tmp_path / "cosmos.csv"
+    path.write_text("".join(lines))
+    metrics = finetune(
+        *(model, tmp_path / "out", "multiple_choice", "--train_file", str(path), "--validation_file", str(path)),
+        *("--text_column", "context", "--text_pair_column", "question"),
+        *("--choice_columns", "answer0", "answer1", "answer2", "answer3"),
+    )
+    assert 0 <= metrics["accuracy"] <= 1
+
+
+@pytest.mark.parametrize("flags", [(), ("--max_document_context", "True", "--continuation_labels", "inside")])
+def test_ner(flags, model, data_dir, tmp_path):
+    for split in ("train", "dev", "test"):
+        head(data_dir / "ner" / "wnut17" / f"{split}.conll", tmp_path / "data" / f"{split}.conll", 400)
+    metrics = finetune(
+        model, tmp_path / "out", "ner", "--data_dir", str(tmp_path / "data"), "--max_length", "64", *flags
+    )
+    assert {"f1", "precision", "recall", "test_f1"} <= metrics.keys()
+    source = (tmp_path / "data" / "test.conll").read_text().splitlines()
+    predicted = (tmp_path / "out" / "predictions.conll").read_text().splitlines()
+    assert [line.split("\t")[:2] for line in predicted if line] == [line.split("\t") for line in source if line]
+
+
+def test_mnli_in_published_columns(model, data_dir, tmp_path):
+    """SICK's pairs in MNLI's columns: MNLI itself is not in the data."""
+    (tmp_path / "data").mkdir()
+    rows = list(csv.DictReader((data_dir / "extra" / "sick" / "dev.tsv").open(), delimiter="\t"))[:40]
+    for split in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        labelled = not split.startswith("test")
+        lines = ["index\tsentence1\tsentence2" + "\tgold_label" * labelled] + [
+            f"{number}\t{row['sentence_A']}\t{row['sentence_B']}"
+            + f"\t{row['entailment_judgment'].lower()}" * labelled
+            for number, row in enumerate(rows if split != "dev_mismatched" else rows[:20])
+        ]
+        (tmp_path / "data" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    metrics = finetune(model, tmp_path / "out", "mnli", "--data_dir", str(tmp_path / "data"))
+    assert {"matched_accuracy", "mismatched_accuracy"} <= metrics.keys()
+    for name in ("matched", "mismatched"):
+        lines = (tmp_path / "out" / f"predictions_{name}.tsv").read_text().splitlines()
+        assert len(lines) == 41
+        assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
