@@ -1,4 +1,4 @@
-"""From examples to a batch: masks drawn, sequences padded."""
+"""From examples to a batch: masks drawn, sequences padded or packed into rows."""
 
 import re
 from collections.abc import Sequence
@@ -8,20 +8,25 @@ import numpy as np
 import torch
 
 from ..tokenization import MyBertTokenizer
-from .examples import example_generator
+from .examples import Objective, example_generator
 from .masking import IGNORED_LABEL, MaskingRates, mask_tokens
 
 
 class PretrainingCollator:
     """Mask and pad the examples of a `PretrainingDataset`.
 
-    The masks of an example depend on (seed, epoch, index) alone, not on its batch, rank or worker.
+    The masks of an example depend on (seed, epoch, index) alone, not on its batch, rank or worker; those of a static
+    data set stay the same in every epoch.
+
+    For "ltr" nothing is masked: the label of a token is the one after it, the label of the last one is -100. The model
+    does not shift, and needs `is_decoder=True` lest it sees what it shall predict.
 
     Args:
         tokenizer: Gives the ids of special tokens and of padding.
         rates: Masking rates.
         seed: Seed of the masks.
-        pad_to_multiple_of: Round lengths up to a multiple of this.
+        pad_to_multiple_of: Round lengths up to a multiple of this (packed rows have a length of their own).
+        objective: That of the data set.
     """
 
     def __init__(
@@ -31,23 +36,35 @@ class PretrainingCollator:
         rates: MaskingRates | None = None,
         seed: int = 0,
         pad_to_multiple_of: int = 1,
+        objective: Objective = "mlm+nsp",
     ) -> None:
-        special_ids = np.array(sorted(tokenizer.all_special_ids))
-        self._special_ids = special_ids
+        vocabulary = tokenizer.get_vocab()
+        size = max(vocabulary.values()) + 1
+        self._is_special = np.isin(np.arange(size), tokenizer.all_special_ids)
+        continuations = [index for piece, index in vocabulary.items() if piece.startswith("##")]
+        self._is_continuation = np.isin(np.arange(size), continuations)
         # Google's layout has up to 1,000 reserved entries; in the place of a word they would give themselves away.
-        reserved = [index for piece, index in tokenizer.get_vocab().items() if re.fullmatch(r"\[unused\d+\]", piece)]
-        self._ordinary_ids = np.setdiff1d(np.arange(len(tokenizer)), [*special_ids, *reserved])
+        reserved = [index for piece, index in vocabulary.items() if re.fullmatch(r"\[unused\d+\]", piece)]
+        self._ordinary_ids = np.setdiff1d(np.flatnonzero(~self._is_special), reserved)
         self._mask_token_id = tokenizer.mask_token_id
         self._pad_token_id = tokenizer.pad_token_id
         self.rates = rates or MaskingRates()
         self.seed = seed
         self.pad_to_multiple_of = pad_to_multiple_of
+        self.objective: Objective = objective
 
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Make a batch.
 
         Returns:
-            `input_ids`, `token_type_ids`, `attention_mask` and `labels` (B, L), `next_sentence_label` (B,), all int64.
+            `input_ids`, `token_type_ids`, `attention_mask` and `labels` (B, L) and, with pairs, `next_sentence_label`
+            (B,), all int64.
+
+            Of packed rows: `input_ids`, `token_type_ids`, `position_ids` (from 0 in each sequence) and `labels`
+            (R, L), int64, L the data set's row length, without an attention mask; the limits of the N sequences in the
+            R * L tokens, `cu_seq_lens_q` and `cu_seq_lens_k` (N + 1,), int32, and the longest, `max_length_q` and
+            `max_length_k`, as transformers' `DataCollatorWithFlattening` has them; with pairs `next_sentence_label`
+            (N,). What is left of a row is a sequence of padding, its labels -100.
 
         Raises:
             ValueError: If the examples do not come from a `PretrainingDataset`, or a `Trainer` took parts away.
@@ -57,30 +74,64 @@ class PretrainingCollator:
                 "The examples have no 'example' (epoch, index) to draw masks from; expected those of "
                 "PretrainingDataset (Trainer takes it away unless TrainingArguments has remove_unused_columns=False)."
             )
-        longest = max(len(example["input_ids"]) for example in examples)
-        length = -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
+        is_packed = "row_length" in examples[0]
+        longest = examples[0]["row_length"] if is_packed else max(len(example["input_ids"]) for example in examples)
+        length = longest if is_packed else -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
         shape = (len(examples), length)
         batch = {
             "input_ids": np.full(shape, self._pad_token_id, dtype=np.int64),
             "token_type_ids": np.zeros(shape, dtype=np.int64),
-            "attention_mask": np.zeros(shape, dtype=np.int64),
             "labels": np.full(shape, IGNORED_LABEL, dtype=np.int64),
         }
         for row, example in enumerate(examples):
-            input_ids = example["input_ids"]
-            epoch, index = example["example"]
-            masked, labels = mask_tokens(
-                input_ids,
-                np.isin(input_ids, self._special_ids),
+            tokens = slice(len(example["input_ids"]))
+            batch["input_ids"][row, tokens], batch["labels"][row, tokens] = self._learn(example)
+            batch["token_type_ids"][row, tokens] = example["token_type_ids"]
+        lengths = np.array([len(example["input_ids"]) for example in examples])
+        labels = [
+            np.atleast_1d(example["next_sentence_label"]) for example in examples if "next_sentence_label" in example
+        ]
+        numbers: dict[str, int] = {}
+        if is_packed:
+            padding = [[length - tokens] if tokens < length else [] for tokens in lengths]
+            sequences = [
+                [*example["sequence_lengths"], *rest] for example, rest in zip(examples, padding, strict=True)
+            ]
+            labels = [
+                np.append(label, [IGNORED_LABEL] * len(rest)) for label, rest in zip(labels, padding, strict=False)
+            ]
+            sizes = np.concatenate(sequences).astype(np.int64)
+            ends = np.cumsum(sizes)
+            batch["position_ids"] = (np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)).reshape(shape)
+            batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = np.append(0, ends).astype(np.int32)
+            numbers = dict.fromkeys(("max_length_q", "max_length_k"), int(sizes.max()))
+        else:
+            batch["attention_mask"] = (np.arange(length) < lengths[:, None]).astype(np.int64)
+        if labels:
+            batch["next_sentence_label"] = np.concatenate(labels).astype(np.int64)
+        return {name: torch.from_numpy(array) for name, array in batch.items()} | numbers
+
+    def _learn(self, example: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Input ids and labels of an example, sequence by sequence."""
+        input_ids = example["input_ids"]
+        ends = np.cumsum(example.get("sequence_lengths", [len(input_ids)]))
+        if self.objective == "ltr":
+            labels = np.append(input_ids[1:], IGNORED_LABEL)
+            labels[ends - 1] = IGNORED_LABEL
+            return input_ids, labels
+        epoch, index = example["example"]
+        generator = example_generator(self.seed, epoch, index, purpose=1)
+        masked = [
+            mask_tokens(
+                sequence,
+                self._is_special[sequence],
                 self._mask_token_id,
                 self._ordinary_ids,
                 self.rates,
-                example_generator(self.seed, epoch, index, purpose=1),
+                generator,
+                self._is_continuation[sequence],
             )
-            tokens = slice(len(input_ids))
-            batch["input_ids"][row, tokens] = masked
-            batch["token_type_ids"][row, tokens] = example["token_type_ids"]
-            batch["attention_mask"][row, tokens] = 1
-            batch["labels"][row, tokens] = labels
-        batch["next_sentence_label"] = np.array([example["next_sentence_label"] for example in examples])
-        return {name: torch.from_numpy(array) for name, array in batch.items()}
+            for sequence in np.split(input_ids, ends[:-1])
+        ]
+        ids, labels = zip(*masked, strict=True)
+        return np.concatenate(ids), np.concatenate(labels)

@@ -1,113 +1,214 @@
-"""Sentence pairs for pretraining, drawn afresh each epoch.
+"""Examples for pretraining: segments of text, drawn afresh each epoch.
 
-Sources: paper, section 3.1, task 2; google-research/bert, `create_pretraining_data.py`.
+Sources: paper, section 3.1, task 2; google-research/bert, `create_pretraining_data.py`; for sentence order, Lan et al.
+(2020, ALBERT), section 3.1; for single segments, Liu et al. (2019, RoBERTa), section 4.2, "DOC-SENTENCES".
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
+import torch
 from torch.utils.data import Dataset
 
+from .masking import IGNORED_LABEL
+from .packing import pack_rows
 from .token_store import TokenStore
 
+Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MINIMAL_TOKENS = 2  # of both segments together, as in Google's script
+
+# An epoch goes through groups of blocks that lie anywhere in the corpus; only the group at hand is planned.
+BLOCK_TOKENS = 1 << 20
+BLOCKS_PER_GROUP = 32
+_SAMPLED_GROUPS = 8  # planned beforehand, to know how many examples an epoch has
+_GROUPS_KEPT = 2
+_UNIT = 1 << 20  # shares of examples are counted in whole units, so that sums do not depend on the order
 
 
 @dataclass(frozen=True)
-class PairPlan:
-    """The sentence pairs of an epoch; each array has one entry for a pair.
+class ExamplePlan:
+    """Examples; each array has one entry for an example.
 
-    Segment A is the sentences from `a_start` up to `a_end`, segment B those from `b_start` up to `b_end` (numbers of
-    sentences in the store); `is_random` says that B was drawn from another document.
+    Segment A is the store's tokens from `a_start` up to `a_end`, segment B those from `b_start` up to `b_end`, empty
+    where examples have one segment. Too long pairs are not shortened yet. `next_sentence_label` is -100 where there is
+    none. `document` counts the documents that were planned from 0; A is in it.
     """
 
+    document: np.ndarray
     a_start: np.ndarray
     a_end: np.ndarray
     b_start: np.ndarray
     b_end: np.ndarray
-    is_random: np.ndarray
+    next_sentence_label: np.ndarray
 
     def __len__(self) -> int:
         return len(self.a_start)
 
 
-def plan_pairs(
+class _Text(NamedTuple):
+    """Documents as if their tokens stood one behind the other.
+
+    Attributes:
+        starts: Where each sentence starts, and the end, (sentences + 1,).
+        first: The first sentence of each document, and the end, (documents + 1,).
+        shift: To be added to a document's tokens for their place in the store, (documents,).
+    """
+
+    starts: np.ndarray
+    first: np.ndarray
+    shift: np.ndarray
+
+
+def plan_examples(
     store: TokenStore,
     documents: np.ndarray,
+    objective: Objective,
     max_tokens: int,
     short_probability: float,
     generator: np.random.Generator,
-) -> PairPlan:
-    """Walk through all documents side by side and cut them into pairs.
+) -> ExamplePlan:
+    """Walk through all documents side by side and cut them into examples.
 
     In each document consecutive sentences are gathered up to a target length: `max_tokens`, or, with probability
-    `short_probability`, a random shorter one for the whole document. The chunk is cut at a random sentence into A and
-    B. With probability 1/2, and always if the chunk is one sentence, B is drawn from another document instead, and the
-    sentences that would have been B are used again.
+    `short_probability`, a random shorter one for the whole document.
+
+    - "mlm+nsp": the chunk is cut at a random sentence into A and B. With probability 1/2, and always if the chunk is
+      one sentence, B is drawn from another document instead, and the sentences that would have been B are used again.
+    - "mlm+sop": the same cut (one sentence is cut at a random token, one token is left out); with probability 1/2 the
+      segments change places, label 1.
+    - "mlm", "ltr": one segment of as many whole sentences as fit; a longer sentence is cut.
 
     Args:
         store: The corpus.
-        documents: Documents to use, (n,) with n >= 2.
+        documents: Documents to use, (n,); with next sentence prediction n >= 2.
+        objective: What is learnt.
         max_tokens: Most tokens of A and B together.
         short_probability: Share of documents with a shorter target, in [0, 1].
         generator: Source of all random choices.
 
     Returns:
-        The pairs in an order of no meaning.
+        The examples in an order of no meaning.
     """
-    starts = store.sentence_starts
-    first, last = store.document_starts[documents], store.document_starts[documents + 1]
+    text = _gather(store, documents)
+    is_short = generator.random(len(documents)) < short_probability
+    short_targets = generator.integers(MINIMAL_TOKENS, max_tokens, len(documents), endpoint=True)
+    targets = np.where(is_short, short_targets, max_tokens)
+    if objective in ("mlm", "ltr"):
+        return _plan_single(text, targets)
+    return _plan_pairs(text, targets, objective == "mlm+sop", generator)
+
+
+def _gather(store: TokenStore, documents: np.ndarray) -> _Text:
+    begin, end = store.document_starts[documents], store.document_starts[documents + 1]
+    counts = end - begin
+    first = np.concatenate([[0], np.cumsum(counts)])
+    sentences = np.repeat(begin - first[:-1], counts) + np.arange(first[-1])
+    places = store.sentence_starts[sentences]
+    starts = np.concatenate([[0], np.cumsum(store.sentence_starts[sentences + 1] - places)])
+    return _Text(starts, first, places[first[:-1]] - starts[first[:-1]])
+
+
+def _plan_single(text: _Text, targets: np.ndarray) -> ExamplePlan:
+    starts = text.starts
+    position, limit = starts[text.first[:-1]], starts[text.first[1:]]
+    rows: list[tuple[np.ndarray, ...]] = []
+    active = np.arange(len(targets))
+    while len(active):
+        begin = position[active]
+        most = np.minimum(begin + targets[active], limit[active])
+        end = starts[np.searchsorted(starts, most, side="right") - 1]
+        end = np.where(end > begin, end, most)
+        rows.append((active, begin, end))
+        position[active] = end
+        active = active[end < limit[active]]
+    document, begin, end = (np.concatenate(column) for column in zip(*rows, strict=True))
+    a_end = end + text.shift[document]
+    return ExamplePlan(
+        document, begin + text.shift[document], a_end, a_end, a_end, np.full(len(document), IGNORED_LABEL)
+    )
+
+
+def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.random.Generator) -> ExamplePlan:
+    starts = text.starts
 
     def end_of(begin: np.ndarray, target: np.ndarray, limit: np.ndarray) -> np.ndarray:
         """First sentence after `begin` and `target` tokens or more, at most `limit`."""
         return np.clip(np.searchsorted(starts, starts[begin] + target, side="left"), begin + 1, limit)
 
-    is_short = generator.random(len(documents)) < short_probability
-    short_targets = generator.integers(MINIMAL_TOKENS, max_tokens, len(documents), endpoint=True)
-    targets = np.where(is_short, short_targets, max_tokens)
     rows: list[tuple[np.ndarray, ...]] = []
-    active = np.arange(len(documents))
-    position = first.copy()
+    active = np.arange(len(targets))
+    position, last = text.first[:-1].copy(), text.first[1:]
     while len(active):
         n = len(active)
         begin, limit = position[active], last[active]
         target = targets[active]
         end = end_of(begin, target, limit)
         length = end - begin
-        a_end = begin + generator.integers(1, np.maximum(length - 1, 1), endpoint=True)
-        is_random = (length == 1) | (generator.random(n) < 0.5)
-        # Any document but this one: skipping over it keeps the draw uniform.
-        other = generator.integers(0, len(documents) - 1, n)
-        other += other >= active
-        random_start = generator.integers(first[other], last[other])
-        random_end = end_of(random_start, target - (starts[a_end] - starts[begin]), last[other])
-        b_start = np.where(is_random, random_start, a_end)
-        b_end = np.where(is_random, random_end, end)
-        rows.append((begin, a_end, b_start, b_end, is_random))
-        position[active] = np.where(is_random, a_end, end)
+        cut = begin + generator.integers(1, np.maximum(length - 1, 1), endpoint=True)
+        a_start, a_end, b_start, b_end = starts[begin], starts[cut], starts[cut], starts[end]
+        shift = text.shift[active]
+        if is_order:
+            tokens = b_end - a_start
+            middle = a_start + generator.integers(1, np.maximum(tokens - 1, 1), endpoint=True)
+            a_end = b_start = np.where(length == 1, middle, a_end)
+            label = generator.random(n) < 0.5
+            a_start, b_start = np.where(label, (b_start, a_start), (a_start, b_start))
+            a_end, b_end = np.where(label, (b_end, a_end), (a_end, b_end))
+            is_example = tokens > 1
+            b_shift = shift
+            position[active] = end
+        else:
+            label = (length == 1) | (generator.random(n) < 0.5)
+            # Any document but this one: skipping over it keeps the draw uniform.
+            other = generator.integers(0, len(targets) - 1, n)
+            other += other >= active
+            random_start = generator.integers(text.first[other], last[other])
+            random_end = end_of(random_start, target - (a_end - a_start), last[other])
+            b_start = np.where(label, starts[random_start], b_start)
+            b_end = np.where(label, starts[random_end], b_end)
+            b_shift = np.where(label, text.shift[other], shift)
+            is_example = np.full(n, True)
+            position[active] = np.where(label, cut, end)
+        row = (active, a_start + shift, a_end + shift, b_start + b_shift, b_end + b_shift, label.astype(np.int64))
+        rows.append(tuple(column[is_example] for column in row))
         active = active[position[active] < limit]
-    return PairPlan(*(np.concatenate(column) for column in zip(*rows, strict=True)))
+    return ExamplePlan(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
 class PretrainingDataset(Dataset):
-    """Sentence pairs [CLS] A [SEP] B [SEP] of a token store, as a map from (seed, epoch, index) to an example.
+    """Examples of a token store, as a map from (seed, epoch, index) to an example.
 
-    `set_epoch` draws new pairs in a new order; `Trainer` calls it. Every epoch has the number of pairs that epoch 0
-    draws: where another epoch draws more, some are left out at random, and where it draws fewer, some come twice (both
-    well under 1 % on ordinary text).
+    An example is [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where the objective knows no pairs; see `plan_examples`. With
+    `pack` it is a row of several of these, for attention that does not cross them.
+
+    `set_epoch` draws new examples in a new order; `Trainer` calls it. The corpus is cut into blocks of about a million
+    tokens; an epoch takes them in random order, a group of 32 at a time, and shuffles the examples of a group, so a
+    corpus of up to 32 million tokens is shuffled as a whole. Random next sentences come from the same group. Only the
+    group of the example asked for is planned: memory and the time to reach any place of an epoch do not grow with the
+    corpus.
+
+    Every epoch has the same number of examples: what epoch 0 draws or, in a corpus of more than 8 groups, what is
+    expected from 8 of them. Where a group draws more, the shortest are left out, and where it draws fewer, some come
+    twice (about 1 % of the examples on ordinary text; a few whole books that happen to be cut short can make it more).
 
     Args:
         store: The corpus.
         cls_token_id, sep_token_id: Ids of [CLS] and [SEP].
         max_length: Most tokens of a sequence, special tokens included.
-        documents: Documents of the store to use; None for all.
+        documents: Documents of the store to use, ascending; None for all.
         seed: Seed of all choices.
-        short_probability: Share of documents cut into pairs of a random shorter length, in [0, 1] (Google: 0.1).
+        short_probability: Share of documents cut into examples of a random shorter length, in [0, 1] (Google: 0.1).
+        objective: "mlm+nsp" for pairs with next sentence prediction (the paper), "mlm+sop" for pairs in the right or
+            the wrong order (ALBERT), "mlm" and "ltr" (left-to-right) for single segments.
+        static: Whether every epoch has the examples of epoch 0, masks included, in another order.
+        pack: Whether an example is a row of several sequences of up to `max_length` tokens.
+        row_length: With `pack`, tokens of a row; a multiple of `max_length` fills best.
 
     Raises:
-        ValueError: If there are fewer than two documents (next sentence prediction needs another one to draw from), or
-            `max_length` leaves no room for two segments.
+        ValueError: If there are fewer than two documents for next sentence prediction (it needs another one to draw
+            from) or none at all, `max_length` leaves no room for text, or a setting is unknown.
     """
 
     def __init__(
@@ -120,32 +221,61 @@ class PretrainingDataset(Dataset):
         documents: np.ndarray | None = None,
         seed: int = 0,
         short_probability: float = 0.1,
+        objective: Objective = "mlm+nsp",
+        static: bool = False,
+        pack: bool = False,
+        row_length: int = 512,
     ) -> None:
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
-        if len(documents) < 2:
+        if objective not in get_args(Objective):
+            raise ValueError(f"objective is {objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        if objective == "mlm+nsp" and len(documents) < 2:
             raise ValueError(
                 f"{store.path} holds {len(documents)} document(s) to train on; next sentence prediction draws random "
                 "sentences from another document and needs at least 2: put a blank line between documents."
             )
-        if max_length < 3 + MINIMAL_TOKENS:
-            raise ValueError(f"max_length is {max_length}; [CLS] A [SEP] B [SEP] needs at least {3 + MINIMAL_TOKENS}.")
+        if not len(documents):
+            raise ValueError(f"{store.path} holds no documents to train on.")
+        self.has_pairs = objective in ("mlm+nsp", "mlm+sop")
+        special_tokens = 3 if self.has_pairs else 2
+        if max_length < special_tokens + MINIMAL_TOKENS:
+            layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
+            raise ValueError(f"max_length is {max_length}; {layout} needs at least {special_tokens + MINIMAL_TOKENS}.")
+        if pack and row_length < max_length:
+            raise ValueError(f"row_length is {row_length}, less than max_length {max_length}; a row holds sequences.")
         self.store = store
         self.documents = documents
-        self.max_tokens = max_length - 3
+        self.max_length = max_length
+        self.max_tokens = max_length - special_tokens
         self.seed = seed
         self.short_probability = short_probability
+        self.objective: Objective = objective
+        self.static = static
+        self.pack = pack
+        self.row_length = row_length
         self._cls = np.array([cls_token_id])
         self._sep = np.array([sep_token_id])
-        self.set_epoch(0)
-        self._length = len(self._plan)
+        # In shared memory: a DataLoader's lasting workers hear of a new epoch too.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
+        self._current: _Layout | None = None
+        self._groups: OrderedDict[tuple[int, int], _Group] = OrderedDict()
+        self._blocks, self._block_tokens = _blocks(store, documents)
+        self._shares = np.zeros(len(self._blocks) - 1, np.int64)
+        self._shares = self._expected_shares()
+        self._current = None
+        self._length = int(self._layout(0).ends[-1])
+        if not self._length:
+            raise ValueError(f"{store.path} is too small: its documents give no example.")
+
+    @property
+    def epoch(self) -> int:
+        """The epoch, counted from 0."""
+        return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw the pairs of an epoch, counted from 0."""
-        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch])))
-        self.epoch = epoch
-        self._plan = plan_pairs(self.store, self.documents, self.max_tokens, self.short_probability, generator)
-        self._order = generator.permutation(len(self._plan))
+        """Go to an epoch, counted from 0."""
+        self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
         return self._length
@@ -154,22 +284,186 @@ class PretrainingDataset(Dataset):
         """An example before masking.
 
         Returns:
-            `input_ids` and `token_type_ids` (int64 arrays, at most max_length), `next_sentence_label` (0 if B follows
-            A, 1 if it is random) and `example` (epoch, index), which the masks are drawn from.
+            `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
+            `example` (epoch, index), which the masks are drawn from; with pairs `next_sentence_label` (0 if B follows
+            A; 1 if it is random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
+            `next_sentence_label` is (n,).
+
+        Raises:
+            IndexError: If there is no such example.
         """
-        row = self._order[index % len(self._order)]
-        plan, starts = self._plan, self.store.sentence_starts
-        a = slice(starts[plan.a_start[row]], starts[plan.a_end[row]])
-        b = slice(starts[plan.b_start[row]], starts[plan.b_end[row]])
-        generator = example_generator(self.seed, self.epoch, index)
-        a, b = truncate_pair(a, b, self.max_tokens, generator)
-        tokens_a, tokens_b = self.store.tokens[a], self.store.tokens[b]
-        return {
-            "input_ids": np.concatenate([self._cls, tokens_a, self._sep, tokens_b, self._sep]),
-            "token_type_ids": np.repeat([0, 1], [len(tokens_a) + 2, len(tokens_b) + 1]),
-            "next_sentence_label": int(plan.is_random[row]),
-            "example": (self.epoch, index),
+        if not 0 <= index < self._length:
+            raise IndexError(f"There is no example {index}; an epoch has {self._length}.")
+        layout = self._layout(self.epoch)
+        place = int(np.searchsorted(layout.ends, index, side="right"))
+        group = self._group(layout, int(layout.order[place]))
+        slot = group.slots[index - (layout.ends[place - 1] if place else 0)]
+        row = group.rows[slot % len(group.rows)]
+        number = group.number + slot if self.static else index
+        generator = example_generator(self.seed, layout.plan_epoch, number)
+        sequences = [
+            self._sequence(group.plan, sequence, generator)
+            for sequence in group.sequences[group.row_starts[row] : group.row_starts[row + 1]]
+        ]
+        lengths = [(len(a) + 2, len(b) + 1 if self.has_pairs else 0) for a, b in sequences]
+        parts = [
+            part
+            for a, b in sequences
+            for part in ((self._cls, a, self._sep, b, self._sep) if self.has_pairs else (self._cls, a, self._sep))
+        ]
+        example: dict[str, Any] = {
+            "input_ids": np.concatenate(parts),
+            "token_type_ids": np.repeat([0, 1] * len(lengths), [length for pair in lengths for length in pair]),
+            "example": (layout.plan_epoch, int(number)),
         }
+        labels = group.plan.next_sentence_label[group.sequences[group.row_starts[row] : group.row_starts[row + 1]]]
+        if self.has_pairs:
+            example["next_sentence_label"] = labels if self.pack else int(labels[0])
+        if self.pack:
+            example |= {"sequence_lengths": np.array(lengths).sum(axis=1), "row_length": self.row_length}
+        return example
+
+    def _sequence(self, plan: ExamplePlan, row: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Tokens of the segments of an example."""
+        a = slice(int(plan.a_start[row]), int(plan.a_end[row]))
+        b = slice(int(plan.b_start[row]), int(plan.b_end[row]))
+        a, b = truncate_pair(a, b, self.max_tokens, generator)
+        return self.store.tokens[a], self.store.tokens[b]
+
+    def _layout(self, epoch: int) -> "_Layout":
+        if self._current is None or self._current.epoch != epoch:
+            plan_epoch = 0 if self.static else epoch
+            count = len(self._shares)
+            blocks = _generator(self.seed, plan_epoch, 0).permutation(count)
+            groups = [np.sort(part) for part in np.array_split(blocks, max(1, count // BLOCKS_PER_GROUP))]
+            shares = np.cumsum([self._shares[group].sum() for group in groups])
+            sizes = np.diff((shares + _UNIT // 2) // _UNIT, prepend=0)
+            order = np.arange(len(groups))
+            if self.static:
+                order = _generator(self.seed, epoch, 0, 1).permutation(len(groups))
+            self._current = _Layout(epoch, plan_epoch, groups, sizes, order, np.cumsum(sizes[order]))
+        return self._current
+
+    def _group(self, layout: "_Layout", group: int) -> "_Group":
+        key = (layout.epoch, group)
+        if key not in self._groups:
+            generator = _generator(self.seed, layout.plan_epoch, 1 + group)
+            plan, sequences, row_starts = self._plan(layout.groups[group], generator)
+            slots = np.arange(layout.sizes[group])
+            if self.static:
+                slots = _generator(self.seed, layout.epoch, 1 + group, 1).permutation(slots)
+            rows = generator.permutation(len(row_starts) - 1)
+            if len(rows) > layout.sizes[group]:
+                tokens = np.add.reduceat(self._lengths(plan)[sequences], row_starts[:-1])
+                longest = np.argsort(-tokens[rows], kind="stable")[: layout.sizes[group]]
+                rows = rows[np.sort(longest)]
+            number = int(layout.sizes[:group].sum())
+            self._groups[key] = _Group(plan, sequences, row_starts, rows, slots, number)
+            while len(self._groups) > _GROUPS_KEPT:
+                self._groups.popitem(last=False)
+        return self._groups[key]
+
+    def _plan(self, blocks: np.ndarray, generator: np.random.Generator) -> tuple[ExamplePlan, np.ndarray, np.ndarray]:
+        """Plan the examples of some blocks; the sequences of each row, and where it starts among them."""
+        documents = np.concatenate([self.documents[self._blocks[b] : self._blocks[b + 1]] for b in blocks])
+        plan = plan_examples(self.store, documents, self.objective, self.max_tokens, self.short_probability, generator)
+        if self.pack:
+            return plan, *pack_rows(self._lengths(plan), self.row_length, generator)
+        return plan, np.arange(len(plan)), np.arange(len(plan) + 1)
+
+    def _lengths(self, plan: ExamplePlan) -> np.ndarray:
+        """Length of each sequence, with special tokens."""
+        tokens = plan.a_end - plan.a_start + plan.b_end - plan.b_start
+        return np.minimum(tokens, self.max_tokens) + self.max_length - self.max_tokens
+
+    def _expected_shares(self) -> np.ndarray:
+        """How many examples each block gives, in units of 1 / `_UNIT`.
+
+        Blocks that are not planned here are expected to give as many per token and per document as those that are.
+        """
+        examples = np.zeros(len(self._shares))
+        sample = self._layout(0).groups[:_SAMPLED_GROUPS]
+        for number, group in enumerate(sample):
+            plan, _, row_starts = self._plan(group, _generator(self.seed, 0, 1 + number))
+            block_of = np.repeat(group, np.diff(self._blocks)[group])
+            weights = self._lengths(plan) if self.pack else np.ones(len(plan))
+            found = np.bincount(block_of[plan.document], weights, minlength=len(examples))
+            examples[group] = (found * (len(row_starts) - 1) / max(weights.sum(), 1))[group]
+        known = np.concatenate(sample)
+        features = np.stack([self._block_tokens, np.diff(self._blocks)], axis=1).astype(float)
+        per_feature = np.linalg.lstsq(features[known], examples[known], rcond=None)[0]
+        expected = np.maximum(features @ per_feature, 0)
+        expected[known] = examples[known]
+        return np.rint(expected * _UNIT).astype(np.int64)
+
+
+class _Layout(NamedTuple):
+    """The order of an epoch.
+
+    Attributes:
+        epoch: The epoch.
+        plan_epoch: The epoch whose examples it has.
+        groups: Blocks of each group.
+        sizes: Examples of each group.
+        order: Groups in the order in which they come.
+        ends: Number of examples up to the end of each group, in this order.
+    """
+
+    epoch: int
+    plan_epoch: int
+    groups: list[np.ndarray]
+    sizes: np.ndarray
+    order: np.ndarray
+    ends: np.ndarray
+
+
+class _Group(NamedTuple):
+    """A planned group.
+
+    Attributes:
+        plan: Its sequences.
+        sequences: The sequences of all rows, row by row.
+        row_starts: Where each row starts among them, and the end.
+        rows: The rows that are used, in random order.
+        slots: At each place of the group which of the rows, modulo their number.
+        number: Number of its first example in a static epoch.
+    """
+
+    plan: ExamplePlan
+    sequences: np.ndarray
+    row_starts: np.ndarray
+    rows: np.ndarray
+    slots: np.ndarray
+    number: int
+
+
+def _blocks(store: TokenStore, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cut documents into blocks of about `BLOCK_TOKENS` tokens.
+
+    Returns:
+        The first document of each block, and the end, (blocks + 1,); tokens of each block, those of documents left out
+        in between included, (blocks,).
+    """
+    count = len(documents)
+
+    def tokens_before(number: np.ndarray) -> np.ndarray:
+        last = np.minimum(number, count - 1)
+        return store.sentence_starts[store.document_starts[documents[last] + (number == count)]]
+
+    begin, end = tokens_before(np.array([0, count]))
+    share = count / (documents[-1] - documents[0] + 1)
+    wanted = np.linspace(begin, end, max(1, int((end - begin) * share) // BLOCK_TOKENS) + 1)[1:-1]
+    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), count)
+    for _ in range(count.bit_length()):  # binary search: a corpus has too many documents to look at all of them
+        middle = (low + high) // 2
+        is_before = tokens_before(middle) < wanted
+        low, high = np.where(is_before, np.minimum(middle + 1, high), low), np.where(is_before, high, middle)
+    blocks = np.unique(np.concatenate([[0], low, [count]]))
+    return blocks, np.diff(tokens_before(blocks))
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
 def example_generator(seed: int, epoch: int, index: int, purpose: int = 0) -> np.random.Generator:

@@ -1,10 +1,16 @@
 """Masking for the masked LM (paper, section 3.1, task 1)."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 IGNORED_LABEL = -100
+_UNITS = ("token", "word", "span")
+
+# Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
+_SPAN_LENGTHS = np.arange(1, 11)
+_SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
 
 
 @dataclass(frozen=True)
@@ -15,22 +21,35 @@ class MaskingRates:
         predicted: Share of a sequence's tokens that are predicted; at least one token always is.
         masked: Share of these replaced by [MASK].
         random: Share of these replaced by a random token; the rest stays.
+        unit: What is chosen at random. "token": single tokens. "word": a word's first piece with all `##` pieces after
+            it, as in Google's whole word masking; each token draws its own replacement. "span": words in a row, of
+            geometric length (SpanBERT); the tokens of a span are all masked, all random or all kept. Words that would
+            exceed the number of predictions are passed over, so with "word" and "span" a sequence may have fewer, and
+            a very short one none.
+        max_predictions: Most predictions of a sequence, 1 or more (Google: `max_predictions_per_seq`); None for no
+            limit.
 
     Raises:
-        ValueError: If a share is outside [0, 1], or the last two exceed 1 together.
+        ValueError: If a share is outside [0, 1], the last two exceed 1 together, or a setting is unknown.
     """
 
     predicted: float = 0.15
     masked: float = 0.8
     random: float = 0.1
+    unit: Literal["token", "word", "span"] = "token"
+    max_predictions: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the shares."""
-        for name, value in vars(self).items():
-            if not 0 <= value <= 1:
+        """Check the settings."""
+        for name in ("predicted", "masked", "random"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"The masking rate {name} is {value}; expected a share between 0 and 1.")
         if self.masked + self.random > 1:
             raise ValueError(f"The masking rates masked ({self.masked}) and random ({self.random}) exceed 1 together.")
+        if self.unit not in _UNITS:
+            raise ValueError(f"The masking unit is {self.unit!r}; expected one of {', '.join(_UNITS)}.")
+        if self.max_predictions is not None and self.max_predictions < 1:
+            raise ValueError(f"max_predictions is {self.max_predictions}; expected 1 or more, or None for no limit.")
 
 
 def mask_tokens(
@@ -40,6 +59,7 @@ def mask_tokens(
     ordinary_ids: np.ndarray,
     rates: MaskingRates,
     generator: np.random.Generator,
+    is_continuation: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose tokens to predict and replace them.
 
@@ -52,18 +72,71 @@ def mask_tokens(
         ordinary_ids: Ids that random replacements are drawn from: all but special and reserved tokens.
         rates: The rates.
         generator: Source of all random choices.
+        is_continuation: Whether a token continues the word before it (`##`), (length,); needed for words and spans.
 
     Returns:
         The masked ids and the labels (the original id at chosen positions, -100 elsewhere), both (length,), int64.
     """
     candidates = np.flatnonzero(~is_special)
     count = min(max(1, round(len(input_ids) * rates.predicted)), len(candidates))
-    chosen = generator.permutation(candidates)[:count]
+    if rates.max_predictions is not None:
+        count = min(count, rates.max_predictions)
+    if rates.unit == "token":
+        chosen = generator.permutation(candidates)[:count]
+        draw = generator.random(count)
+    else:
+        assert is_continuation is not None
+        # Words do not reach across special tokens.
+        is_start = ~is_continuation[candidates] | (np.diff(candidates, prepend=-2) > 1)
+        words = np.append(np.flatnonzero(is_start), len(candidates))
+        spans = _choose_spans(candidates, words, count, generator, rates.unit == "span")
+        chosen = np.concatenate([*spans, candidates[:0]])
+        if rates.unit == "span":
+            draw = np.repeat(generator.random(len(spans)), [len(span) for span in spans])
+        else:
+            draw = generator.random(len(chosen))
     labels = np.full(len(input_ids), IGNORED_LABEL, dtype=np.int64)
     labels[chosen] = input_ids[chosen]
     masked = input_ids.astype(np.int64)
-    draw = generator.random(count)
     masked[chosen[draw < rates.masked]] = mask_token_id
     is_random = (draw >= rates.masked) & (draw < rates.masked + rates.random)
     masked[chosen[is_random]] = generator.choice(ordinary_ids, is_random.sum())
     return masked, labels
+
+
+def _choose_spans(
+    candidates: np.ndarray, words: np.ndarray, count: int, generator: np.random.Generator, are_longer: bool
+) -> list[np.ndarray]:
+    """Choose words, or longer spans of words in a row, of `count` tokens together at most.
+
+    Args:
+        candidates: Positions of tokens.
+        words: Word i is the candidates from `words[i]` up to `words[i + 1]`.
+        count: Most tokens.
+        generator: Source of all random choices.
+        are_longer: Whether to choose spans of several words.
+
+    Returns:
+        The positions of each span.
+    """
+    number = len(words) - 1
+    order = generator.permutation(number).tolist()
+    wanted = generator.choice(_SPAN_LENGTHS, number, p=_SPAN_SHARES).tolist() if are_longer else [1] * number
+    starts = words.tolist()
+    goes_on = (np.diff(candidates, prepend=-2) == 1).tolist()  # no special token before
+    is_free = [True] * number
+    spans: list[np.ndarray] = []
+    for first, length in zip(order, wanted, strict=True):
+        word = first
+        while word < min(first + length, number):
+            size = starts[word + 1] - starts[word]
+            if not is_free[word] or size > count or (word > first and not goes_on[starts[word]]):
+                break
+            is_free[word] = False
+            count -= size
+            word += 1
+        if word > first:
+            spans.append(candidates[starts[first] : starts[word]])
+        if not count:
+            break
+    return spans

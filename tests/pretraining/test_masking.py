@@ -1,8 +1,11 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from mybert import MyBertTokenizer
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
 from mybert.pretraining import (
     MaskingRates,
     PretrainingCollator,
@@ -15,9 +18,10 @@ from mybert.pretraining import (
 SPECIAL = np.array([2, 3])
 
 
-def mask(ids, rates, generator):
+def mask(ids, rates, generator, is_continuation=None):
     ordinary = np.setdiff1d(np.arange(1000), np.arange(5))
-    return mask_tokens(ids, np.isin(ids, SPECIAL), 4, ordinary, rates, generator)
+    is_continuation = ids < 0 if is_continuation is None else is_continuation
+    return mask_tokens(ids, np.isin(ids, SPECIAL), 4, ordinary, rates, generator, is_continuation)
 
 
 def test_rates_on_a_large_sample():
@@ -72,6 +76,104 @@ def test_mistakes():
     with pytest.raises(ValueError, match=r"masked \(0.9\) and random \(0.2\) exceed 1"):
         MaskingRates(masked=0.9, random=0.2)
 
+    with pytest.raises(ValueError, match="unit is 'sentence'; expected one of token, word, span"):
+        MaskingRates(unit="sentence")
+    with pytest.raises(ValueError, match="max_predictions is 0; expected 1 or more"):
+        MaskingRates(max_predictions=0)
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+def test_no_more_predictions_than_allowed(unit):
+    generator = np.random.default_rng(0)
+    ids = np.concatenate([[2], np.arange(5, 105), [3]])
+    for most in (1, 4, 15, 40):
+        _, labels = mask(ids, MaskingRates(unit=unit, max_predictions=most), generator)
+        assert (labels != -100).sum() == min(most, 15)
+
+
+def sample_of_words(rates, sequences=2500, words=60):
+    """Masked sequences of words of one to three pieces (the ids 600 and above continue a word)."""
+    generator = np.random.default_rng(1)
+    for _ in range(sequences):
+        lengths = generator.integers(1, 4, words)
+        ids = generator.integers(600, 1000, lengths.sum())
+        starts = np.cumsum(lengths) - lengths
+        ids[starts] = generator.integers(5, 600, words)
+        ids = np.insert(ids, [0, generator.choice(starts[1:]), len(ids)], [2, 3, 3])
+        yield ids, *mask(ids, rates, generator, is_continuation=ids >= 600)
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_whole_words_with_the_same_rates(unit):
+    predicted, total, kinds = 0, 0, np.zeros(3)
+    for ids, new, labels in sample_of_words(MaskingRates(unit=unit)):
+        is_chosen = labels != -100
+        word = np.cumsum(ids < 600)
+        for number in np.unique(word[is_chosen]):
+            assert is_chosen[word == number].all()
+        assert not np.isin(ids[is_chosen], SPECIAL).any()
+        assert is_chosen.sum() <= round(0.15 * len(ids))
+        predicted += is_chosen.sum()
+        total += len(ids)
+        chosen = new[is_chosen]
+        is_kept = chosen == ids[is_chosen]
+        kinds += (chosen == 4).sum(), is_kept.sum(), ((chosen != 4) & ~is_kept).sum()
+        assert (chosen[(chosen != 4) & ~is_kept] >= 5).all()
+    # The words that fit take nearly all that is allowed.
+    assert predicted / total == pytest.approx(0.15, abs=0.003)
+    # 45,000 predictions, in the case of spans about 10,000 independent draws: four standard errors
+    assert kinds / predicted == pytest.approx([0.8, 0.1, 0.1], abs=0.008 if unit == "word" else 0.017)
+
+
+def test_words_are_chosen_as_by_google():
+    """In random order, passing over those that would exceed the number: short words fill up the rest."""
+    generator = np.random.default_rng(2)
+    ours, googles, words = np.zeros(4), np.zeros(4), np.zeros(4)
+    for ids, _, labels in sample_of_words(MaskingRates(unit="word")):
+        lengths = np.bincount(np.cumsum(ids < 600))[np.cumsum(ids < 600)]
+        is_start = (ids < 600) & (ids > 4)
+        words += np.bincount(lengths[is_start], minlength=4)
+        ours += np.bincount(lengths[is_start & (labels != -100)], minlength=4)
+        left = round(0.15 * len(ids))
+        for length in generator.permutation(lengths[is_start]):
+            if length <= left:
+                left -= length
+                googles[length] += 1
+    # 50,000 words of each length, of which about 7,500 are chosen: four standard errors of the difference
+    assert ours[1:] / words[1:] == pytest.approx(googles[1:] / words[1:], abs=0.009)
+
+
+def test_spans_have_the_lengths_of_spanbert():
+    """Where nothing is in the way: in a long text, with few predictions, on the first span of each sequence."""
+    generator = np.random.default_rng(0)
+    ids = np.concatenate([[2], np.arange(5, 600), [3]])
+    counts = np.zeros(11)
+    for _ in range(8000):
+        _, labels = mask(ids, MaskingRates(unit="span", max_predictions=10), generator, is_continuation=ids >= 600)
+        positions = np.flatnonzero(labels != -100)
+        runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
+        assert len(positions) == 10
+        if len(runs) == 1:
+            counts[10] += 1
+    # A first span of 10 words, or two that touch (one of 595 places each): 0.0336 of truncated geometric lengths
+    expected = 0.2 * 0.8**9 / (1 - 0.8**10)
+    assert counts[10] / 8000 == pytest.approx(expected, abs=0.009)
+
+
+@pytest.mark.parametrize("unit", ["word", "span"])
+def test_words_do_not_reach_across_special_tokens(unit):
+    generator = np.random.default_rng(0)
+    ids = np.array([2, 10, 3, 700, 701, 3])
+    seen = set()
+    for _ in range(300):
+        _, labels = mask(ids, MaskingRates(predicted=0.5, unit=unit), generator, is_continuation=ids >= 600)
+        seen.add(tuple(np.flatnonzero(labels != -100)))
+    assert seen == {(1, 3, 4)}
+    _, labels = mask(
+        np.array([2, 10, 700, 3]), MaskingRates(unit=unit), generator, is_continuation=np.array([0, 0, 1, 0], bool)
+    )
+    assert (labels == -100).all()
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory, documents, tokenizer):
@@ -109,6 +211,127 @@ def test_masks_depend_on_the_example_not_on_the_batch(dataset, tokenizer):
     second = collator([dataset[index] for index in range(20)])["labels"]
     dataset.set_epoch(0)
     assert first.shape != second.shape or not torch.equal(first, second)
+
+
+def test_static_masks_stay(dataset, tokenizer):
+    static = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, static=True)
+    collator = PretrainingCollator(tokenizer)
+    seen = []
+    for epoch in (0, 3):
+        static.set_epoch(epoch)
+        batches = {example["example"]: collator([example]) for example in static}
+        seen.append(batches)
+    for key, batch in seen[0].items():
+        assert all(torch.equal(value, seen[1][key][name]) for name, value in batch.items())
+
+
+def test_words_are_masked_whole(tokenizer):
+    ids = np.array([2, *[6, tokenizer.convert_tokens_to_ids("##s")] * 50, 3])
+    example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "next_sentence_label": 0, "example": (0, 0)}
+    labels = PretrainingCollator(tokenizer, rates=MaskingRates(unit="word"))([example])["labels"][0]
+    assert (labels[1:-1:2] != -100).tolist() == (labels[2:-1:2] != -100).tolist()
+    assert (labels != -100).sum() == 14  # 15.3 are allowed, and words are two tokens
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_left_to_right_labels_are_the_next_tokens(dataset, tokenizer, pack):
+    single = PretrainingDataset(
+        dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, objective="ltr", pack=pack, row_length=80
+    )
+    examples = [single[index] for index in range(5)]
+    batch = PretrainingCollator(tokenizer, objective="ltr")(examples)
+    assert "next_sentence_label" not in batch
+    for row, example in enumerate(examples):
+        ids, labels = batch["input_ids"][row], batch["labels"][row]
+        assert ids[: len(example["input_ids"])].tolist() == example["input_ids"].tolist()
+        lengths = example.get("sequence_lengths", [len(example["input_ids"])])
+        begin = 0
+        for length in lengths:
+            assert labels[begin : begin + length].tolist() == [*ids[begin + 1 : begin + length].tolist(), -100]
+            begin += length
+        assert (labels[begin:] == -100).all()
+
+
+@pytest.fixture(scope="module")
+def packed(dataset):
+    return PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, pack=True, row_length=120)
+
+
+def sequences_of(batch):
+    """(row, slice) of each sequence of a packed batch."""
+    length = batch["input_ids"].shape[1]
+    limits = batch["cu_seq_lens_q"].tolist()
+    for begin, end in pairwise(limits):
+        assert begin // length == (end - 1) // length, "a sequence lies in one row"
+        yield begin // length, slice(begin % length, (end - 1) % length + 1)
+
+
+def test_a_packed_batch(packed, tokenizer):
+    examples = [packed[index] for index in range(len(packed))]
+    batch = PretrainingCollator(tokenizer)(examples)
+    rows = len(examples)
+    for name in ("input_ids", "token_type_ids", "position_ids", "labels"):
+        assert batch[name].shape == (rows, 120)
+        assert batch[name].dtype == torch.int64
+    assert "attention_mask" not in batch
+    assert batch["cu_seq_lens_q"].dtype == torch.int32
+    assert torch.equal(batch["cu_seq_lens_q"], batch["cu_seq_lens_k"])
+    assert batch["cu_seq_lens_q"][0] == 0
+    assert batch["cu_seq_lens_q"][-1] == rows * 120
+    assert batch["max_length_q"] == batch["max_length_k"] == batch["cu_seq_lens_q"].diff().max()
+    sequences = list(sequences_of(batch))
+    assert len(batch["next_sentence_label"]) == len(sequences)
+    labels, tails = [], 0
+    for (row, where), label in zip(sequences, batch["next_sentence_label"].tolist(), strict=True):
+        ids = batch["input_ids"][row, where]
+        assert batch["position_ids"][row, where].tolist() == list(range(len(ids)))
+        chosen = batch["labels"][row, where] != -100
+        if label == -100:
+            tails += 1
+            assert (ids == tokenizer.pad_token_id).all()
+            assert not chosen.any()
+            assert not batch["token_type_ids"][row, where].any()
+        else:
+            labels.append(label)
+            assert chosen.sum() == max(1, round(0.15 * len(ids)))
+            original = torch.where(chosen, batch["labels"][row, where], ids)
+            assert original[0] == 2
+            assert original[-1] == 3
+    assert labels == [label for example in examples for label in example["next_sentence_label"]]
+    assert 0 < tails < rows
+
+
+def test_packed_rows_give_the_losses_of_their_sequences(packed, tokenizer):
+    """Attention does not cross sequences: the model sees what it would see of padded single sequences."""
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    if not hasattr(config, "unpad_inputs"):
+        pytest.skip("this model does not know packed rows")
+    torch.manual_seed(0)
+    model = MyBertForPreTraining(config).eval()
+    batch = PretrainingCollator(tokenizer)([packed[index] for index in range(6)])
+    sequences = [
+        (row, where)
+        for (row, where), label in zip(sequences_of(batch), batch["next_sentence_label"], strict=True)
+        if label != -100
+    ]
+    longest = max(where.stop - where.start for _, where in sequences)
+    padded = {
+        name: torch.stack(
+            [
+                F.pad(batch[name][row, where], (0, longest - where.stop + where.start), value=value)
+                for row, where in sequences
+            ]
+        )
+        for name, value in (("input_ids", 0), ("token_type_ids", 0), ("labels", -100))
+    }
+    padded["attention_mask"] = torch.stack(
+        [(torch.arange(longest) < where.stop - where.start).long() for _, where in sequences]
+    )
+    padded["next_sentence_label"] = batch["next_sentence_label"][batch["next_sentence_label"] != -100]
+    with torch.no_grad():
+        assert model(**batch).loss.item() == pytest.approx(model(**padded).loss.item(), rel=1e-5)
 
 
 def test_collator_says_what_it_misses(tokenizer):
