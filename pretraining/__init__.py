@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .collator import PretrainingCollator
+    from .data_command import DataArguments, prepare_data
     from .documents import read_documents, split_sentences
     from .examples import PretrainingDataset
     from .masking import MaskingRates, mask_tokens
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .token_store import StoreSummary, TokenStore, build_token_store
 
 _MODULES = {
+    "DataArguments": "data_command",
     "MaskingRates": "masking",
     "PretrainingArguments": "recipe",
     "PretrainingCollator": "collator",
@@ -23,12 +25,14 @@ _MODULES = {
     "TokenStore": "token_store",
     "build_token_store": "token_store",
     "mask_tokens": "masking",
+    "prepare_data": "data_command",
     "pretrain": "recipe",
     "read_documents": "documents",
     "split_sentences": "documents",
 }
 
 __all__ = [
+    "DataArguments",
     "MaskingRates",
     "PretrainingArguments",
     "PretrainingCollator",
@@ -37,6 +41,7 @@ __all__ = [
     "TokenStore",
     "build_token_store",
     "mask_tokens",
+    "prepare_data",
     "pretrain",
     "read_documents",
     "split_sentences",

@@ -1,0 +1,114 @@
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+from transformers import HfArgumentParser
+
+from mybert.pretraining import DataArguments, TokenStore, build_token_store, prepare_data
+
+
+@pytest.fixture
+def arguments(tmp_path, text_file, tokenizer):
+    """Makes arguments as the command does, with a tokenizer's folder and a text."""
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+
+    def make(*flags, text=(text_file,)):
+        names = ["--text", *map(str, text)] if text else []
+        required = ["--output", str(tmp_path / "store"), "--tokenizer", str(tmp_path / "tokenizer")]
+        flags = [*required, "--num_processes", "1", *names, *flags]
+        return HfArgumentParser(DataArguments).parse_args_into_dataclasses(flags)[0]
+
+    return make
+
+
+def test_a_store_is_built_and_an_example_shown(tmp_path, arguments, documents, tokenizer, caplog):
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        summary = prepare_data(arguments("--quiet"))
+    assert summary.documents == 60
+    build_token_store(documents, tokenizer, tmp_path / "expected", show_progress=False)
+    assert (tmp_path / "store").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert "60 documents" in caplog.text
+    assert "[CLS]" in caplog.text
+    assert "[MASK]" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("objective", "label"), [("mlm+nsp", "is_random_next"), ("mlm+sop", "is_swapped"), ("mlm", None), ("ltr", None)]
+)
+def test_export(tmp_path, arguments, objective, label):
+    path = tmp_path / "out" / "examples.jsonl"
+    prepare_data(
+        arguments("--export", str(path), "--export_count", "20", "--objective", objective, "--max_length", "40")
+    )
+    examples = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(examples) == 20
+    names = {"tokens", "segment_ids", "masked_lm_positions", "masked_lm_labels"}
+    for example in examples:
+        assert example.keys() == names | ({label} if label else set())
+        tokens = example["tokens"]
+        assert tokens[0] == "[CLS]"
+        assert tokens.count("[SEP]") == (2 if label else 1)
+        assert len(example["segment_ids"]) == len(tokens) <= 40
+        assert len(example["masked_lm_positions"]) == len(example["masked_lm_labels"])
+        if objective == "ltr":
+            assert example["masked_lm_labels"] == tokens[1:]
+        else:
+            assert len(example["masked_lm_positions"]) == max(1, round(0.15 * len(tokens)))
+    assert objective == "ltr" or any("[MASK]" in example["tokens"] for example in examples)
+    if label:
+        assert {example[label] for example in examples} == {True, False}
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["examples.jsonl"]
+
+
+def test_a_look_at_a_store(tmp_path, arguments):
+    built = prepare_data(arguments())
+    flags = ["--export", str(tmp_path / "e.jsonl"), "--masking_unit", "word", "--max_predictions", "2"]
+    assert prepare_data(arguments(*flags, text=())) == built
+    examples = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+    assert max(len(example["masked_lm_positions"]) for example in examples) == 2
+
+
+def test_shards(tmp_path, arguments, caplog):
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        prepare_data(arguments("--num_shards", "2", "--shard_index", "1"))
+        assert "others are not yet" in caplog.text
+        assert "[CLS]" not in caplog.text
+        prepare_data(arguments("--num_shards", "2"))
+        assert "[CLS]" in caplog.text
+    assert TokenStore(tmp_path / "store").summary.documents == 60
+
+
+def test_append_and_overwrite(arguments):
+    assert prepare_data(arguments()).documents == 60
+    with pytest.raises(ValueError, match="store exists; name another output, or use --append or --overwrite"):
+        prepare_data(arguments())
+    assert prepare_data(arguments("--append")).documents == 120
+    assert prepare_data(arguments("--overwrite")).documents == 60
+    with pytest.raises(ValueError, match="append and overwrite are both set"):
+        prepare_data(arguments("--overwrite", "--append"))
+
+
+def test_mistakes(tmp_path, arguments):
+    with pytest.raises(FileNotFoundError, match="There is no file or folder missing"):
+        prepare_data(arguments(text=("missing",)))
+    with pytest.raises(ValueError, match="export_count is 0"):
+        prepare_data(arguments("--export_count", "0"))
+    with pytest.raises(FileNotFoundError, match="There is no token store"):
+        prepare_data(arguments(text=()))
+    (tmp_path / "one.txt").write_text("the cat sat. the dog ran.\nthe cat.")
+    with pytest.raises(ValueError, match=r"1 document\(s\).*blank line between documents"):
+        prepare_data(arguments(text=(tmp_path / "one.txt",)))
+
+
+def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
+    """It would take half of the memory that a build may take."""
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    code = (
+        "import sys; from mybert import MyBertTokenizer; from mybert.pretraining import build_token_store;"
+        "tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1]);"
+        "build_token_store(sys.argv[2], tokenizer, sys.argv[3], show_progress=False);"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "tokenizer", text_file, tmp_path / "s"], check=True)
