@@ -1,7 +1,7 @@
 """The settings of `mybert pretrain`."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from transformers import TrainingArguments
@@ -9,6 +9,8 @@ from transformers import TrainingArguments
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
 from ..training import OPTIMIZERS
+from .examples import Objective
+from .masking import MaskingRates
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
 # others; feed-forward layers are four times as wide.
@@ -24,9 +26,10 @@ MODEL_SIZES = {
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.
 _DECISIVE = (
-    *("encoding", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
+    *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
-    *("short_probability", "mlm_probability", "heldout"),
+    *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
+    *("whole_word_masking", "span_masking", "static_masking", "pack", "row_length"),
     *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay", "max_grad_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed"),
 )
@@ -55,8 +58,16 @@ class PretrainingArguments(TrainingArguments):
 
     text: list[str] = field(
         default_factory=list,
-        metadata={"help": "Text files, folders or patterns: one sentence a line, a blank line between documents."},
+        metadata={
+            "help": "Text to learn from: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text "
+            "has a sentence a line and a blank line between documents; JSON lines and Parquet are read too."
+        },
     )
+    data: str | None = field(
+        default=None, metadata={"help": "Token store (a file, or a folder of shards) in place of --text."}
+    )
+    text_column: str = field(default="text", metadata={"help": "Column of the text in JSON, Parquet and on the Hub."})
+    num_proc: int = field(default=1, metadata={"help": "Processes that learn the vocabulary and tokenize the text."})
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
     split_sentences: bool = field(
         default=False, metadata={"help": "Lines hold running text; split it into sentences."}
@@ -85,11 +96,32 @@ class PretrainingArguments(TrainingArguments):
             "Small models and short runs want less."
         },
     )
+    objective: Objective = field(
+        default="mlm+nsp",
+        metadata={
+            "help": "What is learnt: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
+            "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it)."
+        },
+    )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
     short_probability: float = field(
         default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
+    max_predictions: int | None = field(
+        default=None, metadata={"help": "Most tokens to predict in a sequence; no limit if not given."}
+    )
+    whole_word_masking: bool = field(default=False, metadata={"help": "Hide whole words, all their pieces."})
+    span_masking: bool = field(default=False, metadata={"help": "Hide several words in a row (SpanBERT)."})
+    static_masking: bool = field(
+        default=False, metadata={"help": "Keep examples and masks of the first epoch in all others."}
+    )
+    pack: bool = field(
+        default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
+    )
+    row_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a packed row; 512 or the longest sequence, if that is longer."}
+    )
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
     )
@@ -131,8 +163,12 @@ class PretrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
-        if not self.text:
-            raise ValueError("text is empty; name at least one file or folder to pretrain on.")
+        if bool(self.text) == bool(self.data):
+            raise ValueError(
+                "text is empty; name at least one file or folder to pretrain on, or a token store as data."
+                if not self.text
+                else "text and data are both set; expected one of them."
+            )
         if "-" in self.text:
             raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
         if self.output_dir is None:
@@ -147,14 +183,30 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
-        if self.dataloader_persistent_workers:
-            raise ValueError("dataloader_persistent_workers is set; its workers would repeat the first epoch's pairs.")
+        if self.objective not in get_args(Objective):
+            raise ValueError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        if self.whole_word_masking and self.span_masking:
+            raise ValueError("whole_word_masking and span_masking are both set; expected one of them at most.")
+        self.masking_rates()  # checks the rates
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim
         super().__post_init__()
         if optim in OPTIMIZERS:
             self.optim = optim
+
+    def masking_rates(self) -> MaskingRates:
+        """Which tokens are predicted.
+
+        Raises:
+            ValueError: If a rate is out of its range.
+        """
+        unit: Literal["token", "word", "span"] = "token"
+        if self.whole_word_masking:
+            unit = "word"
+        elif self.span_masking:
+            unit = "span"
+        return MaskingRates(predicted=self.mlm_probability, unit=unit, max_predictions=self.max_predictions)
 
     def phases(self) -> list[Phase]:
         """The phases of the run, one or two."""
@@ -212,5 +264,6 @@ class PretrainingArguments(TrainingArguments):
                 )
         if self.dropout is not None:
             config.hidden_dropout_prob = config.attention_probs_dropout_prob = self.dropout
+        config.is_decoder = self.objective == "ltr"
         config.check()
         return config

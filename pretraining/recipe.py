@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..modeling_mybert import MyBertForPreTraining
-from ..tokenization import MyBertTokenizer, expand_paths, train_wordpiece
+from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
+from ..tokenization import MyBertTokenizer, train_wordpiece
 from ..training import (
     PretrainingTrainer,
     StopOnInterrupt,
@@ -24,13 +24,15 @@ from ..training import (
 )
 from .arguments import Phase, PretrainingArguments
 from .collator import PretrainingCollator
-from .documents import read_documents
+from .documents import expand_sources, read_documents
 from .examples import PretrainingDataset
-from .masking import MaskingRates
 from .report import draw_curves, fill_mask_examples, write_pretraining_card
 from .token_store import TokenStore, build_token_store
 
 logger = logging.getLogger(__name__)
+
+STORE = "tokens.safetensors"  # in the output folder
+Model = MyBertForPreTraining | MyBertForMaskedLM
 
 
 def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
@@ -48,8 +50,8 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
         `examples`, the fill-mask examples of the card; `interrupted`, whether Ctrl-C ended the run early.
 
     Raises:
-        ValueError: If the text is empty, holds fewer than two documents or is not in the encoding, the output folder
-            holds other things or a run with other settings or text, or training diverges.
+        ValueError: If the text is empty, too short or not in the encoding, the output folder holds other things or a
+            run with other settings or text, or training diverges.
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
@@ -62,13 +64,14 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
         return {"interrupted": True}
     examples = []
     if arguments.should_save:
-        examples = fill_mask_examples(output_dir, tokenizer, store, heldout if len(heldout) else training)
+        if arguments.objective != "ltr":  # which never saw [MASK]
+            examples = fill_mask_examples(output_dir, tokenizer, store, heldout if len(heldout) else training)
         write_pretraining_card(output_dir, arguments, store, state["wall_time"], examples)
     return state["metrics"] | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
 def train(
-    make_model: Callable[[], MyBertForPreTraining],
+    make_model: Callable[[], Model],
     tokenizer: MyBertTokenizer,
     store: TokenStore,
     training: np.ndarray,
@@ -138,7 +141,7 @@ def _step(checkpoint: str) -> int:
 
 
 def _trainer(
-    model: MyBertForPreTraining,
+    model: Model,
     tokenizer: MyBertTokenizer,
     store: TokenStore,
     training: np.ndarray,
@@ -147,7 +150,7 @@ def _trainer(
     phase: Phase,
     callbacks: list[TrainerCallback],
 ) -> PretrainingTrainer:
-    def pairs(documents: np.ndarray) -> PretrainingDataset:
+    def examples(documents: np.ndarray, pack: bool = False) -> PretrainingDataset:
         return PretrainingDataset(
             store,
             cls_token_id=tokenizer.cls_token_id,
@@ -156,15 +159,19 @@ def _trainer(
             documents=documents,
             seed=arguments.seed,
             short_probability=arguments.short_probability,
+            objective=arguments.objective,
+            static=arguments.static_masking,
+            pack=pack,
+            row_length=arguments.row_length or max(512, phase.max_length),
         )
 
-    dataset = pairs(training)
+    dataset = examples(training, arguments.pack)
     collator = PretrainingCollator(
-        tokenizer, rates=MaskingRates(predicted=arguments.mlm_probability), seed=arguments.seed
+        tokenizer, rates=arguments.masking_rates(), seed=arguments.seed, objective=arguments.objective
     )
     example = collator([dataset[0]])
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    logger.info("A training example, masked:\n  %s", tokenizer.decode(example["input_ids"][0]))
+    logger.info("A training example:\n  %s", tokenizer.decode(example["input_ids"][0]))
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
@@ -172,7 +179,7 @@ def _trainer(
         model=model,
         args=arguments,
         train_dataset=dataset,
-        eval_dataset=pairs(heldout) if len(heldout) >= 2 else None,
+        eval_dataset=examples(heldout) if len(heldout) >= 2 else None,
         data_collator=collator,
         processing_class=tokenizer,
         callbacks=[*callbacks, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],
@@ -217,58 +224,91 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
 def _prepare(arguments: PretrainingArguments) -> str | None:
     """Make what the run needs, where it is not there yet; returns the checkpoint to go on from."""
     output_dir = Path(arguments.output_dir)
-    files = expand_paths(arguments.text)
-    settings = arguments.decisive() | {"text": files}
+    if arguments.data:
+        sources = [arguments.data]
+        files = _files_of_store(Path(arguments.data))
+    else:
+        sources = expand_sources(arguments.text)
+        files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
+    settings = arguments.decisive() | {"text": sources}
     checkpoint = open_run_folder(output_dir, settings, arguments.overwrite, files)
     with nothing_left_behind(output_dir):
-        tokenizer = _tokenizer(arguments, files, output_dir)
-        path = output_dir / "tokens.safetensors"
-        if not path.exists():
-            documents = read_documents(files, split=arguments.split_sentences, encoding=arguments.encoding)
-            build_token_store(documents, tokenizer, path, show_progress=not arguments.disable_tqdm)
+        if not arguments.data:
+            tokenizer = _tokenizer(arguments, sources, output_dir)
+            path = output_dir / STORE
+            if not path.exists():
+                build_token_store(
+                    sources,
+                    tokenizer,
+                    path,
+                    split=arguments.split_sentences,
+                    encoding=arguments.encoding,
+                    text_column=arguments.text_column,
+                    num_processes=arguments.num_proc,
+                    show_progress=not arguments.disable_tqdm,
+                )
         _open(arguments)
     return checkpoint
 
 
+def _files_of_store(path: Path) -> list[Path]:
+    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+
+
 def _open(arguments: PretrainingArguments) -> tuple[MyBertTokenizer, TokenStore, np.ndarray, np.ndarray]:
     """What `_prepare` made, checked: the tokenizer, the corpus, documents to train on and held-out ones."""
-    output_dir = Path(arguments.output_dir)
-    tokenizer = MyBertTokenizer.from_pretrained(_tokenizer_source(arguments, output_dir))
-    store = TokenStore(output_dir / "tokens.safetensors", tokenizer)
-    if store.summary.documents < 2:
+    tokenizer = MyBertTokenizer.from_pretrained(_tokenizer_source(arguments))
+    store = TokenStore(arguments.data or Path(arguments.output_dir) / STORE, tokenizer)
+    if store.summary.documents < 2 and arguments.objective == "mlm+nsp":
         raise ValueError(
-            f"{', '.join(arguments.text)}: one document only; next sentence prediction draws random sentences from "
-            "another document. Put a blank line between documents."
+            f"{', '.join(arguments.text) or arguments.data}: one document only; next sentence prediction draws random "
+            "sentences from another document. Put a blank line between documents."
         )
     training, heldout = _split(store, arguments)
     arguments.model_config(tokenizer)
     return tokenizer, store, training, heldout
 
 
-def _model(arguments: PretrainingArguments, tokenizer: MyBertTokenizer) -> MyBertForPreTraining:
+def _model(arguments: PretrainingArguments, tokenizer: MyBertTokenizer) -> Model:
     set_seed(arguments.seed)
-    if arguments.model is None:
-        return MyBertForPreTraining(arguments.model_config(tokenizer))
-    return MyBertForPreTraining.from_pretrained(arguments.model, config=arguments.model_config(tokenizer))
+    config = arguments.model_config(tokenizer)
+    has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
+    model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
+    return (
+        model_class(config) if arguments.model is None else model_class.from_pretrained(arguments.model, config=config)
+    )
 
 
-def _tokenizer_source(arguments: PretrainingArguments, output_dir: Path) -> str | Path:
-    return arguments.tokenizer or arguments.model or output_dir
+def _tokenizer_source(arguments: PretrainingArguments) -> str | Path:
+    """Where the tokenizer is: named, of the model to start from, beside the token store, or made by the run."""
+    if named := arguments.tokenizer or arguments.model:
+        return named
+    if arguments.data is None:
+        return Path(arguments.output_dir)
+    store = Path(arguments.data)
+    folder = store if store.is_dir() else store.parent
+    if not (folder / "tokenizer.json").is_file():
+        raise ValueError(f"There is no tokenizer.json beside {store}; name the store's tokenizer with --tokenizer.")
+    return folder
 
 
-def _tokenizer(arguments: PretrainingArguments, files: list[str], output_dir: Path) -> MyBertTokenizer:
-    source = _tokenizer_source(arguments, output_dir)
+def _tokenizer(arguments: PretrainingArguments, sources: list[str], output_dir: Path) -> MyBertTokenizer:
+    source = _tokenizer_source(arguments)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if source != output_dir or (output_dir / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(source)
-    if next(read_documents(files, encoding=arguments.encoding), None) is None:
-        raise ValueError(f"The corpus is empty: {', '.join(files)} hold no text.")
+
+    def documents() -> Iterator[list[str]]:
+        return read_documents(sources, encoding=arguments.encoding, text_column=arguments.text_column)
+
+    if next(documents(), None) is None:
+        raise ValueError(f"The corpus is empty: {', '.join(sources)} hold no text.")
     tokenizer = train_wordpiece(
-        files,
+        documents(),
         arguments.vocab_size,
         layout=arguments.vocab_layout,
         lower_case=arguments.lower_case,
-        encoding=arguments.encoding,
+        num_processes=arguments.num_proc,
         show_progress=not arguments.disable_tqdm,
     )
     with moved_when_complete(output_dir) as folder:
@@ -278,7 +318,7 @@ def _tokenizer(arguments: PretrainingArguments, files: list[str], output_dir: Pa
 
 def _split(store: TokenStore, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
     training, heldout = split_documents(store.summary.documents, arguments.heldout)
-    if len(training) < 2:
+    if len(training) < (2 if arguments.objective == "mlm+nsp" else 1):
         raise ValueError(f"heldout is {arguments.heldout}; of {store.summary.documents} documents too few are left.")
     if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
         raise ValueError(

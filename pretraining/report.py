@@ -14,6 +14,12 @@ from .token_store import TokenStore
 logger = logging.getLogger(__name__)
 
 EXAMPLES = 3  # fill-mask examples on the card
+_OBJECTIVES = {
+    "mlm+nsp": "masked LM and next sentence prediction",
+    "mlm": "masked LM",
+    "mlm+sop": "masked LM and sentence order prediction",
+    "ltr": "left-to-right LM (causal attention)",
+}
 _OPTIMIZERS = {"google": "Adam without bias correction", "adamw": "AdamW with bias correction", "lamb": "LAMB"}
 
 
@@ -67,9 +73,9 @@ def write_pretraining_card(
         output_dir,
         CardContent(
             name=output_dir.name,
-            summary="A BERT model pretrained with masked LM and next sentence prediction.",
+            summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
             training=TrainingDescription(
-                corpus=", ".join(Path(path).name for path in arguments.text),
+                corpus=", ".join(Path(path).name for path in arguments.text or [str(arguments.data)]),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,

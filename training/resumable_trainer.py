@@ -83,6 +83,11 @@ class ResumableTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A checkpoint holds tied weights under one name.
+        missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
