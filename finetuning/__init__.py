@@ -1,6 +1,23 @@
-"""From task data to a fine-tuned model."""
+"""From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
-from .recipe import FinetuningArguments, finetune
-from .tasks import TASKS, Task
+from .arguments import FinetuningArguments
+from .evaluation import EvaluateArguments, evaluate_model
+from .feature_based import FEATURES, TABLE_7, FeaturesArguments, FeatureTagger, extract_features, tag_words
+from .recipe import finetune
+from .task import Task
+from .tasks import TASKS
 
-__all__ = ["TASKS", "FinetuningArguments", "Task", "finetune"]
+__all__ = [
+    "FEATURES",
+    "TABLE_7",
+    "TASKS",
+    "EvaluateArguments",
+    "FeatureTagger",
+    "FeaturesArguments",
+    "FinetuningArguments",
+    "Task",
+    "evaluate_model",
+    "extract_features",
+    "finetune",
+    "tag_words",
+]

@@ -149,6 +149,9 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: no, steps, epoch."})
     eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps, epoch."})
     save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, and the best."})
+    metric_for_best_model: str | None = field(
+        default=None, metadata={"help": "The metric that decides it (default: the task's main one)."}
+    )
     load_best_model_at_end: bool | None = field(
         default=None,
         metadata={"help": "Keep the best checkpoint by the task's metric (default: if evaluated and saved)."},
@@ -200,6 +203,20 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
         if self.dataset and (self.train_file or self.validation_file or self.data_dir):
             raise ValueError(f"dataset is {self.dataset!r} and files are named too; expected one of both.")
+        if self.approach == "features" and (
+            self.bilstm
+            or self.freeze
+            or self.freeze_layers >= 0
+            or self.train_head_first
+            or self.gradual_unfreezing
+            or self.reinitialize_layers
+            or self.layer_decay != 1
+        ):
+            raise ValueError(
+                "With approach 'features' the whole encoder is frozen; leave out the settings that train parts of it."
+            )
+        if self.seeds > 1 and not (self.validation_file or self.dataset or self.data_dir):
+            raise ValueError(f"seeds is {self.seeds} without validation data; which run is best cannot be told.")
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
 

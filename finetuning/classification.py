@@ -112,6 +112,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names = labels if self.problem != "regression" else Labels(("value",))
         return super().config_fields(names) | {"problem_type": self.problem}
 
+    def named(self, labels: Labels) -> Labels:
+        """The benchmark's own names for classes that the model calls by their numbers."""
+        numbers = tuple(str(number) for number in range(len(self.classes)))
+        return Labels(self.classes) if self.classes and labels.names == numbers else labels
+
     def encode(
         self,
         examples: Sequence[TextExample],

@@ -160,7 +160,10 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     """
     speak_in_one_process(arguments)
     task = arguments.resolve_task()
-    tasks = feature_tasks(task, arguments) if arguments.approach == "features" else {"": task}
+    tasks = {"": task}
+    if arguments.approach == "features":
+        device = str(arguments.device)
+        tasks = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, device)
     with arguments.main_process_first(local=False, desc="reading and tokenizing the data"):
         run = read_run(arguments, next(iter(tasks.values())))
         _make_model(run, arguments)  # mistakes have to show before there is a folder

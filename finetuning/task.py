@@ -57,8 +57,9 @@ class Labels:
 
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> Labels:
-        """The classes that a fine-tuned model knows."""
-        return cls(tuple(config.id2label[number] for number in range(config.num_labels)))
+        """The classes that a fine-tuned model knows; those without a name (LABEL_0) are called by their number."""
+        names = [config.id2label[number] for number in range(config.num_labels)]
+        return cls(tuple(name.removeprefix("LABEL_") for name in names))
 
     def ids(self, values: Sequence[str], source: Source) -> list[int]:
         """Ids of labels, which are given by name, or by number where the names are no numbers.
@@ -276,9 +277,7 @@ class Task(ABC, Generic[E, P]):
         before = AutoConfig.from_pretrained(name)
         if bilstm and before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
-        longest = getattr(before, "max_position_embeddings", self.max_length)
-        if self.max_length > longest:
-            raise ValueError(f"max_length is {self.max_length}; {name} reads at most {longest} tokens.")
+        check_length(self.max_length, name, before)
         config_class = MyBertBiLstmConfig if bilstm else AutoConfig
         config = config_class.from_pretrained(name, **self.config_fields(labels))
         if from_scratch:
@@ -302,21 +301,38 @@ class Task(ABC, Generic[E, P]):
         logger.info("Weights from %s; new ones: %s.", name, ", ".join(sorted(new)) or "none")
         return model
 
-    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels | None]:
+    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.
 
         Raises:
-            ValueError: If the model has no head for the task.
+            ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
         with only_errors():
             model, loaded = self.auto_class.from_pretrained(name, output_loading_info=True)
-        if missing := sorted(key for key in loaded["missing_keys"] if not key.startswith(model.base_model_prefix)):
+        head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
+        if head:
             raise ValueError(
-                f"{name} has no head for this task (no {', '.join(missing)}); expected a model that was "
-                f"fine-tuned as {type(model).__name__}."
+                f"{name} has no head for this task (it lacks {', '.join(head)}); expected a model that was fine-tuned "
+                f"as {type(model).__name__}."
             )
-        return model, Labels.from_config(model.config) if "id2label" in self.config_fields(Labels(("x",))) else None
+        check_length(self.max_length, name, model.config)
+        return model, self.named(Labels.from_config(model.config))
+
+    def named(self, labels: Labels) -> Labels:
+        """A model's classes under the names that the task's data has for them."""
+        return labels
+
+
+def check_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
+    """Check that a model can read sequences of a length.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    longest = getattr(config, "max_position_embeddings", max_length)
+    if max_length > longest:
+        raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
 from mybert.cli import main
+from mybert.finetuning import TABLE_7, EvaluateArguments, evaluate_model, tag_words
 
 VOCABULARY = Path(__file__).resolve().parents[1] / "fixtures" / "google_tokenization" / "vocab.txt"
 GLUE = {
@@ -70,7 +71,7 @@ def test_qnli(model, data_dir, tmp_path):
 
 @pytest.mark.parametrize("version", ["1.1", "2.0"])
 def test_squad(version, model, data_dir, tmp_path):
-    whole = json.loads(gzip.open(data_dir / "squad" / f"dev-v{version}.json.gz").read())
+    whole = json.loads(gzip.decompress((data_dir / "squad" / f"dev-v{version}.json.gz").read_bytes()))
     paragraphs = [{**paragraph, "qas": paragraph["qas"][:6]} for paragraph in whole["data"][0]["paragraphs"][:4]]
     (tmp_path / "data").mkdir()
     for split in ("train", "dev"):
@@ -149,3 +150,29 @@ def test_mnli_in_published_columns(model, data_dir, tmp_path):
         lines = (tmp_path / "out" / f"predictions_{name}.tsv").read_text().splitlines()
         assert len(lines) == 41
         assert {line.split("\t")[1] for line in lines[1:]} <= {"entailment", "neutral", "contradiction"}
+
+
+@pytest.mark.slow
+def test_table_7(model, data_dir, tmp_path):
+    for split in ("train", "dev", "test"):
+        head(data_dir / "ner" / "wnut17" / f"{split}.conll", tmp_path / "data" / f"{split}.conll", 200)
+    flags = ("--approach", "features", "--features", "all", "--lstm_size", "8", "--max_length", "64")
+    metrics = finetune(model, tmp_path / "out", "ner", "--data_dir", str(tmp_path / "data"), *flags)
+    assert tuple(metrics) == TABLE_7
+    for name in TABLE_7:
+        assert {"f1", "test_f1"} <= metrics[name].keys()
+        assert (tmp_path / "out" / name / "predictions.conll").is_file()
+    words = "Tim Cook visited Berlin".split()
+    (tags,) = tag_words(tmp_path / "out" / "weighted_all", [words])
+    assert len(tags) == len(words)
+    evaluated = evaluate_model(
+        EvaluateArguments(
+            task="ner",
+            model=str(tmp_path / "out" / "last"),
+            data=[str(tmp_path / "data" / "dev.conll")],
+            max_length=64,
+            output=str(tmp_path / "metrics.json"),
+            use_cpu=True,
+        )
+    )
+    assert {name: pytest.approx(evaluated[name]) for name in evaluated}.items() <= metrics["last"].items()

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from mybert.finetuning.sources import Row
-from mybert.finetuning.tables import read_conll, read_table
+from mybert.finetuning.tables import read_table
 from mybert.finetuning.tasks import TASKS
 
 
