@@ -22,6 +22,7 @@ FLOORS = {
     "conversion": 2,
     "pretraining": 2,
     "finetuning": 2,
+    "ablation": 3,
     "demo": 3,
 }
 LIBRARIES_OF_EXTRAS = ("datasets", "evaluate", "matplotlib", "sklearn", "scipy", "onnx", "onnxruntime", "pandas")

@@ -1,0 +1,94 @@
+import json
+
+import pytest
+
+from mybert import cli
+from mybert.ablation import ROWS, AblationArguments, run_ablation
+
+
+@pytest.fixture
+def task_file(tmp_path):
+    path = tmp_path / "task.tsv"
+    rows = [f"the {animal} sat on the mat\t{animal}" for animal in ("cat", "dog")] * 8
+    path.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return str(path)
+
+
+def settings(tmp_path, text_file, task_file):
+    return {
+        "text": [str(text_file)],
+        "output_dir": str(tmp_path / "out"),
+        "tasks": {
+            "classification": {
+                "train_file": task_file,
+                "validation_file": [task_file],
+                "text_column": "text",
+                "label_column": "label",
+            }
+        },
+        "pretraining": {
+            "vocab_size": 60,
+            "vocab_layout": "compact",
+            "model_size": "tiny",
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "max_length": 24,
+            "max_steps": 3,
+            "heldout": 0.2,
+            "per_device_train_batch_size": 4,
+            "use_cpu": True,
+        },
+        "finetuning": {"num_train_epochs": 1, "max_length": 24, "use_cpu": True},
+        "disable_tqdm": True,
+    }
+
+
+@pytest.mark.slow
+def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, task_file):
+    table = run_ablation(AblationArguments(**settings(tmp_path, text_file, task_file)))
+    out = tmp_path / "out"
+    assert list(table) == list(ROWS)
+    assert all(0 <= values["classification"] <= 1 for values in table.values())
+    assert set(table["mlm+nsp"]) == {"perplexity", "NSP accuracy", "classification"}
+    assert set(table["ltr+bilstm"]) == {"perplexity", "classification"}
+    assert set(table["untrained"]) == {"classification"}
+    config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("mlm", "ltr")}
+    assert not config["mlm"]["is_decoder"]
+    assert config["ltr"]["is_decoder"]
+    tuned = json.loads((out / "finetuned" / "ltr+bilstm" / "classification" / "config.json").read_text())
+    assert tuned["is_decoder"]  # causal attention stays
+    assert tuned["model_type"] == "mybert-bilstm"
+    assert not (out / "pretrained" / "mlm" / "tokens.safetensors").exists()  # the first row's serve all
+    lines = (out / "ablation.md").read_text().splitlines()
+    assert lines[0] == "|  | perplexity | NSP accuracy | classification |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {row.title}" for row in ROWS.values()]
+    assert json.loads((out / "ablation.json").read_text())["table"] == table
+
+
+def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
+    good = settings(tmp_path, text_file, task_file)
+    for change, message in (
+        ({"tasks": {}}, "tasks is not set"),
+        ({"tasks": "{"}, "tasks is not JSON"),
+        ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
+        ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),
+        ({"pretraining": {"objective": "mlm"}}, "pretraining sets objective, which the ablation decides"),
+        ({"pretraining": {"model_size": "huge"}}, "model_size is 'huge'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AblationArguments(**good | change)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_recipe_is_read_as_the_command_reads_it(monkeypatch):
+    monkeypatch.setitem(
+        cli.COMMANDS, "ablation", cli.Command("ablation", ".ablation", "AblationArguments", "run_ablation")
+    )
+    recipe = __file__.replace("tests/ablation/test_table5.py", "recipes/ablation.yaml")
+    flags = ["--config", recipe, "--text", "corpus", "--output_dir", "out"]
+    arguments = cli._parse("ablation", AblationArguments, flags)
+    assert arguments.rows == list(ROWS)
+    assert set(arguments.tasks) == {"sst2", "mrpc", "rte"}
+    assert arguments.pretraining["model_size"] == "mini"
+    flags += ["--tasks", '{"rte": {"data_dir": "RTE"}}']
+    assert cli._parse("ablation", AblationArguments, flags).tasks == {"rte": {"data_dir": "RTE"}}

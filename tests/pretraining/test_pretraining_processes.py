@@ -1,0 +1,103 @@
+"""Several real processes compute what one does: DDP, FSDP, gradient accumulation (gloo, on CPUs)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+FLAGS = (
+    "--vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
+    "--max_steps 3 --logging_steps 1 --save_steps 1 --save_total_limit 5 --heldout 0.2 --learning_rate 1e-3 "
+    "--dropout 0 --max_grad_norm 0 --per_device_eval_batch_size 5 --use_cpu --quiet"
+)
+
+
+def launch(tmp_path, text_file, name, flags, processes=1, launcher=()):
+    command = [sys.executable, "-m", *launcher, "mybert", "pretrain", "--text", str(text_file)]
+    command += ["--output_dir", str(tmp_path / name), *FLAGS.split(), *flags.split()]
+    # Every run has a rendezvous of its own, on a free port.
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
+    assert result.returncode == 0, result.stderr
+    return tmp_path / name
+
+
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m")
+ACCELERATE = ("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--main_process_port=0", "-m")
+
+
+def gradients(run):
+    """Of step 1: the running mean of one gradient is a tenth of it."""
+    state = torch.load(run / "checkpoint-1" / "optimizer.pt", weights_only=True)["state"]
+    return [10 * parameter["exp_avg"] for parameter in state.values()]
+
+
+def history(run):
+    log = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    return [{key: value for key, value in entry.items() if "second" not in key and "time" not in key} for entry in log]
+
+
+def test_processes_and_micro_batches_make_no_difference(tmp_path, text_file):
+    whole = launch(tmp_path, text_file, "1x8", "--per_device_train_batch_size 8")
+    parts = {
+        "4x2": launch(tmp_path, text_file, "4x2", "--per_device_train_batch_size 2 --gradient_accumulation_steps 4"),
+        "torchrun": launch(
+            tmp_path,
+            text_file,
+            "torchrun",
+            "--per_device_train_batch_size 2 --gradient_accumulation_steps 2",
+            launcher=TORCHRUN,
+        ),
+        "accelerate": launch(
+            tmp_path, text_file, "accelerate", "--per_device_train_batch_size 4", launcher=ACCELERATE
+        ),
+    }
+    expected = gradients(whole)
+    assert sum(bool(gradient.norm() > 1e-3) for gradient in expected) > 30  # there is something to compare
+    scale = max(gradient.abs().max() for gradient in expected)
+    for name, run in parts.items():
+        for gradient, other in zip(expected, gradients(run), strict=True):
+            assert (gradient - other).abs().max() <= 1e-6 * scale, name
+        for entry, other in zip(history(whole), history(run), strict=True):
+            assert entry == pytest.approx(other, rel=1e-4, abs=1e-6), name
+        weights, others = (load_file(folder / "model.safetensors") for folder in (whole, run))
+        for key, weight in weights.items():
+            torch.testing.assert_close(weight, others[key], atol=1e-6, rtol=0)
+        # The same command would go on: what counts is the batch as a whole.
+        assert json.loads((run / "run.json").read_text()) == json.loads((whole / "run.json").read_text())
+
+
+@pytest.mark.parametrize("flags", ["--fsdp", '--fsdp --fsdp_config {"state_dict_type":"SHARDED_STATE_DICT"}'])
+def test_fsdp_shards_and_goes_on(tmp_path, text_file, flags):
+    whole = launch(tmp_path, text_file, "whole", "--per_device_train_batch_size 8")
+    flags = f"--per_device_train_batch_size 4 {flags}"
+    run = launch(tmp_path, text_file, "fsdp", flags, launcher=TORCHRUN)
+    assert list((run / "checkpoint-3").glob("pytorch_model_fsdp*"))  # sharding was really on
+    for name in ("checkpoint-3", "checkpoint-2"):
+        for file in (run / name).rglob("*"):
+            if file.is_file():
+                file.unlink()
+    (run / "model.safetensors").unlink()
+    launch(tmp_path, text_file, "fsdp", flags, launcher=TORCHRUN)
+    weights, others = (load_file(folder / "model.safetensors") for folder in (whole, run))
+    assert set(weights) == set(others)
+    for key, weight in weights.items():
+        torch.testing.assert_close(weight, others[key], atol=1e-6, rtol=0)
+
+
+def test_a_mistake_is_said_once_and_ends_all_processes(tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    command = [sys.executable, "-m", *TORCHRUN, "mybert", "pretrain", "--text", "empty.txt", "--output_dir", "out"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*command, "--use_cpu"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode != 0
+    assert result.stderr.count("mybert pretrain: The corpus is empty") == 1
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,51 @@
+"""Every recipe is read as the command reads it."""
+
+from pathlib import Path
+
+import pytest
+
+from mybert import MyBertTokenizer, cli
+from mybert.pretraining import PretrainingArguments
+
+RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.yaml"))
+PRETRAINING = [path for path in RECIPES if path.stem != "ablation"]
+SIZES = ("tiny", "mini", "small", "medium", "base", "large")
+
+
+def load(path, *flags) -> PretrainingArguments:
+    flags = ["--config", str(path), "--text", "corpus", "--output_dir", "out", "--use_cpu", *flags]
+    return cli._parse("pretrain", PretrainingArguments, flags)
+
+
+def test_the_recipes_are_there():
+    assert {path.stem for path in RECIPES} >= {*SIZES, "budget_24h", "two_phase", "ablation"}
+
+
+@pytest.mark.parametrize("path", PRETRAINING, ids=lambda path: path.stem)
+def test_a_recipe_is_read_whole(path, tokenizer: MyBertTokenizer):
+    arguments = load(path)
+    assert arguments.max_steps > 0
+    assert arguments.model_config(tokenizer).num_hidden_layers >= 2
+    assert f"--config recipes/{path.name}" in path.read_text()
+    assert load(path, "--max_steps", "17").max_steps == 17  # flags win
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_sizes_have_the_papers_values(size, tokenizer):
+    arguments = load(RECIPES[0].with_name(f"{size}.yaml"))
+    assert arguments.model_size == size
+    first, second = arguments.phases()
+    assert (first.max_length, first.last_step, second.max_length) == (128, 900_000, 512)
+    assert [arguments.batch_size(phase) for phase in (first, second)] == [256, 256]
+    assert (arguments.max_steps, arguments.warmup_steps, arguments.learning_rate) == (1_000_000, 10_000, 1e-4)
+    assert (arguments.optim, arguments.weight_decay, arguments.adam_epsilon) == ("google", 0.01, 1e-6)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.max_grad_norm) == (0.9, 0.999, 1.0)
+    config = arguments.model_config(tokenizer)
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+    assert config.max_position_embeddings == 512
+
+
+def test_the_budget_recipe_sees_4096_sequences_a_step_on_eight_devices():
+    arguments = load(RECIPES[0].with_name("budget_24h.yaml"), "--bf16", "false")
+    rows = 8 * arguments.batch_size(arguments.phases()[0])
+    assert rows * arguments.row_length // arguments.max_length == 4096
