@@ -1,12 +1,16 @@
-from itertools import pairwise
+import sys
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import BertTokenizer
 
 from mybert.tokenization import BulkEncoder, MyBertTokenizer
 
+SETTINGS = list(product((True, False), (None, True, False), (True, False)))
 EXTRA = [
     *(
         "",
@@ -41,6 +45,56 @@ def test_identical_on_hostile_strings(lower, tokenizers, hostile_strings):
     encoder = BulkEncoder(ours)
     for _ in range(2):  # cold, then from the memo
         check(encoder, ours, [*hostile_strings, *EXTRA])
+
+
+@pytest.fixture(scope="module")
+def encoders(google_vocab_file):
+    """For all settings: a tokenizer, and an encoder whose memo holds what the examples before left in it."""
+    ours = [
+        MyBertTokenizer(google_vocab_file, lower, strip_accents=strip, tokenize_chinese_chars=chinese)
+        for lower, strip, chinese in SETTINGS
+    ]
+    for tokenizer in ours:
+        tokenizer.add_tokens([AddedToken("qwertz", normalized=False)])
+    return [(tokenizer, BulkEncoder(tokenizer)) for tokenizer in ours]
+
+
+HOSTILE = "aAbB.,'-#[] \n\r\t\x0b\0\x7f\x85\u00a0\u3000éÉ\u0301ΣσςİK中한ㄱ\ud800\U0001f600\u200b"
+WHOLE = ["[MASK]", "[mask]", "[SEP]", "qwertz", "QWERTZ", "##ing", "a" * 16, "a" * 17, "É" * 8, "b" * 201]
+FRAGMENTS = st.one_of(
+    st.text(max_size=20),
+    st.text(st.characters(max_codepoint=0x7F), max_size=20),
+    st.text(st.sampled_from(HOSTILE), max_size=40),
+    st.sampled_from(WHOLE),
+)
+
+
+@given(st.lists(st.lists(FRAGMENTS, max_size=8).map("".join), min_size=1, max_size=5))
+@settings(deadline=None, max_examples=300)
+def test_identical_on_any_text(encoders, texts):
+    for tokenizer, encoder in encoders:
+        check(encoder, tokenizer, texts)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_every_pair_of_ascii_characters(lower, tokenizers):
+    ours, _ = tokenizers[lower]
+    texts = [f"x{a}{b}Y" for a, b in product(map(chr, range(0x80)), repeat=2)]
+    check(BulkEncoder(ours), ours, texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lower", [True, False])
+def test_every_character(lower, tokenizers):
+    ours, _ = tokenizers[lower]
+    encoder = BulkEncoder(ours)
+    points = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
+    for start in range(0, len(points), 1 << 15):
+        texts = [f"a{chr(point)}B" for point in points[start : start + (1 << 15)]]
+        expected = [row.ids for row in ours.backend_tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        ids, offsets = encoder.encode(texts)
+        assert ids.tolist() == [id_ for row in expected for id_ in row]
+        assert np.diff(offsets).tolist() == list(map(len, expected))
 
 
 @pytest.mark.parametrize("options", [{"strip_accents": False}, {"tokenize_chinese_chars": False}])
@@ -86,6 +140,25 @@ def test_state_of_the_tokenizer_does_not_matter(google_vocab_file):
     ours = MyBertTokenizer(google_vocab_file)
     ours("a b c d", truncation=True, max_length=2, padding="max_length")
     assert BulkEncoder(ours).encode(["the cat sat"])[0].tolist() == [1996, 4937, 2938]
+
+
+def test_interrupted_learning_leaves_nothing_behind(tokenizers, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    ours, _ = tokenizers[True]
+    encoder = BulkEncoder(ours)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("mybert.tokenization.bulk_encoding._cut_out", interrupt)
+        encoder.encode(["unbelievable words"])
+    check(encoder, ours, ["unbelievable words"])
+
+
+def test_added_tokens_are_not_taken_for_words(google_vocab_file):
+    ours = MyBertTokenizer(google_vocab_file)
+    ours.add_tokens([AddedToken("qwertz", normalized=False)])
+    check(BulkEncoder(ours), ours, ["qwertz QWERTZ", "QWERTZ. qwertz. qwertzQWERTZ"])
+    check(BulkEncoder(ours), ours, ["QWERTZ qwertz\x01 QWERTZ\x01"])
 
 
 def test_added_tokens(google_vocab_file):
