@@ -118,23 +118,37 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
-class MyBertLinear(nn.Linear):
-    """A linear layer that runs small batches on a CPU as the transposed product."""
+def linear(layer: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Call a linear layer; few rows on a CPU run as the transposed product, which is faster there.
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """(..., in_features) to (..., out_features)."""
-        if (
-            torch.is_grad_enabled()
-            or self.training  # dropout follows the layout in memory; checkpointing runs a layer with and without grad
-            or hidden_states.device.type != "cpu"
-            or self.bias is None
-            or torch.compiler.is_compiling()
-            or torch.jit.is_tracing()
-            or (rows := hidden_states.numel() // self.in_features) > FEW_ROWS
-        ):
-            return super().forward(hidden_states)
-        columns = torch.addmm(self.bias[:, None], self.weight, hidden_states.reshape(rows, -1).t())
-        return columns.t().contiguous().view(*hidden_states.shape[:-1], -1)
+    Only a plain layer is looked through: not one that an adapter or a quantizer has put in its place, that has hooks,
+    or whose weight is not a plain one. Training never is: dropout follows the layout of its input in memory, and
+    checkpointing runs a layer with and without gradient.
+
+    Args:
+        layer: The layer, (..., I) to (..., O).
+        hidden_states: (..., I).
+
+    Returns:
+        (..., O).
+    """
+    if (
+        torch.is_grad_enabled()
+        or type(layer) is not nn.Linear
+        or layer.training
+        or hidden_states.device.type != "cpu"
+        or type(layer.weight) is not nn.Parameter
+        or layer.bias is None
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or "forward" in layer.__dict__  # accelerate moves weights in a forward of its own
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or (rows := hidden_states.numel() // layer.in_features) > FEW_ROWS
+    ):
+        return layer(hidden_states)
+    columns = torch.addmm(layer.bias[:, None], layer.weight, hidden_states.reshape(rows, -1).t())
+    return columns.t().contiguous().view(*hidden_states.shape[:-1], -1)
 
 
 class MyBertSelfAttention(nn.Module):
@@ -147,9 +161,9 @@ class MyBertSelfAttention(nn.Module):
         self.head_size = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_size**-0.5
         self.is_causal = config.is_decoder
-        self.query = MyBertLinear(config.hidden_size, config.hidden_size)
-        self.key = MyBertLinear(config.hidden_size, config.hidden_size)
-        self.value = MyBertLinear(config.hidden_size, config.hidden_size)
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
         self,
@@ -160,9 +174,9 @@ class MyBertSelfAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
-        query = self.query(hidden_states).view(head_shape)
-        key = self.key(hidden_states).view(head_shape)
-        value = self.value(hidden_states).view(head_shape)
+        query = linear(self.query, hidden_states).view(head_shape)
+        key = linear(self.key, hidden_states).view(head_shape)
+        value = linear(self.value, hidden_states).view(head_shape)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
@@ -188,13 +202,13 @@ class MyBertResidual(nn.Module):
 
     def __init__(self, input_size: int, config: MyBertConfig) -> None:
         super().__init__()
-        self.dense = MyBertLinear(input_size, config.hidden_size)
+        self.dense = nn.Linear(input_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, sublayer_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         """(B, L, input_size) and the residual (B, L, D) to (B, L, D)."""
-        return self.LayerNorm(self.dropout(self.dense(sublayer_states)) + residual)
+        return self.LayerNorm(self.dropout(linear(self.dense, sublayer_states)) + residual)
 
 
 class MyBertLayer(GradientCheckpointingLayer):
@@ -207,7 +221,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.attention = nn.ModuleDict(
             {"self": MyBertSelfAttention(config, layer_idx), "output": MyBertResidual(config.hidden_size, config)}
         )
-        self.intermediate = nn.ModuleDict({"dense": MyBertLinear(config.hidden_size, config.intermediate_size)})
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
         self.output = MyBertResidual(config.intermediate_size, config)
 
     def forward(
@@ -220,7 +234,7 @@ class MyBertLayer(GradientCheckpointingLayer):
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
-        return self.output(self.activation(self.intermediate["dense"](hidden_states)), hidden_states)
+        return self.output(self.activation(linear(self.intermediate["dense"], hidden_states)), hidden_states)
 
 
 class MyBertPooler(nn.Module):
@@ -228,11 +242,11 @@ class MyBertPooler(nn.Module):
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
-        self.dense = MyBertLinear(config.hidden_size, config.hidden_size)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(B, L, D) to (B, D)."""
-        return torch.tanh(self.dense(hidden_states[:, 0]))
+        return torch.tanh(linear(self.dense, hidden_states[:, 0]))
 
 
 class MyBertPredictionHead(nn.Module):

@@ -9,6 +9,7 @@ from transformers import DataCollatorWithFlattening
 
 import mybert
 from mybert.modeling_mybert import padding_mybert
+from mybert.modeling_mybert.modeling_mybert import linear
 from mybert.modeling_mybert.padding_mybert import number_sequences, pack_padded, pack_sequences
 
 LENGTHS = (11, 1, 4, 4, 7)
@@ -379,15 +380,22 @@ def test_what_the_kernel_takes():
 
 @pytest.mark.parametrize("rows", [1, 2, 31, 64, 65])
 def test_product_of_few_rows(rows):
-    from mybert.modeling_mybert.modeling_mybert import MyBertLinear
-
-    layer = MyBertLinear(24, 40).eval()
+    layer = torch.nn.Linear(24, 40).eval()
     states = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(rows))
-    expected = torch.nn.functional.linear(states, layer.weight, layer.bias)
+    expected = layer(states)
     with torch.no_grad():
-        output = layer(states)
+        output = linear(layer, states)
     assert output.is_contiguous()
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-5)
+
+
+def test_hooks_of_a_layer_see_few_rows(heads):
+    model, seen = heads("Model").model(), []
+    layer = model.encoder["layer"][0].attention["self"].query
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    with torch.no_grad():
+        model(torch.ones(2, 5, dtype=torch.long))
+    assert seen == [(2, 5, 32)]
 
 
 def test_outputs_of_one_query_are_contiguous(heads):
@@ -397,11 +405,16 @@ def test_outputs_of_one_query_are_contiguous(heads):
     assert all(tensor.is_contiguous() for tensor in outputs.values())
 
 
-def test_dynamic_quantization_still_finds_every_layer(heads):
-    """The layers are subclasses of `nn.Linear`, for whoever looks them up by class."""
-    model = heads("Model").model()
-    linears = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    assert len(linears) == 2 * 6 + 1
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
+def test_dynamic_quantization(heads):
+    """Every linear layer is quantized, and a packed batch runs through them."""
+    head = heads("ForSequenceClassification")
+    model, batch = head.model(), head.batch()
+    quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+    layers = [module for module in quantized.modules() if isinstance(module, torch.ao.nn.quantized.dynamic.Linear)]
+    assert len(layers) == 2 * 6 + 2
+    with torch.no_grad():
+        torch.testing.assert_close(quantized(**batch).logits, model(**batch).logits, rtol=0, atol=0.2)
 
 
 def test_trainer_gains_without_asking(heads, tmp_path):
