@@ -29,7 +29,7 @@ class ResumableTrainer(Trainer):
 
     - A checkpoint is sealed once everything in it is written, and only then do older ones go: `open_run_folder` finds
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
-      one sentence, and those before it stay.
+      one sentence, and those before it stay. A finished run takes no further step.
     - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
       gradient overflows now and then and the step is left out; there the loss is watched.)
 
@@ -87,6 +87,13 @@ class ResumableTrainer(Trainer):
         # A checkpoint holds tied weights under one name.
         missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # From the checkpoint of the last step Trainer would go one step too far.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None

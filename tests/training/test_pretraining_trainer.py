@@ -6,7 +6,7 @@ import torch
 from transformers import TrainerCallback, TrainingArguments
 
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
-from mybert.training import MyBertAdamW, PretrainingTrainer, StopOnInterrupt
+from mybert.training import Lamb, MyBertAdamW, PretrainingTrainer, StopOnInterrupt
 
 VOCAB, LENGTH = 50, 12
 
@@ -85,6 +85,58 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
         assert logged["mlm_loss"] + logged["nsp_loss"] == pytest.approx(outputs.loss.item(), abs=2e-4)
         for name, parameter in model.named_parameters():
             torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-7, rtol=1e-5, msg=name)
+
+
+def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
+    exact = run(tmp_path, examples(), 8, 1)[1]
+    for batch_size, accumulation in ((8, 1), (2, 4)):
+        rounded = run(tmp_path, examples(), batch_size, accumulation, bf16=True)[1]
+        assert all(gradient.dtype == torch.float32 for gradient in rounded.values())
+        whole, other = (torch.cat([g.flatten() for g in gradients.values()]) for gradients in (exact, rounded))
+        assert 0 < (whole - other).norm() < 0.02 * whole.norm()
+
+
+@pytest.mark.parametrize(
+    ("optim", "kind", "correct_bias"),
+    [
+        ("google", MyBertAdamW, False),
+        ("adamw", MyBertAdamW, True),
+        ("lamb", Lamb, None),
+        ("sgd", torch.optim.SGD, None),
+    ],
+)
+def test_optim_names_the_optimizer(tmp_path, optim, kind, correct_bias):
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, optim="sgd", weight_decay=0.3)
+    arguments.optim = optim if optim != "sgd" else arguments.optim
+    optimizer = PretrainingTrainer(model=make_model(), args=arguments).create_optimizer()
+    assert type(optimizer) is kind
+    assert optimizer.defaults.get("correct_bias") == correct_bias
+    assert sorted({group["weight_decay"] for group in optimizer.param_groups}) == [0.0, 0.3]
+
+
+def test_an_epoch_ends_with_its_last_whole_batch(tmp_path):
+    steps = []
+
+    class Count(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            steps.append(state.epoch)
+
+    trainer = PretrainingTrainer(
+        model=make_model(),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=3,
+            num_train_epochs=2,
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+        ),
+        train_dataset=examples(8),
+        callbacks=[Count()],
+    )
+    trainer.train()
+    assert steps == [0.5, 1.0, 1.5, 2.0]  # 6 of the 8 examples, 3 a step
 
 
 def test_masked_lm_alone(tmp_path):

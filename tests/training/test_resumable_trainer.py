@@ -96,6 +96,18 @@ def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatc
     assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
 
 
+def test_a_finished_run_takes_no_further_step(tmp_path):
+    settings = {"lr_scheduler_type": "constant"}
+    first = make_trainer(tmp_path, **settings)
+    first.train()
+    second = make_trainer(tmp_path, **settings)
+    second.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
+    assert second.model.calls == 0
+    assert second.state.global_step == 10
+    assert torch.equal(second.model.weight, first.model.weight)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
+
+
 @pytest.mark.parametrize("target", ["torch.save", "safetensors.torch.save_file"])
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, target):
     trainer = make_trainer(tmp_path)

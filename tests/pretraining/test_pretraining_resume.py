@@ -1,0 +1,164 @@
+"""A run that is killed, again and again and at the worst moments, reaches the weights of one that is not."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.slow
+
+FLAGS = (
+    "--text text.txt --vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 "
+    "--max_length 24 --phase2_max_length 48 --phase2_steps 8 --phase2_per_device_train_batch_size 2 "
+    "--phase2_gradient_accumulation_steps 2 --per_device_train_batch_size 4 --max_steps 30 --save_steps 4 "
+    "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --heldout 0.2 --learning_rate 1e-2 "
+    "--warmup_steps 0.1 --use_cpu --quiet"
+).split()
+
+# Runs the command, and kills itself at the moment that it is told.
+DRIVER = '''
+import os, signal, sys
+from pathlib import Path
+import safetensors.torch, torch, transformers
+from mybert import MyBertTokenizer
+from mybert.cli import main
+from mybert.pretraining import recipe
+from mybert.training import resumable_trainer, trainer
+
+def kill(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def half(save, number):
+    """Writes half of the file of the given call, then kills."""
+    calls = []
+    def save_half(value, path, *args, **kwargs):
+        save(value, path, *args, **kwargs)
+        calls.append(path)
+        if len(calls) == number:
+            content = Path(path).read_bytes()
+            Path(path).write_bytes(content[: len(content) // 2])
+            kill()
+    return save_half
+
+def at_step(step):
+    class Kill(transformers.TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, **kwargs):
+            if state.global_step == step:
+                kill()
+    return Kill()
+
+def add_callback(callback):
+    make = recipe._trainer
+    def make_with_callback(*args):
+        trainer = make(*args)
+        trainer.add_callback(callback)
+        return trainer
+    recipe._trainer = make_with_callback
+
+moment = sys.argv[1]
+if moment == "vocabulary":
+    save = MyBertTokenizer.save_vocabulary
+    MyBertTokenizer.save_vocabulary = lambda *args, **kwargs: (save(*args, **kwargs), kill())
+elif moment == "token store":
+    recipe.build_token_store = kill
+elif moment.startswith("weights"):
+    from transformers import modeling_utils
+    modeling_utils.safe_save_file = half(modeling_utils.safe_save_file, 2)
+elif moment.startswith("optimizer"):
+    torch.save = half(torch.save, 2)
+elif moment.startswith("before the seal"):
+    resumable_trainer.seal_checkpoint = kill
+elif moment.startswith("deleting"):
+    def rotate(folder, limit, best):
+        oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
+        (Path(oldest) / "model.safetensors").unlink()
+        kill()
+    resumable_trainer.rotate_checkpoints = rotate
+elif moment.startswith("step"):
+    add_callback(at_step(int(moment.split()[1])))
+elif moment == "final files":
+    recipe.draw_curves = kill
+sys.exit(main(sys.argv[2:]))
+'''
+
+MOMENTS = [
+    "vocabulary",
+    "token store",
+    "step 2",  # before any checkpoint
+    "before the seal of the first checkpoint",
+    "weights of the second checkpoint",
+    "optimizer of the second checkpoint",
+    "step 13",
+    "deleting old checkpoints",
+    "step 22",  # the first of the second phase
+    "step 26",
+    "final files",
+]
+
+
+def launch(folder: Path, moment: str, output: str) -> int:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "driver.py", moment, "pretrain", *FLAGS, "--output_dir", output]
+    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode in (0, -signal.SIGKILL), result.stderr
+    return result.returncode
+
+
+@pytest.fixture
+def folder(tmp_path, text_file):
+    (tmp_path / "driver.py").write_text(DRIVER)
+    return tmp_path
+
+
+def test_killed_at_every_moment(folder):
+    assert launch(folder, "never", "whole") == 0
+    for moment in MOMENTS:
+        assert launch(folder, moment, "killed") == -signal.SIGKILL, moment
+    assert launch(folder, "never", "killed") == 0
+    whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
+    assert set(whole) == set(killed)
+    for name, weight in whole.items():
+        assert torch.equal(weight, killed[name]), name
+    assert not list((folder / "killed").glob("*.partial*"))
+    assert sorted(path.name for path in (folder / "killed").glob("checkpoint-*")) == ["checkpoint-28", "checkpoint-30"]
+
+
+def test_a_deleted_newest_checkpoint_and_a_truncated_one(folder):
+    assert launch(folder, "never", "whole") == 0
+    out = folder / "killed"
+    assert launch(folder, "step 19", "killed") == -signal.SIGKILL
+    for file in (out / "checkpoint-16").iterdir():
+        file.unlink()
+    (out / "checkpoint-16").rmdir()
+    assert launch(folder, "step 19", "killed") == -signal.SIGKILL
+    weights = out / "checkpoint-16" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert launch(folder, "never", "killed") == 0
+    whole, killed = (load_file(folder / name / "model.safetensors") for name in ("whole", "killed"))
+    for name, weight in whole.items():
+        assert torch.equal(weight, killed[name]), name
+
+
+def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder):
+    assert launch(folder, "step 9", "killed") == -signal.SIGKILL
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "mybert", "pretrain", *FLAGS, "--output_dir", "killed"]
+
+    def said(*flags):
+        result = subprocess.run([*command, *flags], cwd=folder, env=environment, capture_output=True, text=True)
+        assert result.returncode == 2, result.stderr
+        assert (folder / "killed" / "checkpoint-8" / "model.safetensors").is_file()
+        return result.stderr
+
+    assert "seed was 42, is 7" in said("--seed", "7")
+    assert "phases (length, batch size, last step) was" in said("--per_device_train_batch_size", "5")
+    text = (folder / "text.txt").read_text()
+    (folder / "text.txt").write_text(text.replace("cat", "dog"))
+    assert "text.txt changed since it began" in said()
+    (folder / "text.txt").write_text(text)
+    assert launch(folder, "never", "killed") == 0

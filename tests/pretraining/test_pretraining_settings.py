@@ -1,0 +1,152 @@
+"""What the settings of `mybert pretrain` do: objectives, phases, a model or a store to start from."""
+
+import json
+
+import pytest
+import torch
+
+from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
+from mybert.pretraining import PretrainingArguments, build_token_store, pretrain
+
+
+@pytest.fixture
+def arguments(tmp_path, text_file):
+    def make(name="out", **settings):
+        defaults = {
+            "text": [str(text_file)],
+            "output_dir": str(tmp_path / name),
+            "vocab_size": 60,
+            "vocab_layout": "compact",
+            "model_size": "tiny",
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "max_length": 24,
+            "max_steps": 4,
+            "logging_steps": 1,
+            "save_steps": 2,
+            "per_device_train_batch_size": 8,
+            "heldout": 0.2,
+            "learning_rate": 1e-2,
+            "warmup_steps": 0,
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return PretrainingArguments(**defaults | settings)
+
+    return make
+
+
+def log(folder):
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "architecture", "is_decoder", "has_pairs"),
+    [
+        ("mlm+nsp", "MyBertForPreTraining", False, True),
+        ("mlm+sop", "MyBertForPreTraining", False, True),
+        ("mlm", "MyBertForMaskedLM", False, False),
+        ("ltr", "MyBertForMaskedLM", True, False),
+    ],
+)
+def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, has_pairs):
+    metrics = pretrain(arguments(objective=objective))
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["architectures"] == [architecture]
+    assert config["is_decoder"] is is_decoder
+    assert ("eval_nsp_accuracy" in metrics) is has_pairs
+    assert metrics["eval_perplexity"] > 1
+    if objective == "ltr":
+        assert not metrics["examples"]  # a left-to-right model never saw [MASK]
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(
+        objective, "next sentence"
+    ) in card
+
+
+def test_two_phases_are_one_run(tmp_path, arguments):
+    text = tmp_path / "long.txt"
+    text.write_text("\n\n".join("the cat sat on the mat and the dog ran\n" * 12 for _ in range(20)))
+    settings = {
+        "text": [str(text)],
+        "max_steps": 8,
+        "phase2_max_length": 64,
+        "phase2_steps": 0.25,
+        "phase2_per_device_train_batch_size": 2,
+        "phase2_gradient_accumulation_steps": 3,
+        "dropout": 0.0,
+    }
+    run = arguments(**settings)
+    first, second = run.phases()
+    assert (first.max_length, first.last_step, run.batch_size(first)) == (24, 6, 8)
+    assert (second.max_length, second.last_step, run.batch_size(second)) == (64, None, 6)
+    pretrain(run)
+    out = tmp_path / "out"
+    rates = [entry["learning_rate"] for entry in log(out) if "mlm_loss" in entry]
+    assert rates == pytest.approx([1e-2 * (1 - step / 8) for step in range(8)])  # one schedule
+    start, end = (
+        MyBertForPreTraining.from_pretrained(out / name).bert.embeddings.position_embeddings.weight
+        for name in ("checkpoint-6", "")
+    )
+    moved = (start - end).abs().amax(-1)
+    assert (moved[24:60] > 1e-3).all()  # learnt in the second phase
+    assert (moved[64:] < 1e-4).all()
+
+
+def test_a_model_goes_on_learning(tmp_path, arguments):
+    pretrain(arguments("first"))
+    first = str(tmp_path / "first")
+    pretrain(arguments("second", model=first, learning_rate=0.0, weight_decay=0.0))
+    one, two = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in ("first", "second"))
+    assert all(torch.equal(value, two[name]) for name, value in one.items())
+    pretrain(arguments("ltr", model=first, objective="ltr", dropout=0.0))
+    config = MyBertForMaskedLM.from_pretrained(tmp_path / "ltr").config
+    assert (config.is_decoder, config.hidden_dropout_prob, config.hidden_size) == (True, 0.0, 16)
+    with pytest.raises(ValueError, match=r"first reads at most 512 tokens"):
+        pretrain(arguments("long", model=first, max_length=513))
+    with pytest.raises(ValueError, match="a model goes on with the tokenizer that it was trained with"):
+        tokens = MyBertTokenizer(
+            vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
+            + [f"##{index}" for index in range(100)]
+        )
+        tokens.save_pretrained(tmp_path / "other")
+        pretrain(arguments("other_run", model=first, tokenizer=str(tmp_path / "other")))
+    assert not (tmp_path / "other_run").exists()
+
+
+def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenizer, documents):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    build_token_store(documents, tokenizer, tmp_path / "store.safetensors", show_progress=False)
+    store = {"text": [], "data": str(tmp_path / "store.safetensors")}
+    with pytest.raises(ValueError, match=r"no tokenizer.json beside .*--tokenizer"):
+        pretrain(arguments("a", **store))
+    pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
+    pretrain(arguments("b", tokenizer=str(tmp_path / "tokenizer")))
+    assert not (tmp_path / "a" / "tokens.safetensors").exists()
+    a, b = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in "ab")
+    assert all(torch.equal(value, b[name]) for name, value in a.items())
+    with pytest.raises(ValueError, match="text and data are both set"):
+        arguments("c", data=store["data"])
+    build_token_store(documents[:-5], tokenizer, tmp_path / "store.safetensors", show_progress=False)
+    with pytest.raises(ValueError, match=r"store.safetensors changed since it began"):
+        pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
+
+
+def test_packed_rows(tmp_path, arguments):
+    metrics = pretrain(arguments(pack=True, row_length=48, per_device_train_batch_size=4, dropout=0.0))
+    assert metrics["eval_mlm_loss"] < 6
+    assert any("nsp_accuracy" in entry for entry in log(tmp_path / "out"))
+
+
+def test_settings_that_do_not_fit(arguments):
+    for settings, message in (
+        ({"objective": "rtl"}, r"objective is 'rtl'; expected one of mlm\+nsp"),
+        ({"whole_word_masking": True, "span_masking": True}, "both set"),
+        ({"mlm_probability": 1.5}, "predicted is 1.5"),
+        ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
+        ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
+        ({"text": ["-"]}, "standard input"),
+        ({"optim": "lambda"}, "lambda"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            arguments(**settings)
