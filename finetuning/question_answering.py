@@ -129,7 +129,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if not given and not self.unanswerable:
             raise row.mistake("a question without answer; expected an answer, or a task such as squad_v2")
         found = [(_find(context, text, start), text) for start, text in given]
-        moved = any(place not in (-1, start) for (place, _), (start, _) in zip(found, given, strict=True))
+        moved = any(
+            start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
+        )
         return QuestionExample(name, question, context, tuple(found), moved)
 
     def _given_answers(self, row: Row) -> list[tuple[int, str]]:

@@ -27,10 +27,10 @@ EXAMPLES = 3  # on the card
 
 
 def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
-    """Draw `training_curves.png`; without matplotlib there is a warning in its place."""
+    """Draw `training_curves.png`; without matplotlib, or after a run too short to log, there is a warning instead."""
     try:
         training_curves(log_history, output_dir / "training_curves.png")
-    except ImportError as error:
+    except (ImportError, ValueError) as error:
         logger.warning(str(error))
 
 

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from mybert.finetuning.sources import Row
-from mybert.finetuning.tables import read_table
+from mybert.finetuning.tables import read_conll, read_table
 from mybert.finetuning.tasks import TASKS
 
 
@@ -66,3 +66,51 @@ def test_glue_files_are_read_as_published(data_dir):
         assert len(examples) == count, task
         if task != "stsb":
             assert {example.label for example in examples} == set(TASKS[task].classes)
+
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+-DOCSTART- -X- -X- O
+
+Peter NNP B-NP B-PER
+"""
+
+
+def test_conll_columns_and_documents(tmp_path):
+    path = tmp_path / "eng.train"
+    path.write_text(CONLL)
+    first, second = read_conll(path)
+    assert first["tokens"] == ["EU", "rejects"]
+    assert first["tags"] == ["B-ORG", "O"]
+    assert first["1"] == ["NNP", "VBZ"]
+    assert second["document"] == first["document"] + 1
+    path.write_text("EU\nrejects\n\nit\n")
+    assert [row["tokens"] for row in read_conll(path)] == [["EU", "rejects"], ["it"]]
+    assert "tags" not in read_conll(path)[0]
+    path.write_text("New York\tB-LOC\nis\tO\n")
+    assert read_conll(path)[0]["tokens"] == ["New York", "is"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2 as in the first line"),
+        ("EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
+        ("\n\n", r"t.conll holds no rows"),
+    ],
+)
+def test_broken_conll_lines(tmp_path, content, message):
+    path = tmp_path / "t.conll"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_conll(path)
+
+
+def test_a_broken_squad_file(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}')
+    with pytest.raises(ValueError, match=r"t.json is not a SQuAD file \(KeyError: 'question'\)"):
+        read_table(path)

@@ -1,0 +1,127 @@
+"""Measuring models and prediction files without training."""
+
+import json
+
+import pytest
+
+from mybert import MyBertForSequenceClassification
+from mybert.cli import main
+from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+
+PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
+
+
+@pytest.fixture(scope="module")
+def rte(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rte") / "dev.tsv"
+    rows = ["index\tsentence1\tsentence2\tlabel", *("\t".join((str(n), *row)) for n, row in enumerate(PAIRS))]
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finetuned(tmp_path_factory, pretrained, rte):
+    folder = tmp_path_factory.mktemp("run") / "out"
+    metrics = finetune(
+        FinetuningArguments(
+            task="rte",
+            model=str(pretrained),
+            train_file=str(rte),
+            validation_file=str(rte),
+            output_dir=str(folder),
+            max_steps=3,
+            save_strategy="no",
+            max_length=16,
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+    )
+    return folder, metrics
+
+
+def arguments(tmp_path, rte, **settings):
+    defaults = {"task": "rte", "data": [str(rte)], "output": str(tmp_path / "metrics.json"), "use_cpu": True}
+    return EvaluateArguments(**defaults | settings)
+
+
+def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned):
+    folder, metrics = finetuned
+    found = evaluate_model(arguments(tmp_path, rte, model=str(folder), predictions_dir=str(tmp_path / "p")))
+    assert found == {"accuracy": metrics["accuracy"]} == json.loads((tmp_path / "metrics.json").read_text())
+    predictions = tmp_path / "p" / "predictions.tsv"
+    assert predictions.read_bytes() == (folder / "predictions.tsv").read_bytes()
+    assert evaluate_model(arguments(tmp_path, rte, predictions=str(predictions))) == found
+
+
+def test_metrics_are_printed(capsys, rte, finetuned):
+    evaluate_model(EvaluateArguments(task="rte", data=str(rte), model=str(finetuned[0]), use_cpu=True))
+    assert "accuracy" in json.loads(capsys.readouterr().out)
+
+
+def test_a_prediction_file_of_numbers(tmp_path, rte):
+    path = tmp_path / "predictions.tsv"
+    path.write_text("index\tprediction\n" + "".join(f"{n}\t{n % 2}\n" for n in range(len(PAIRS))))
+    assert evaluate_model(arguments(tmp_path, rte, predictions=str(path))) == {"accuracy": 1.0}
+
+
+def test_classes_without_names_are_the_benchmarks(tmp_path, rte, finetuned):
+    model = MyBertForSequenceClassification.from_pretrained(finetuned[0])
+    model.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    model.save_pretrained(tmp_path / "unnamed")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "unnamed" / name).write_bytes((finetuned[0] / name).read_bytes())
+    found = evaluate_model(arguments(tmp_path, rte, model=str(tmp_path / "unnamed")))
+    assert found == {"accuracy": finetuned[1]["accuracy"]}
+
+
+def test_mistakes(tmp_path, rte, pretrained, finetuned):
+    with pytest.raises(ValueError, match=r"has no head for this task \(it lacks classifier.bias, classifier.weight\)"):
+        evaluate_model(arguments(tmp_path, rte, model=str(pretrained)))
+    with pytest.raises(ValueError, match="Expected a model or predictions, and not both"):
+        arguments(tmp_path, rte)
+    with pytest.raises(ValueError, match="data is not set"):
+        arguments(tmp_path, rte, model="m", data=[])
+    (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")
+    with pytest.raises(ValueError, match=r"short.tsv has 1 predictions; expected 12, one for each example"):
+        evaluate_model(arguments(tmp_path, rte, predictions=str(tmp_path / "short.tsv")))
+    with pytest.raises(ValueError, match="doc_stride is no setting of the task rte; it has max_length, "):
+        arguments(tmp_path, rte, model="m", doc_stride=3)
+    (tmp_path / "unlabelled.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    with pytest.raises(ValueError, match="has no column 'label'"):
+        evaluate_model(arguments(tmp_path, tmp_path / "unlabelled.tsv", model=str(finetuned[0])))
+
+
+def test_starting_from_a_finetuned_model(tmp_path, rte, finetuned, capsys):
+    rows = ["text\tlabel", "a cat\tx", "a dog\ty", "a tree\tz"]
+    (tmp_path / "three.tsv").write_text("\n".join(rows) + "\n")
+    flags = ["finetune", "--model", str(finetuned[0]), "--train_file", str(tmp_path / "three.tsv"), "--output_dir"]
+    flags += [str(tmp_path / "out"), "--max_steps", "1", "--max_length", "16", "--use_cpu", "True", "--quiet"]
+    assert main(flags) == 2
+    message = capsys.readouterr().err
+    assert "was fine-tuned with 2 labels (entailment, not_entailment); the data has 3 (x, y, z)" in message
+    assert "pass --new_head True" in message
+    assert not (tmp_path / "out").exists()
+    assert main([*flags, "--new_head", "True"]) == 0
+    assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.id2label == dict(enumerate("xyz"))
+
+
+def test_a_head_of_another_kind_is_left_out(tmp_path, finetuned):
+    path = tmp_path / "train.json"
+    row = {"question": "what", "context": "the cat sat on the mat", "answers": "the mat"}
+    path.write_text(json.dumps([row] * 4))
+    metrics = finetune(
+        FinetuningArguments(
+            task="question_answering",
+            model=str(finetuned[0]),
+            train_file=str(path),
+            validation_file=str(path),
+            output_dir=str(tmp_path / "out"),
+            max_steps=1,
+            save_strategy="no",
+            max_length=32,
+            doc_stride=8,
+            disable_tqdm=True,
+            use_cpu=True,
+        )
+    )
+    assert "exact_match" in metrics

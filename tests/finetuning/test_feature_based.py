@@ -1,0 +1,193 @@
+"""Features of frozen encoders, in files and under a tagger."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertModel
+from mybert.finetuning import (
+    FEATURES,
+    TABLE_7,
+    FeaturesArguments,
+    FeatureTagger,
+    FinetuningArguments,
+    extract_features,
+    finetune,
+    tag_words,
+)
+
+TEXTS = ["the cat sat on the mats", "a dog ||| fish and bread", "tree"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("encoder")
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16
+    )
+    MyBertForPreTraining(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def text_file(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS) + "\n\n")
+    return path
+
+
+def hidden(encoder, tokenizer, text):
+    """All hidden states of a text (tokens, layers + 1, hidden size)."""
+    model = MyBertModel.from_pretrained(encoder).eval()
+    with torch.no_grad():
+        states = model(**tokenizer(*text.split(" ||| "), return_tensors="pt"), output_hidden_states=True).hidden_states
+    return torch.stack(states, dim=2)[0].numpy()
+
+
+EXPECTED = {
+    "embeddings": lambda h: h[:, 0],
+    "second_to_last": lambda h: h[:, 4],
+    "last": lambda h: h[:, 5],
+    "weighted_last_four": lambda h: h[:, 2:].mean(1),
+    "concat_last_four": lambda h: np.concatenate([h[:, n] for n in (2, 3, 4, 5)], axis=1),
+    "weighted_all": lambda h: h[:, 1:].mean(1),
+    "sum_last_four": lambda h: h[:, 2:].sum(1),
+    "sum_all": lambda h: h[:, 1:].sum(1),
+}
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features_in_both_formats(name, encoder, text_file, tokenizer, tmp_path):
+    wanted = [EXPECTED[name](hidden(encoder, tokenizer, text)) for text in TEXTS]
+    for ending in ("safetensors", "jsonl"):
+        output = str(tmp_path / f"features.{ending}")
+        result = extract_features(FeaturesArguments(str(encoder), [str(text_file)], output, name, batch_size=2))
+        assert result == {"texts": 3, "tokens": sum(map(len, wanted)), "size": wanted[0].shape[1], "cut": 0}
+    tensors = load_file(tmp_path / "features.safetensors")
+    np.testing.assert_allclose(tensors["features"], np.concatenate(wanted), atol=1e-5)
+    assert tensors["text_starts"].tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
+    with safe_open(tmp_path / "features.safetensors", "np") as file:
+        assert file.metadata()["features"] == name
+    lines = [json.loads(line) for line in (tmp_path / "features.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == TEXTS
+    found = [np.array([token["features"] for token in line["tokens"]]) for line in lines]
+    for array, expected in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(array, expected, atol=1e-5)
+
+
+def test_alignment_with_the_text(encoder, text_file, tmp_path):
+    output = tmp_path / "features.jsonl"
+    extract_features(FeaturesArguments(str(encoder), [str(text_file)], str(output)))
+    first, pair, _ = [json.loads(line) for line in output.read_text().splitlines()]
+    for token in first["tokens"][1:-1]:
+        assert first["text"][token["start"] : token["end"]] == token["token"].removeprefix("##")
+    assert [token["token"] for token in pair["tokens"] if token["sentence"] == 1] == "fish and bread".split()
+    assert [token["start"] for token in pair["tokens"] if token["sentence"] == 1] == [0, 5, 9]
+
+
+def test_given_weights(encoder, text_file, tokenizer, tmp_path):
+    output = str(tmp_path / "f.safetensors")
+    weights = [0.1, 0.2, 0.3, 0.5]
+    extract_features(FeaturesArguments(str(encoder), [str(text_file)], output, "weighted_last_four", weights))
+    states = hidden(encoder, tokenizer, TEXTS[0])[:, 2:]
+    expected = sum(weight * states[:, n] for n, weight in enumerate(weights))
+    np.testing.assert_allclose(load_file(output)["features"][: len(expected)], expected, atol=1e-5)
+
+
+def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
+    output = str(tmp_path / "f.jsonl")
+    arguments = FeaturesArguments(str(encoder), [str(text_file)], output, max_length=5)
+    assert extract_features(arguments)["cut"] == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": "first"}, "features is 'first'; expected one of embeddings"),
+        ({"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
+        ({"features": "last", "weights": [1.0]}, "weights are given, but last is no weighted sum"),
+        ({"features": "weighted_all", "weights": [1.0]}, "1 weights; weighted_all has 5 layers here"),
+        ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
+    ],
+)
+def test_mistakes_in_extraction(settings, message, encoder, text_file, tmp_path):
+    defaults = {"model": str(encoder), "files": [str(text_file)], "output": str(tmp_path / "f.jsonl")}
+    with pytest.raises(ValueError, match=message):
+        extract_features(FeaturesArguments(**defaults | settings))
+    assert not list(tmp_path.glob("*f.jsonl*"))
+
+
+WORDS = {"cat": "B-A", "dog": "B-A", "mats": "B-P", "tree": "B-P"}
+SENTENCES = [f"the {noun} was {end}".split() for noun in (*WORDS, "fish") for end in ("happy", "sad", "under")]
+
+
+@pytest.fixture
+def tagging(tmp_path, encoder):
+    lines = [[f"{word}\t{WORDS.get(word, 'O')}" for word in words] for words in SENTENCES]
+    (tmp_path / "train.conll").write_text("\n\n".join("\n".join(sentence) for sentence in lines) + "\n")
+
+    def make(**settings):
+        defaults = {
+            "task": "ner",
+            "model": str(encoder),
+            "train_file": str(tmp_path / "train.conll"),
+            "validation_file": str(tmp_path / "train.conll"),
+            "output_dir": str(tmp_path / "out"),
+            "approach": "features",
+            "lstm_size": 16,
+            "learning_rate": 1e-2,
+            "num_train_epochs": 60,
+            "per_device_train_batch_size": 4,
+            "save_strategy": "no",
+            "eval_strategy": "no",
+            "max_length": 16,
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return FinetuningArguments(**defaults | settings)
+
+    return make
+
+
+def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
+    before = (encoder / "model.safetensors").read_bytes()
+    metrics = finetune(tagging(features="weighted_last_four"))
+    assert metrics["f1"] > 0.9
+    tagger = FeatureTagger.from_pretrained(tmp_path / "out")
+    assert tagger.weights.abs().max() > 0  # the weights of the sum are learnt
+    assert tagger.lstm.num_layers == 2
+    wanted = [tuple(WORDS.get(word, "O") for word in words) for words in SENTENCES]
+    tags = tag_words(tmp_path / "out", SENTENCES)
+    assert sum(a == b for a, b in zip(tags, wanted, strict=True)) >= 0.9 * len(wanted)
+    assert (encoder / "model.safetensors").read_bytes() == before
+
+
+def test_all_rows_are_those_of_table_7(tagging, tmp_path):
+    metrics = finetune(tagging(features="all", num_train_epochs=1))
+    assert tuple(name for name in metrics if name != "interrupted") == TABLE_7
+    sizes = {name: FeatureTagger.from_pretrained(tmp_path / "out" / name).lstm.input_size for name in TABLE_7}
+    assert sizes == dict.fromkeys(TABLE_7, 8) | {"concat_last_four": 32}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": "best"}, "features is 'best'; expected one of all, embeddings"),
+        ({"bilstm": True}, "the whole encoder is frozen"),
+        ({"freeze": "encoder"}, "the whole encoder is frozen"),
+    ],
+)
+def test_mistakes_in_training(tagging, settings, message):
+    with pytest.raises(ValueError, match=message):
+        finetune(tagging(**settings))
+
+
+def test_features_are_for_tagging(tagging, tmp_path):
+    (tmp_path / "t.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
+    with pytest.raises(ValueError, match="is for tagging words"):
+        finetune(tagging(task="classification", train_file=str(tmp_path / "t.tsv"), validation_file=None))

@@ -1,0 +1,330 @@
+"""What the kinds of tasks read, teach, predict and write."""
+
+import json
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mybert.finetuning import TASKS
+from mybert.finetuning.classification import LabelPrediction
+from mybert.finetuning.multiple_choice import ChoicePrediction
+from mybert.finetuning.task import Labels
+from mybert.finetuning.token_classification import Stretch, TaggedSentence, cut_into_stretches
+
+
+def write_json(path, content):
+    path.write_text("\n".join(map(json.dumps, content)) if path.suffix == ".jsonl" else json.dumps(content))
+    return path
+
+
+def logits_of(labels, ids):
+    """Logits whose maximum is the given class; -100 becomes class 0."""
+    ids = np.where(np.array(ids) < 0, 0, ids)
+    return np.eye(len(labels.names))[ids] * 5.0
+
+
+# Classification
+
+
+def test_of_a_pair_the_longer_sentence_is_cut(tokenizer):
+    task = replace(TASKS["rte"], max_length=12)
+    (example,) = task.examples(
+        _rows([{"sentence1": "the cat " * 9, "sentence2": "a dog", "label": "entailment"}]), True
+    )
+    data = task.encode([example], Labels(task.classes), tokenizer, "x")
+    first, second = tokenizer.decode(data[0]["input_ids"]).removeprefix("[CLS]").strip("[SEP] ").split("[SEP]")
+    assert second.split() == ["a", "dog"]
+    assert len(first.split()) == 7
+    assert data[0]["token_type_ids"].count(1) == 3
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "ids"),
+    [
+        ([0, 1, 1], ["1", "0"], [1, 0]),
+        (["0", "1", "1"], [1.0, 0], [1, 0]),
+        (["no", "yes", "yes"], ["yes", "no"], [1, 0]),
+        (["no", "yes", "yes"], [1, 0], [1, 0]),
+        ([10, 9, 9], [10, 9], [1, 0]),
+    ],
+)
+def test_labels_are_numbers_or_names(tokenizer, train, dev, ids):
+    task = TASKS["classification"]
+    examples = task.examples(_rows([{"text": "a cat", "label": label} for label in train]), True)
+    labels = task.labels(examples, "train")
+    examples = task.examples(_rows([{"text": "a cat", "label": label} for label in dev]), True)
+    assert list(task.encode(examples, labels, tokenizer, "dev").inputs["labels"]) == ids
+
+
+def test_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
+    lines = ["id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "1\t2\t3\ta cat ?\ta dog ?\t0", "2\t4\t5\ta"]
+    (tmp_path / "train.tsv").write_text("\n".join(lines))
+    with caplog.at_level(logging.WARNING):
+        (example,) = TASKS["qqp"].read(tmp_path / "train.tsv")
+    assert example.texts == ("a cat ?", "a dog ?")
+    assert "1 broken rows" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        ([{"text": "a cat", "labels": ["animal", "small"]}, {"text": "a tree", "labels": []}], {}),
+        ([{"text": "a cat", "labels": "animal,small"}, {"text": "a tree", "labels": ""}], {}),
+        (
+            [{"text": "a cat", "animal": 1, "small": "1"}, {"text": "a tree", "animal": 0, "small": 0}],
+            {"label_columns": ("animal", "small")},
+        ),
+    ],
+)
+def test_several_labels(tokenizer, rows, options, tmp_path):
+    task = replace(TASKS["multilabel"], **options)
+    examples = task.examples(_rows(rows), True)
+    labels = task.labels(examples, "train")
+    assert labels.names == ("animal", "small")
+    data = task.encode(examples, labels, tokenizer, "train")
+    assert data.inputs["labels"] == [[1.0, 1.0], [0.0, 0.0]]
+    predictions = task.predict(np.array([[3.0, -3.0], [-3.0, -3.0]]), data, labels)
+    assert [item.label for item in predictions] == [{"animal"}, set()]
+    scores = task.score(predictions, examples)
+    assert scores == {"accuracy": 0.5, "micro_f1": pytest.approx(2 / 3), "macro_f1": 0.5}
+    task.write_predictions(predictions, examples, tmp_path)
+    assert (tmp_path / "predictions.tsv").read_text().splitlines()[0] == "index\tprediction\tanimal\tsmall"
+    again = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    assert [item.label for item in again] == [item.label for item in predictions]
+
+
+def test_glue_scores_are_of_the_positive_class():
+    task = TASKS["mrpc"]
+    examples = task.examples(_rows([{"#1 String": "a", "#2 String": "b", "Quality": q} for q in "1100"]), True)
+    scores = task.score([LabelPrediction(label) for label in "1000"], examples)
+    assert scores == {"accuracy": 0.75, "f1": pytest.approx(2 / 3)}
+
+
+# Multiple choice
+
+
+def test_swag_reads_sent2_before_every_ending(tokenizer):
+    row = {"sent1": "the cat sat.", "sent2": "it", "label": "2"} | {f"ending{n}": f"ate {n}" for n in range(4)}
+    task = TASKS["swag"]
+    (example,) = task.examples(_rows([row]), True)
+    assert example.text == "the cat sat."
+    assert example.choices == ("it ate 0", "it ate 1", "it ate 2", "it ate 3")
+    assert example.label == 2
+    data = task.encode([example] * 3, None, tokenizer, "x")
+    batch = task.collator(tokenizer)([data[0], data[1]])
+    assert batch["input_ids"].shape[:2] == (2, 4)
+    assert batch["labels"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"label": "4"}, "row 1 '4' as label; expected a number from 0 to 1"),
+        ({"choices": ["a"]}, "row 1 1 choices; expected at least two"),
+        ({"choices": "a"}, "row 1 'a' as choices; expected a list of texts"),
+        ({"text": " "}, "row 1 an empty text"),
+    ],
+)
+def test_broken_choices(row, message):
+    rows = [{"text": "a cat", "choices": ["a", "b"], "label": 0} | row]
+    with pytest.raises(ValueError, match=message):
+        TASKS["multiple_choice"].examples(_rows(rows), True)
+
+
+def test_choices_written_and_read(tmp_path):
+    examples = TASKS["multiple_choice"].examples(
+        _rows([{"text": "a", "choices": ["b", "c"], "label": label} for label in (0, 1)]), True
+    )
+    predictions = [ChoicePrediction(1, (0.25, 0.75)), ChoicePrediction(1, (0.4, 0.6))]
+    TASKS["multiple_choice"].write_predictions(predictions, examples, tmp_path)
+    assert (tmp_path / "predictions.csv").read_text().splitlines()[1] == "0,1,0.250000,0.750000"
+    read = TASKS["multiple_choice"].read_predictions(tmp_path / "predictions.csv", examples)
+    assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 0.5}
+
+
+# Tagging
+
+SENTENCES = [
+    TaggedSentence(("cats", "sat", "on", "mats"), ("B-A", "O", "O", "B-P"), 0),
+    TaggedSentence(("dogs", "ate"), ("B-A", "I-A"), 0),
+    TaggedSentence(("a", "tree"), ("O", "B-P"), 1),
+]
+TAGS = Labels(("B-A", "B-P", "I-A", "I-P", "O"))
+
+
+def test_only_the_first_piece_of_a_word_is_learnt(tokenizer):
+    data = TASKS["ner"].encode(SENTENCES, TAGS, tokenizer, "x")
+    assert tokenizer.convert_ids_to_tokens(data[0]["input_ids"]) == "[CLS] cat ##s sat on mat ##s [SEP]".split()
+    assert data[0]["labels"] == [-100, 0, -100, 4, 4, 1, -100, -100]
+    inside = replace(TASKS["ner"], continuation_labels="inside").encode(SENTENCES, TAGS, tokenizer, "x")
+    assert inside[0]["labels"] == [-100, 0, 2, 4, 4, 1, 3, -100]
+
+
+def test_document_context_is_of_the_own_document(tokenizer):
+    data = replace(TASKS["ner"], max_document_context=True).encode(SENTENCES, TAGS, tokenizer, "x")
+    tokens = [tokenizer.convert_ids_to_tokens(row) for row in data.inputs["input_ids"]]
+    assert tokens[0] == tokens[1] == "[CLS] cat ##s sat on mat ##s dog ##s ate [SEP]".split()
+    assert tokens[2] == "[CLS] a tree [SEP]".split()
+    assert data[0]["labels"] == [-100, 0, -100, 4, 4, 1, -100, -100, -100, -100, -100]
+    assert data[1]["labels"] == [-100] * 7 + [0, -100, 2, -100]
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("max_length", [3, 4, 6, 9, 64])
+def test_every_word_is_tagged_once_at_every_length(tokenizer, max_length, context, tmp_path):
+    task = replace(TASKS["ner"], max_length=max_length, max_document_context=context)
+    data = task.encode(SENTENCES, TAGS, tokenizer, "x")
+    assert max(map(len, data.inputs["input_ids"])) <= max_length
+    longest = max(map(len, data.inputs["labels"]))
+    padded = [row + [-100] * (longest - len(row)) for row in data.inputs["labels"]]
+    predictions = task.predict(logits_of(TAGS, padded), data, TAGS)
+    assert predictions == [sentence.tags for sentence in SENTENCES]
+    assert task.score(predictions, SENTENCES)["f1"] == 1.0
+    task.write_predictions(predictions, SENTENCES, tmp_path)
+    assert task.read_predictions(tmp_path / "predictions.conll", SENTENCES) == predictions
+
+
+def test_stretches():
+    assert cut_into_stretches(10, 20, 10, 20, 12) == [Stretch(10, 20, 10, 20)]
+    assert cut_into_stretches(10, 20, 0, 40, 14) == [Stretch(8, 22, 10, 20)]
+    assert cut_into_stretches(0, 10, 0, 40, 14) == [Stretch(0, 14, 0, 10)]
+    assert cut_into_stretches(30, 40, 0, 40, 14) == [Stretch(26, 40, 30, 40)]
+    assert cut_into_stretches(0, 10, 0, 10, 4) == [
+        *(Stretch(0, 4, 0, 2), Stretch(1, 5, 2, 4), Stretch(3, 7, 4, 6), Stretch(5, 9, 6, 8), Stretch(6, 10, 8, 10))
+    ]
+
+
+def test_a_word_without_pieces_is_tagged(tokenizer):
+    sentences = [TaggedSentence(("cat", "\u200b", "sat"), ("B-A", "O", "O"))]
+    data = TASKS["ner"].encode(sentences, TAGS, tokenizer, "x")
+    assert data[0]["labels"] == [-100, 0, 4, 4, -100]
+
+
+def test_tags_of_a_type_come_together():
+    assert TASKS["ner"].labels([TaggedSentence(("a", "b"), ("B-A", "O")), SENTENCES[1]], "x").names == (
+        "B-A",
+        "I-A",
+        "O",
+    )
+    sentences = [TaggedSentence(("a", "b", "c"), ("B-A", "I-A", "B-P"))]
+    assert TASKS["ner"].labels(sentences, "x").names == ("B-A", "B-P", "I-A", "I-P")
+    pos = [TaggedSentence(("a", "b"), ("NOUN", "VERB"))]
+    assert TASKS["tagging"].labels(pos, "x").names == ("NOUN", "VERB")
+
+
+def test_tags_from_tables(tmp_path):
+    rows = [{"tokens": ["a", "cat"], "tags": ["O", "B-A"]}, {"tokens": ["sat"], "tags": ["O"]}]
+    expected = [TaggedSentence(("a", "cat"), ("O", "B-A")), TaggedSentence(("sat",), ("O",))]
+    assert TASKS["tagging"].read(write_json(tmp_path / "t.jsonl", rows)) == expected
+    (tmp_path / "t.csv").write_text("tokens,tags\na cat,O B-A\nsat,O\n")
+    assert TASKS["tagging"].read(tmp_path / "t.csv") == expected
+    (tmp_path / "t.csv").write_text("tokens,tags\na cat,O\n")
+    with pytest.raises(ValueError, match=r"t.csv has in row 1 2 words and 1 tags"):
+        TASKS["tagging"].read(tmp_path / "t.csv")
+
+
+# Question answering
+
+CONTEXT = "The cat sat on the mat. The dog ate fish under the tree."
+
+
+def squad(tmp_path, answers, question="What?", **fields):
+    qas = [{"id": str(n), "question": question, "answers": a, **fields} for n, a in enumerate(answers)]
+    paragraphs = [{"context": CONTEXT, "qas": qas}]
+    return write_json(tmp_path / "squad.json", {"version": "x", "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+
+def test_answers_that_are_not_where_they_should_be(tmp_path, tokenizer, caplog):
+    answers = [[{"text": "the mat", "answer_start": n}] for n in (15, 2)] + [[{"text": "a horse", "answer_start": 0}]]
+    with caplog.at_level(logging.WARNING):
+        examples = TASKS["squad"].read(squad(tmp_path, answers))
+    assert [example.answers[0][0] for example in examples] == [15, 15, -1]
+    assert "2 of 3 questions have an answer that is not at its answer_start; 1 were found elsewhere" in caplog.text
+    assert "1 are not in it and teach nothing (such as '2')" in caplog.text
+    assert [example.id for example in TASKS["squad"].training_examples(examples, "x")] == ["0", "1"]
+    with pytest.raises(ValueError, match="x has no question whose answer is in its text"):
+        TASKS["squad"].training_examples(examples[2:], "x")
+
+
+@pytest.mark.parametrize("name", ["squad", "squad_v2"])
+def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
+    answers = [[{"text": "fish", "answer_start": 36}]] + ([[]] if name == "squad_v2" else [])
+    task = replace(TASKS[name], max_length=14, doc_stride=3)
+    examples = task.read(squad(tmp_path, answers))
+    data = task.encode(examples, None, tokenizer, "x")
+    assert len(data) > len(examples)
+    starts, ends = np.array(data.inputs["start_positions"]), np.array(data.inputs["end_positions"])
+    assert (starts > 0).any()
+    assert (starts == 0).any()  # a window without the answer points at [CLS]
+    length = max(map(len, data.inputs["input_ids"]))
+    # The null token is believed in a little where there is an answer.
+    outputs = tuple(np.eye(length)[places] * np.where(places > 0, 9.0, 1.0)[:, None] for places in (starts, ends))
+    predictions = task.predict(outputs, data, None)
+    assert predictions[0].text == "fish"
+    scores = task.score(predictions, examples)
+    if name == "squad":
+        assert scores == {"exact_match": 100.0, "f1": 100.0}
+        assert predictions[0].null_odds is None
+    else:
+        assert predictions[0].null_odds < 0 < predictions[1].null_odds
+        assert scores["exact"] == scores["best_f1"] == 100.0
+    task.write_predictions(predictions, examples, tmp_path)
+    texts = json.loads((tmp_path / "predictions.json").read_text())
+    assert texts == {"0": "fish"} | ({"1": ""} if name == "squad_v2" else {})
+    assert json.loads((tmp_path / "nbest_predictions.json").read_text())["0"][0]["text"] == "fish"
+    assert task.score(task.read_predictions(tmp_path / "predictions.json", examples), examples) == scores
+
+
+def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
+    task = TASKS["squad_v2"]
+    assert task.adapted({"best_f1_thresh": 1.5}).null_score_threshold == 1.5
+    task = replace(task, null_score_threshold=0.5)
+    assert task.adapted({"best_f1_thresh": 1.5}).null_score_threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"answers": {"text": ["fish"], "answer_start": [36]}},
+        {"answers": [{"text": "fish", "answer_start": 36}]},
+        {"answers": "fish", "answer_start": "36"},
+        {"answers": "fish"},
+        {"answers": ["fish"]},
+    ],
+)
+def test_own_answers(row):
+    rows = _rows([{"question": "What?", "context": CONTEXT} | row])
+    (example,) = TASKS["question_answering"].examples(rows, True)
+    assert example.answers == ((36, "fish"),)
+    assert not example.moved
+    assert example.id == "1"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question": ""}, "row 1 an empty question"),
+        ({"context": " "}, "row 1 an empty context"),
+        ({"answers": []}, "row 1 a question without answer; expected an answer, or a task such as squad_v2"),
+        ({"answers": [{"text": "", "answer_start": 1}]}, "expected texts that are not empty"),
+        ({"answers": [{"text": "fish", "answer_start": "x"}]}, "answer_start is no number"),
+    ],
+)
+def test_broken_questions(row, message):
+    rows = [{"question": "What?", "context": CONTEXT, "answers": "fish"} | row]
+    with pytest.raises(ValueError, match=message):
+        TASKS["question_answering"].examples(_rows(rows), True)
+
+
+def test_questions_with_the_same_id():
+    rows = [{"id": "a", "question": "What?", "context": CONTEXT, "answers": "fish"}] * 2
+    with pytest.raises(ValueError, match="questions with the same id"):
+        TASKS["question_answering"].examples(_rows(rows), True)
+
+
+def _rows(values):
+    from mybert.finetuning.sources import Row
+
+    return [Row(row, "x.csv", number) for number, row in enumerate(values, start=1)]

@@ -1,0 +1,220 @@
+"""What learns, how fast, and from which weights."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, TrainerCallback
+
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
+from mybert.finetuning import FinetuningArguments, finetune, recipe
+from mybert.finetuning.freezing import Unfreezing, freeze_layers
+from mybert.finetuning.layers import layerwise_groups, reinitialize_layers
+
+ROWS = [
+    (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
+    for noun in ("cat", "dog", "tree", "mat")
+    for word in ("happy", "sad", "fish", "under")
+    for end in ("today", "very", "and")
+]
+
+
+@pytest.fixture(scope="module")
+def deep(tmp_path_factory, tokenizer):
+    """A pretrained model with three layers."""
+    folder = tmp_path_factory.mktemp("deep")
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
+    )
+    MyBertForPreTraining(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def arguments(tmp_path, deep):
+    for name, rows in (("train", ROWS), ("dev", ROWS[::3])):
+        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+    def make(**settings):
+        defaults = {
+            "model": str(deep),
+            "output_dir": str(tmp_path / "out"),
+            "train_file": str(tmp_path / "train.tsv"),
+            "validation_file": str(tmp_path / "dev.tsv"),
+            "max_steps": 6,
+            "learning_rate": 1e-3,
+            "per_device_train_batch_size": 8,
+            "save_strategy": "no",
+            "max_length": 16,
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return FinetuningArguments(**defaults | settings)
+
+    return make
+
+
+def changed_parts(before, output_dir):
+    """Which parts of the encoder differ between two model folders."""
+    old = MyBertModel.from_pretrained(before).state_dict()
+    new = MyBertModel.from_pretrained(output_dir).state_dict()
+    moved = {name for name in old if not torch.equal(old[name], new[name])}
+    return {".".join(name.split(".")[:3]) if name.startswith("encoder") else name.split(".")[0] for name in moved}
+
+
+EVERYTHING = {"embeddings", "encoder.layer.0", "encoder.layer.1", "encoder.layer.2", "pooler"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "changed"),
+    [
+        ({}, EVERYTHING),
+        ({"freeze": "encoder"}, {"pooler"}),
+        ({"freeze_layers": 0}, EVERYTHING - {"embeddings"}),
+        ({"freeze_layers": 2}, {"encoder.layer.2", "pooler"}),
+        ({"train_head_first": 1.0}, {"pooler"}),  # six steps of eight are an epoch
+        ({"train_head_first": 0.5}, EVERYTHING),
+        ({"gradual_unfreezing": 0.34}, {"encoder.layer.1", "encoder.layer.2", "pooler"}),
+        ({"gradual_unfreezing": 0.1}, EVERYTHING),
+    ],
+)
+def test_only_what_is_to_learn_learns(arguments, deep, tmp_path, settings, changed):
+    finetune(arguments(**settings))
+    assert changed_parts(deep, tmp_path / "out") == changed
+
+
+def test_unfreezing_keeps_what_is_frozen_for_good(deep):
+    model = MyBertForSequenceClassification.from_pretrained(deep)
+    freeze_layers(model, 1)
+    schedule = Unfreezing(model, head_first=2.0, gradual=1.0)
+
+    def learning():
+        names = [name for name, parameter in model.bert.named_parameters() if parameter.requires_grad]
+        return {".".join(name.split(".")[:3]) if name.startswith("encoder") else name.split(".")[0] for name in names}
+
+    schedule.apply(1.9)
+    assert learning() == {"pooler"}
+    schedule.apply(2.0)
+    assert learning() == {"pooler", "encoder.layer.2"}
+    schedule.apply(3.0)
+    assert learning() == {"pooler", "encoder.layer.2", "encoder.layer.1"}
+    schedule.apply(9.0)
+    assert learning() == {"pooler", "encoder.layer.2", "encoder.layer.1"}
+
+
+def test_learning_rates_by_layer(deep):
+    model = MyBertForSequenceClassification.from_pretrained(deep)
+    groups = layerwise_groups(model, 1e-3, 0.5, 0.01)
+    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
+    assert len(rates) == len(list(model.parameters()))
+    for name, parameter in model.named_parameters():
+        depth = {"bert.embeddings": 4, "bert.encoder.layer.0": 3, "bert.encoder.layer.1": 2, "bert.encoder.layer.2": 1}
+        steps = next((steps for start, steps in depth.items() if name.startswith(start)), 0)
+        assert rates[id(parameter)] == pytest.approx(1e-3 * 0.5**steps), name
+        assert decays[id(parameter)] == (0.0 if "LayerNorm" in name or name.endswith("bias") else 0.01), name
+    assert len(layerwise_groups(model, 1e-3, 1.0, 0.01)) == 2
+
+
+def test_top_layers_begin_anew(deep):
+    model = MyBertForSequenceClassification.from_pretrained(deep)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    torch.manual_seed(7)
+    reinitialize_layers(model, 2)
+    weights = {name for name in before if not torch.equal(before[name], model.state_dict()[name])}
+    assert {name.split(".weight")[0] for name in weights if name.endswith("pooler.dense.weight")} == {
+        "bert.pooler.dense"
+    }
+    assert {name.split(".")[3] for name in weights if "encoder" in name} == {"1", "2"}
+    layer = model.bert.get_submodule("encoder.layer.1")
+    assert layer.get_submodule("intermediate.dense").weight.std().item() == pytest.approx(0.02, rel=0.3)
+    with pytest.raises(ValueError, match="reinitialize_layers is 4; expected 0 to 3"):
+        reinitialize_layers(model, 4)
+
+
+def test_seeds_keep_the_best(arguments, tmp_path):
+    result = finetune(arguments(seeds=3, seed=5))
+    out = tmp_path / "out"
+    metrics = json.loads((out / "metrics.json").read_text())
+    by_seed = {int(seed): values["accuracy"] for seed, values in metrics["seeds"].items()}
+    assert set(by_seed) == {5, 6, 7}
+    assert result["accuracy"] == metrics["accuracy"] == max(by_seed.values()) == by_seed[result["best_seed"]]
+    assert result["mean"]["accuracy"] == pytest.approx(sum(by_seed.values()) / 3)
+    assert [path.name for path in (out / "seed_5").iterdir()] == ["metrics.json"]
+    assert "seed 7" in (out / "README.md").read_text()
+    first = (out / "model.safetensors").read_bytes()
+    finetune(arguments(seeds=1, seed=result["best_seed"], output_dir=str(tmp_path / "alone")))
+    assert (tmp_path / "alone" / "model.safetensors").read_bytes() == first
+    shutil.rmtree(tmp_path / "alone")
+    assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
+
+
+def test_the_best_checkpoint_is_kept(arguments, tmp_path):
+    metrics = finetune(
+        arguments(save_strategy="steps", eval_strategy="steps", save_steps=1, eval_steps=1, logging_steps=1)
+    )
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    scores = [entry["eval_accuracy"] for entry in state["log_history"] if "eval_accuracy" in entry]
+    assert metrics["accuracy"] == max(scores) == state["best_metric"]
+
+
+def test_interrupted_runs_go_on(arguments, tmp_path, monkeypatch):
+    settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no"}
+    finetune(arguments(**settings, output_dir=str(tmp_path / "whole"), train_head_first=0.5))
+
+    class Stop(recipe.StopOnInterrupt):
+        def on_step_end(self, args, state, control, **kwargs):
+            self.interrupted = state.global_step == 4
+            super().on_step_end(args, state, control, **kwargs)
+
+    monkeypatch.setattr(recipe, "StopOnInterrupt", Stop)
+    assert finetune(arguments(**settings, train_head_first=0.5)) == {"interrupted": True}
+    monkeypatch.undo()
+    finetune(arguments(**settings, train_head_first=0.5))
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+
+
+def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep):
+    folder = tmp_path / "ltr"
+    shutil.copytree(deep, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
+    metrics = finetune(arguments(model=str(folder), bilstm=True, max_steps=60, learning_rate=5e-3))
+    assert metrics["accuracy"] > 0.9
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
+    assert type(model).__name__ == "MyBertBiLstmForSequenceClassification"
+    assert model.config.is_decoder
+    ids = torch.randint(5, 25, (2, 9), generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
+    with torch.no_grad():
+        padded = model(ids, attention_mask=mask).logits[1]
+        alone = model(ids[1:, :6]).logits[0]
+        other = model(ids.clone().index_fill_(1, torch.tensor([5]), 4)[1:, :6]).logits[0]
+    assert torch.allclose(padded, alone, atol=1e-6)
+    assert not torch.allclose(other, alone, atol=1e-6)  # the first state knows of the last token
+    again = finetune(arguments(model=str(tmp_path / "out"), output_dir=str(tmp_path / "more"), max_steps=1))
+    assert again["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("correct_bias", [True, False])
+def test_bias_correction(arguments, monkeypatch, correct_bias):
+    seen = []
+
+    class Look(TrainerCallback):
+        def on_step_end(self, args, state, control, optimizer, **kwargs):
+            seen.append(optimizer)
+
+    monkeypatch.setattr(recipe, "StopOnInterrupt", lambda: _interruptible(Look()))
+    finetune(arguments(max_steps=1, correct_bias=correct_bias, layer_decay=0.9))
+    optimizer = getattr(seen[0], "optimizer", seen[0])
+    assert (optimizer.param_groups[0].get("correct_bias") is False) is not correct_bias
+    assert len({group["initial_lr"] for group in optimizer.param_groups}) == 5
+
+
+def _interruptible(callback):
+    callback.interrupted = False
+    return callback
