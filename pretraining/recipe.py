@@ -251,8 +251,8 @@ def _prepare(arguments: PretrainingArguments) -> str | None:
     return checkpoint
 
 
-def _files_of_store(path: Path) -> list[Path]:
-    return sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+def _files_of_store(path: Path) -> list[str]:
+    return sorted(map(str, path.glob("*.safetensors"))) if path.is_dir() else [str(path)]
 
 
 def _open(arguments: PretrainingArguments) -> tuple[MyBertTokenizer, TokenStore, np.ndarray, np.ndarray]:

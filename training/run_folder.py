@@ -52,13 +52,13 @@ def open_run_folder(
         shutil.rmtree(path)
     entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     run_file = path / RUN_FILE
-    settings = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
+    current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
     if run_file.is_file():
         earlier = json.loads(run_file.read_text())
         states_before = earlier.pop(_FILES, {})
-        changed = sorted(name for name in {*earlier, *settings} if earlier.get(name) != settings.get(name))
+        changed = sorted(name for name in {*earlier, *current} if earlier.get(name) != current.get(name))
         if changed:
-            was = ", ".join(f"{name} was {earlier.get(name)!r}, is {settings.get(name)!r}" for name in changed)
+            was = ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in changed)
             raise ValueError(f"{path} holds a run with other settings ({was}); repeat them or pass --overwrite.")
         states = _file_states(files, states_before)
         changed = sorted(
@@ -70,21 +70,23 @@ def open_run_folder(
                 "what was there, name another folder or pass --overwrite."
             )
         if states != states_before:
-            write_json(run_file, settings | {_FILES: states})
+            write_json(run_file, current | {_FILES: states})
         return last_complete_checkpoint(path)
     if others := [name for name in entries if name != f"{RUN_FILE}{_PARTIAL}"]:
         shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
         raise ValueError(f"{path} exists and holds other things ({shown}); name another folder or pass --overwrite.")
     states = _file_states(files, {})
     path.mkdir(parents=True, exist_ok=True)
-    write_json(run_file, settings | {_FILES: states})
+    write_json(run_file, current | {_FILES: states})
     return None
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Size, time of change and digest (BLAKE2b, 128 bits) of files; read are those that `known` does not hold."""
     stats = {str(file): Path(file).stat() for file in files}
-    states = {name: {"size": stat.st_size, "modified": stat.st_mtime_ns} for name, stat in stats.items()}
+    states: dict[str, dict[str, Any]] = {
+        name: {"size": stat.st_size, "modified": stat.st_mtime_ns} for name, stat in stats.items()
+    }
     is_known = {name: state.items() <= known.get(name, {}).items() for name, state in states.items()}
     total = sum(state["size"] for name, state in states.items() if not is_known[name])
     with tqdm(desc="Fingerprint of the data", total=total, unit="B", unit_scale=True, delay=2) as progress:
