@@ -1,13 +1,16 @@
 """Speed of vocabulary training and of bulk encoding, against the tokenizers library and transformers.
 
     python benchmarks/tokenization_speed.py train ../shared/data/corpus_en
-    python benchmarks/tokenization_speed.py encode ../shared/data/corpus_en/brown.txt.gz --vocab vocab.txt
+    python benchmarks/tokenization_speed.py encode ../shared/data/corpus_en --vocab vocab.txt --megabytes 1
+    python benchmarks/tokenization_speed.py processes ../shared/data/corpus_en --vocab vocab.txt
+    python benchmarks/tokenization_speed.py memory ../shared/data/corpus_en
 
 Both sides see the same text in the same process, one after the other; `encode` checks that all ids are equal.
 """
 
 import argparse
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -16,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("RAYON_NUM_THREADS", "1" if "encode" in sys.argv[1:2] else str(os.cpu_count()))
+os.environ.setdefault("RAYON_NUM_THREADS", str(os.cpu_count()) if "train" in sys.argv[1:2] else "1")
 
 import numpy as np
 import tokenizers
@@ -74,9 +77,21 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
             print(f"| {name} | {median:.1f} | {every} | {peer / median:.2f} |")
 
 
-def benchmark_encoding(files: list[str], vocab: str, repeats: int) -> None:
+def read_lines(files: list[str], megabytes: float) -> list[str]:
+    """Return the first lines of the files."""
+    lines: list[str] = []
+    left = megabytes * 1e6
+    for file in files:
+        for line in open_text(file):
+            if left <= 0:
+                return lines
+            lines.append(line)
+            left -= len(line.encode())
+    return lines
+
+
+def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
     """Encode line by line on one core; seconds of CPU time, which neighbours on the machine disturb least."""
-    lines = [line for file in files for line in open_text(file)]
     characters = sum(map(len, lines))
     ours = MyBertTokenizer(vocab)
     theirs = transformers.BertTokenizer(vocab)
@@ -115,39 +130,70 @@ def benchmark_encoding(files: list[str], vocab: str, repeats: int) -> None:
         print(f"| {name} | {median:.2f} | {characters / 1e6 / median:.1f} | {peer / median:.1f} |")
 
 
-def benchmark_processes(files: list[str], vocab: str) -> None:
-    """Encode a stream of batches with one and more processes; wall-clock seconds."""
-    lines = [line for file in files for line in open_text(file)]
+def benchmark_processes(lines: list[str], vocab: str, repeats: int) -> None:
+    """Encode a stream of batches with one and two processes, in turn; wall-clock and CPU seconds."""
     batches = [lines[start : start + 5000] for start in range(0, len(lines), 5000)]
     tokenizer = MyBertTokenizer(vocab)
-    print("\n| processes | seconds | speed-up |\n|---|---|---|")
-    single = 0.0
+
+    def cpu_seconds() -> np.ndarray:
+        usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        return np.array([usage.ru_utime + usage.ru_stime for usage in usages])
+
+    runs: dict[int, list[list[float]]] = {1: [], 2: []}
+    for _ in range(repeats):
+        for processes, measured in runs.items():
+            before = cpu_seconds()
+            with BulkEncoder(tokenizer, num_processes=processes) as encoder:
+                elapsed, tokens = timed(
+                    lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)), time.perf_counter
+                )
+            measured.append([elapsed, *(cpu_seconds() - before)])
+    single = runs[1]
+    print(f"{sum(map(len, lines)) / 1e6:.1f} M characters, {tokens} tokens, {repeats} runs each, in turn\n")
+    print(
+        "| processes | wall (median) | wall (best) | speed-up | CPU parent | CPU workers |\n|---|---|---|---|---|---|"
+    )
+    for processes, measured in runs.items():
+        wall, parent, workers = (statistics.median(column) for column in zip(*measured, strict=True))
+        speed_up = statistics.median(alone[0] / together[0] for alone, together in zip(single, measured, strict=True))
+        best = min(run[0] for run in measured)
+        print(f"| {processes} | {wall:.2f} | {best:.2f} | {speed_up:.2f} | {parent:.2f} | {workers:.2f} |")
+
+
+def measure_memory(files: list[str], vocab_size: int) -> None:
+    """Train in a process of its own with one process and with two; the largest resident size of any process."""
+    print("| processes | before (MiB) | peak (MiB) | largest worker (MiB) |\n|---|---|---|---|")
     for processes in (1, 2):
-        with BulkEncoder(tokenizer, num_processes=processes) as encoder:
-            elapsed, tokens = timed(
-                lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)), time.perf_counter
-            )
-        single = single or elapsed
-        print(f"| {processes} | {elapsed:.2f} | {single / elapsed:.2f} |")
-    print(f"\n{tokens} tokens")
+        if (child := os.fork()) == 0:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            train_wordpiece(files, vocab_size, num_processes=processes, show_progress=False)
+            usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+            sizes = [before, *(usage.ru_maxrss for usage in usages)]
+            print(f"| {processes} |", *(f"{size / 1024:.0f} |" for size in sizes), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
 
 
 def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["train", "encode"])
+    parser.add_argument("what", choices=["train", "encode", "processes", "memory"])
     parser.add_argument("files", nargs="+")
-    parser.add_argument("--vocab", help="vocabulary file for encode")
+    parser.add_argument("--vocab", help="vocabulary file for encode and processes")
+    parser.add_argument("--megabytes", type=float, default=float("inf"), help="encode so much of the text")
     parser.add_argument("--vocab_size", type=int, default=30522)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
-    files = [file for file in expand_paths(arguments.files) if "heldout" not in file]
+    files = [file for file in expand_paths(arguments.files) if "heldout" not in file] or arguments.files
     print(f"tokenizers {tokenizers.__version__}, transformers {transformers.__version__}, numpy {np.__version__}\n")
     if arguments.what == "train":
         benchmark_training(files, arguments.vocab_size, arguments.repeats)
+    elif arguments.what == "encode":
+        benchmark_encoding(read_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
+    elif arguments.what == "processes":
+        benchmark_processes(read_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
     else:
-        benchmark_encoding(files, arguments.vocab, arguments.repeats)
-        benchmark_processes(files, arguments.vocab)
+        measure_memory(files, arguments.vocab_size)
 
 
 if __name__ == "__main__":
