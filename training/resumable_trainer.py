@@ -8,16 +8,12 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
-from safetensors import SafetensorError
 from torch import nn
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
 
-from .run_folder import COMPLETE_FILE, last_complete_checkpoint, seal_checkpoint
-
-# torch.save reports a full disk as a RuntimeError of its writer.
-_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+from .run_folder import COMPLETE_FILE, disk_trouble_in_words, last_complete_checkpoint, seal_checkpoint
 
 
 class DivergedError(ValueError):
@@ -130,15 +126,14 @@ class ResumableTrainer(Trainer):
         # Trainer would delete old checkpoints before this one is known to be whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            super()._save_checkpoint(model, trial)
-            self.accelerator.wait_for_everyone()
-            if self.args.should_save:
-                seal_checkpoint(checkpoint)
-        except (OSError, SafetensorError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and not any(mark in str(error) for mark in _MARKS_OF_TORCH_SAVE):
-                raise
+            with disk_trouble_in_words(checkpoint):
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    seal_checkpoint(checkpoint)
+        except OSError:
             shutil.rmtree(checkpoint, ignore_errors=True)
-            raise OSError(_unwritable(checkpoint, error)) from error
+            raise
         finally:
             self.args.save_total_limit = limit
         if self.args.should_save:
@@ -146,11 +141,3 @@ class ResumableTrainer(Trainer):
             for later in checkpoints[checkpoints.index(str(checkpoint)) + 1 :]:
                 shutil.rmtree(later)  # an earlier attempt got further, but did not complete it
             rotate_checkpoints(str(checkpoint.parent), limit, self.state.best_model_checkpoint)
-
-
-def _unwritable(checkpoint: Path, error: Exception) -> str:
-    free = shutil.disk_usage(checkpoint.parent).free
-    cause = "torch could not write to the disk" if isinstance(error, RuntimeError) else " ".join(str(error).split())
-    earlier = last_complete_checkpoint(checkpoint.parent)
-    kept = f"{earlier} is complete: the same command goes on from there" if earlier else "no earlier one is there"
-    return f"{checkpoint} could not be written ({cause}; {free / 1e6:,.0f} MB are free); {kept}."

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers.trainer_utils import sort_checkpoints
 
@@ -21,6 +22,8 @@ COMPLETE_FILE = "complete.json"
 TRAINER_STATE = "trainer_state.json"
 _FILES = "files"  # in run.json, beside the settings
 _PARTIAL = ".partial"
+# torch.save reports a full disk as a RuntimeError of its writer.
+_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
 _TROUBLE_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -180,6 +183,35 @@ def nothing_left_behind(path: str | Path) -> Iterator[None]:
 
 
 @contextmanager
+def disk_trouble_in_words(path: str | Path) -> Iterator[None]:
+    """Say in one sentence that something could not be written, whichever library found out.
+
+    Args:
+        path: What is written, in the folder of a run.
+
+    Raises:
+        OSError: In place of the errors of the operating system, safetensors and torch's serialization.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        cause = " ".join(str(error).split())
+        if isinstance(error, RuntimeError):
+            if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
+                raise
+            cause = "torch could not write to the disk"
+        folder = Path(path).parent
+        free = shutil.disk_usage(folder).free
+        checkpoint = last_complete_checkpoint(folder)
+        kept = (
+            f"{checkpoint} is complete: the same command goes on from there"
+            if checkpoint
+            else "no checkpoint is there"
+        )
+        raise OSError(f"{path} could not be written ({cause}; {free / 1e6:,.0f} MB are free); {kept}.") from error
+
+
+@contextmanager
 def moved_when_complete(path: str | Path) -> Iterator[Path]:
     """Write files in a temporary folder; they are moved into place, in the order of their names, when all are written.
 
@@ -188,13 +220,17 @@ def moved_when_complete(path: str | Path) -> Iterator[Path]:
 
     Yields:
         The temporary folder, in the same file system.
+
+    Raises:
+        OSError: If a file cannot be written.
     """
     temporary = Path(path) / f".files{_PARTIAL}"
     shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
-        yield temporary
-        for file in sorted(temporary.iterdir()):
-            file.replace(Path(path) / file.name)
+        with disk_trouble_in_words(temporary):
+            temporary.mkdir()
+            yield temporary
+            for file in sorted(temporary.iterdir()):
+                file.replace(Path(path) / file.name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,8 +1,9 @@
+import errno
 import os
 
 import pytest
 
-from mybert.training import last_complete_checkpoint, nothing_left_behind, open_run_folder
+from mybert.training import last_complete_checkpoint, moved_when_complete, nothing_left_behind, open_run_folder
 from mybert.training.run_folder import seal_checkpoint
 
 SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
@@ -97,3 +98,26 @@ def test_a_mistake_leaves_no_folder_behind(tmp_path):
         with pytest.raises(ValueError, match="empty"), nothing_left_behind(tmp_path / name):
             raise ValueError("The corpus is empty.")
         assert (tmp_path / name).exists() is kept
+
+
+def test_files_appear_when_all_are_written(tmp_path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(
+        OSError, match=r"could not be written \(.*No space left.*; [\d,]+ MB are free\); no checkpoint"
+    ), moved_when_complete(tmp_path) as folder:
+        (folder / "a").write_text("new")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+    with moved_when_complete(tmp_path) as folder:
+        (folder / "a").write_text("new")
+        (folder / "b").write_text("new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
+
+
+def test_a_full_disk_leaves_what_was_prepared(tmp_path):
+    open_run_folder(tmp_path / "run", SETTINGS)
+    (tmp_path / "run" / "tokens").write_text("hours of work")
+    with pytest.raises(OSError, match="No space"), nothing_left_behind(tmp_path / "run"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert (tmp_path / "run" / "tokens").exists()
