@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,7 @@ class PretrainingCollator:
             return input_ids, labels
         epoch, index = example["example"]
         generator = example_generator(self.seed, epoch, index, purpose=1)
+        pieces = [input_ids[begin:end] for begin, end in pairwise([0, *ends])]
         masked = [
             mask_tokens(
                 sequence,
@@ -131,7 +133,7 @@ class PretrainingCollator:
                 generator,
                 self._is_continuation[sequence],
             )
-            for sequence in np.split(input_ids, ends[:-1])
+            for sequence in pieces
         ]
         ids, labels = zip(*masked, strict=True)
         return np.concatenate(ids), np.concatenate(labels)

@@ -99,8 +99,8 @@ def mask_tokens(
     labels[chosen] = input_ids[chosen]
     masked = input_ids.astype(np.int64)
     masked[chosen[draw < rates.masked]] = mask_token_id
-    is_random = (draw >= rates.masked) & (draw < rates.masked + rates.random)
-    masked[chosen[is_random]] = generator.choice(ordinary_ids, is_random.sum())
+    replaced = chosen[(draw >= rates.masked) & (draw < rates.masked + rates.random)]
+    masked[replaced] = ordinary_ids[generator.integers(0, len(ordinary_ids), len(replaced))]
     return masked, labels
 
 
