@@ -64,17 +64,18 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
             "mybert wordpiece, min_frequency 100": ours("wordpiece", 100),
         }
         seconds: dict[str, list[float]] = {name: [] for name in runs}
+        sizes: dict[str, int] = {}  # a small text may not give all pieces
         for _ in range(repeats):
             for name, run in runs.items():
                 elapsed, size = timed(run, time.perf_counter)
-                assert size == vocab_size, f"{name} gave {size} pieces"
+                sizes[name] = size
                 seconds[name].append(elapsed)
         peer = statistics.median(seconds["tokenizers WordPieceTrainer"])
-        print("| | seconds (median) | all | speed-up |\n|---|---|---|---|")
+        print("| | pieces | seconds (median) | all | speed-up |\n|---|---|---|---|---|")
         for name, values in seconds.items():
             median = statistics.median(values)
             every = " ".join(f"{value:.1f}" for value in values)
-            print(f"| {name} | {median:.1f} | {every} | {peer / median:.2f} |")
+            print(f"| {name} | {sizes[name]} | {median:.1f} | {every} | {peer / median:.2f} |")
 
 
 def read_lines(files: list[str], megabytes: float) -> list[str]:
