@@ -80,6 +80,12 @@ COMMANDS = {
         "convert_to_bert",
         ("model", "output"),
     ),
+    "bench": Command(
+        "speed beside transformers and ONNX Runtime, on the same weights and inputs",
+        ".bench",
+        "BenchArguments",
+        "run_benchmarks",
+    ),
 }
 
 

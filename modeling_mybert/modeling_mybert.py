@@ -58,7 +58,7 @@ from .padding_mybert import (
 )
 
 IGNORED_LABEL = -100  # positions with this label count in no loss
-FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (benchmarks/inference_speed.py)
+FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
 
 
 class MyBertEmbeddings(nn.Module):

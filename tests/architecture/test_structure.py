@@ -23,9 +23,10 @@ FLOORS = {
     "pretraining": 2,
     "finetuning": 2,
     "ablation": 3,
+    "bench": 3,
     "demo": 3,
 }
-LIBRARIES_OF_EXTRAS = ("datasets", "evaluate", "matplotlib", "sklearn", "scipy", "onnx", "onnxruntime", "pandas")
+LIBRARIES_OF_EXTRAS = ("datasets", "evaluate", "matplotlib", "sklearn", "scipy", "onnx", "onnxruntime", "pandas", "torchao")
 
 
 def imported_modules(path: Path) -> list[tuple[int, str]]:

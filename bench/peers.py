@@ -1,0 +1,112 @@
+"""The other ways of running BERT that people have: the same weights in transformers and in ONNX Runtime.
+
+Every encoder is a function from a batch (`input_ids` and `attention_mask`) to the last hidden states. What is not
+installed raises `ImportError`.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertModel
+
+from ..modeling_mybert import MyBertConfig, MyBertModel
+
+Batch = dict[str, torch.Tensor]
+Encoder = Callable[[Batch], torch.Tensor]
+
+
+def twins(**settings: int) -> tuple[MyBertModel, BertModel]:
+    """Our encoder and transformers', evaluating, with the same random weights."""
+    torch.manual_seed(0)
+    theirs = BertModel(BertConfig(**settings), add_pooling_layer=False).eval()
+    ours = MyBertModel(MyBertConfig(**settings), add_pooling_layer=False).eval()
+    ours.load_state_dict(theirs.state_dict())
+    return ours, theirs
+
+
+def encoder_of(model: Callable[..., Any]) -> Encoder:
+    """A PyTorch model."""
+
+    def encode(batch: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return model(**batch).last_hidden_state
+
+    return encode
+
+
+def int8_encoder(model: torch.nn.Module) -> Encoder:
+    """A PyTorch model whose linear layers torchao has quantized in place: int8 weights, int8 activations by row."""
+    for name in ("torchao", "torch.utils._pytree"):
+        logging.getLogger(name).setLevel(logging.ERROR)  # about kernels for GPUs
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    quantize_(model, Int8DynamicActivationInt8WeightConfig())
+    return encoder_of(model)
+
+
+def onnx_files(model: BertModel, example: Batch, folder: Path) -> dict[str, Path]:
+    """Export to ONNX; then ONNX Runtime's own optimizer for BERT, and its dynamic int8 quantization.
+
+    Args:
+        model: The model.
+        example: A batch of at least two rows.
+        folder: Where the files go.
+
+    Returns:
+        The files by the name of what they are.
+    """
+    import onnx  # noqa: F401
+    import onnxscript  # noqa: F401
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    plain, optimized, int8 = (folder / f"{name}.onnx" for name in ("plain", "optimized", "int8"))
+    shapes = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in example}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (), str(plain), kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
+        config = model.config
+        optimize_model(
+            str(plain),
+            model_type="bert",
+            num_heads=config.num_attention_heads,
+            hidden_size=config.hidden_size,
+            optimization_options=FusionOptions("bert"),
+        ).save_model_to_file(str(optimized))
+        quantize_dynamic(str(plain), str(int8), weight_type=QuantType.QInt8)
+    return {"ONNX Runtime": plain, "ONNX Runtime, BERT optimizer": optimized, "ONNX Runtime int8": int8}
+
+
+def onnx_encoder(path: Path) -> Encoder:
+    """A session of ONNX Runtime with as many threads as PyTorch has."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    types = {entry.name: np.int32 if "int32" in entry.type else np.int64 for entry in session.get_inputs()}
+
+    def encode(batch: Batch) -> torch.Tensor:
+        inputs = {name: batch[name].numpy().astype(kind) for name, kind in types.items()}
+        return torch.from_numpy(session.run(None, inputs)[0])
+
+    return encode
+
+
+def training_twins(**settings: float) -> dict[str, torch.nn.Module]:
+    """Their and our model for MLM and NSP with the same random weights, training."""
+    from transformers import BertForPreTraining
+
+    from ..modeling_mybert import MyBertForPreTraining
+
+    torch.manual_seed(0)
+    theirs = BertForPreTraining(BertConfig(**settings)).train()
+    ours = MyBertForPreTraining(MyBertConfig(**settings)).train()
+    ours.load_state_dict(theirs.state_dict())
+    return {"transformers SDPA": theirs, "mybert": ours}

@@ -1,0 +1,95 @@
+"""`mybert bench`: every workload runs at a tiny size, and sides that disagree are no benchmark."""
+
+import pytest
+import torch
+
+from mybert.bench import model_speed
+from mybert.bench.model_speed import INFERENCE, SENTENCES, SKEWED, BenchArguments, padded_batch, run_benchmarks
+from mybert.bench.timing import speed_table
+from mybert.cli import main
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Short batches and few repetitions."""
+    monkeypatch.setattr(model_speed, "TRAINING", {"tiny": 2})
+    monkeypatch.setattr(model_speed, "INFERENCE", {name: (what, (7, 3)) for name, (what, _) in INFERENCE.items()})
+
+
+@pytest.fixture
+def sst2(tmp_path):
+    sentences = ["a moving film", "dull and far too long , sadly", "bright , funny and never dull", "a long dull film"]
+    lines = [f"{sentences[number % 4]}\t{number % 2}" for number in range(64)]
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_fill_of_the_batches():
+    for lengths, fill in ((SENTENCES, 0.45), (SKEWED, 0.18)):
+        mask = padded_batch(lengths)["attention_mask"]
+        assert mask.shape == (32, max(lengths))
+        assert float(mask.float().mean()) == pytest.approx(fill, abs=0.01)
+
+
+def test_batches_do_not_change_from_run_to_run():
+    assert torch.equal(padded_batch(SENTENCES)["input_ids"], padded_batch(SENTENCES)["input_ids"])
+
+
+def test_ratio_is_the_median_of_the_turns():
+    table = speed_table({"peer": [2.0, 4.0, 9.0], "ours": [1.0, 1.0, 1.0]}, "peer", {"ours": "exact"})
+    assert "| ours | 1.0000 | 4.00 | exact |" in table
+
+
+@pytest.mark.slow
+def test_inference_training_and_memory(small, tmp_path):
+    output = tmp_path / "results.md"
+    report = run_benchmarks(
+        BenchArguments(
+            workloads=["sentences", "query", "training", "memory"],
+            model_size="tiny",
+            training_sizes=["tiny"],
+            repeats=1,
+            output=str(output),
+        )
+    )
+    assert output.read_text() == report
+    assert report.count("| transformers SDPA |") == 4  # two batches, training full and half full
+    assert report.count("| mybert |") == 4
+    assert "| tiny, 2 x 128 |" in report
+
+
+@pytest.mark.slow
+def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
+    flags = ["--workloads", "finetuning", "pipeline", "--model_size", "tiny", "--repeats", "1", "--examples", "40"]
+    assert main(["bench", *flags, "--sst2", str(sst2)]) == 0
+    shown = capsys.readouterr().out
+    assert "an epoch of Trainer, 40 sentences" in shown
+    assert "text-classification of 40 sentences" in shown
+
+
+def test_sides_that_disagree_are_refused(small, monkeypatch):
+    real = model_speed.twins
+
+    def unequal(**settings):
+        ours, theirs = real(**settings)
+        with torch.no_grad():
+            ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
+        return ours, theirs
+
+    monkeypatch.setattr(model_speed, "twins", unequal)
+    with pytest.raises(AssertionError, match="mybert differs by"):
+        run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
+        (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
+        (["--repeats", "0"], "repeats is 0; expected at least 1."),
+        (["--workloads", "pipeline"], "sst2 is not set; the workloads finetuning and pipeline need"),
+    ],
+)
+def test_mistakes(flags, sentence, capsys):
+    assert main(["bench", *flags]) == 2
+    assert sentence in capsys.readouterr().err
