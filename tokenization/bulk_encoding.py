@@ -45,16 +45,16 @@ Encoded = tuple[np.ndarray, np.ndarray]
 class BulkEncoder:
     """Encodes many texts into one flat array, without adding special tokens.
 
-    BERT's tokens never cross white space, so what stands between two spaces is encoded once and then looked up. On
-    every string the ids are those of ``tokenizer(text, add_special_tokens=False)``; special tokens that stand in the
-    text are recognised as there.
+    BERT's tokens never cross white space, so words, and whole chunks that are not plain ASCII, are encoded once and
+    then looked up. On every string the ids are those of ``tokenizer(text, add_special_tokens=False)``; special tokens
+    that stand in the text are recognised as there.
 
     Args:
         tokenizer: Whose ids to give; later changes to it have no effect.
         num_processes: 1 works in this process; more start that many workers, each with a memo of its own. Use the
             encoder in a ``with`` block then, or call `close`.
-        memo_characters: How much to remember: the total length of different chunks, in characters, before the memo
-            is emptied. The default takes about 200 MB per process at most.
+        memo_characters: How much to remember: the total length of different words and chunks, in characters, before
+            the memo is emptied. The default takes about 200 MB per process at most.
 
     Raises:
         TypeError: Not a `MyBertTokenizer`.
