@@ -89,7 +89,7 @@ def benchmark_building(files: list[str], vocab: str, megabytes: float, folder: P
     print("| processes | seconds | peak MiB, all together |\n|---|---|---|")
     for num_processes in (1, 2):
         start, peak = time.perf_counter(), 0.0
-        command = [sys.executable, "-c", BUILD, text, vocab, folder / "store", str(num_processes)]
+        command = [sys.executable, "-c", BUILD, str(text), vocab, str(folder / "store"), str(num_processes)]
         building = subprocess.Popen(command)
         while building.poll() is None:
             with suppress(OSError):  # one of them has just ended

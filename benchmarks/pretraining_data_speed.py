@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +103,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.safetensors"
         if arguments.google:
-            text, size = Path(folder) / "part.txt", 0
+            text, written = Path(folder) / "part.txt", 0
             with text.open("w", encoding="utf-8") as part:
                 for line in lines:
-                    size += part.write(f"{line}\n")
-                    if size >= arguments.google_megabytes * 1e6 and not line:
+                    written += part.write(f"{line}\n")
+                    if written >= arguments.google_megabytes * 1e6 and not line:
                         break
             size_on_disk = text.stat().st_size / 1e6
             for dupe_factor in (10, 1):
@@ -127,7 +128,7 @@ def main() -> None:
         assert np.array_equal(store.tokens, ids)
         del expected, ids
         for pack in (False, True):
-            elapsed, (tokens, room) = timed(lambda pack=pack: draw(store, tokenizer, pack))
+            elapsed, (tokens, room) = timed(partial(draw, store, tokenizer, pack))
             kind = "packed in rows of 512" if pack else "padded"
             note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / room:.1%} full"
             rows.append((f"mybert, an epoch of masked pairs, {kind}", megabytes, elapsed, note))
