@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments
 
 from ..training import write_json
@@ -75,6 +76,8 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
         metrics = task.score(task.read_predictions(Path(arguments.predictions), examples), examples)
     else:
         metrics = _evaluate(task, sources, arguments)
+    if not PartialState().is_main_process:
+        return metrics
     if arguments.output == STANDARD_OUTPUT:
         print(json.dumps(metrics, indent=2))
     else:
@@ -106,7 +109,7 @@ def _evaluate(task: Task, sources: dict[str, Source], arguments: EvaluateArgumen
             predictions = task.predict(outputs, data, labels)
             prefix = f"{name}_" if name else ""
             metrics |= {f"{prefix}{key}": value for key, value in task.score(predictions, data.examples).items()}
-            if arguments.predictions_dir:
+            if arguments.predictions_dir and settings.should_save:
                 folder = Path(arguments.predictions_dir)
                 folder.mkdir(parents=True, exist_ok=True)
                 task.write_predictions(predictions, data.examples, folder, f"_{name}" if name else "")

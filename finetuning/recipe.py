@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
 from transformers.trainer_utils import EvalLoopOutput
 
@@ -106,6 +106,10 @@ class TaskTrainer(ResumableTrainer):
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
             self.optimizer = optimizer_class(groups, **options)
         return super().create_optimizer(model)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        """In the data's own order, to which predictions belong, whatever the order of training."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for the data that is being read."""

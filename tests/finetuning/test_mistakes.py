@@ -1,0 +1,172 @@
+"""What is wrong with data or settings is said in one sentence, with status 2, and nothing is left behind."""
+
+import pytest
+
+from mybert.cli import main
+from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning.sources import HubSplit, read_rows
+
+GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
+
+
+@pytest.mark.parametrize(
+    ("task", "train", "dev", "message"),
+    [
+        (
+            "classification",
+            ("t.tsv", "text\tgold\na\tx\n"),
+            None,
+            "no column 'label' in row 1; its columns are 'text', 'gold'",
+        ),
+        (
+            "classification",
+            None,
+            ("d.tsv", "text\tlabel\na\tz\n"),
+            "labels that the training data lacks: 'z'; known are 'x', 'y'",
+        ),
+        ("classification", ("t.tsv", "text\tlabel\n"), None, "t.tsv holds no rows"),
+        ("classification", None, ("d.tsv", ""), "d.tsv holds no rows"),
+        (
+            "classification",
+            ("t.tsv", "text\tlabel\na\tx\nb\tx\n"),
+            None,
+            "one class only ('x'); expected at least two",
+        ),
+        (
+            "rte",
+            ("t.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\nc\td\tno\n"),
+            None,
+            "'no'; known are 'entailment', 'not_ent",
+        ),
+        ("ner", ("t.conll", "a\tO\ncat\n"), None, "t.conll, line 2: 'cat' has 1 fields; expected 2"),
+        ("ner", ("t.conll", "a\ncat\n"), None, "has no column 'tags' in row 1; its columns are 'tokens', '0'"),
+        ("ner", ("t.conll", "a\tO\ncat\tO\n"), None, "one class only ('O')"),
+        (
+            "ner",
+            ("t.conll", "a\tO\ncat\tBAD\n"),
+            ("d.conll", "a\tO\ncat\tBAD\n"),
+            "tag 'BAD' is not of the form 'B-PER'",
+        ),
+        ("ner", None, ("d.conll", "a\tB-C\n"), "labels that the training data lacks: 'B-C'"),
+        ("squad", ("t.json", '{"data": []}'), None, "t.json holds no rows"),
+        (
+            "squad",
+            ("t.json", '{"data": [{"paragraphs": [{}]}]}'),
+            None,
+            "t.json is not a SQuAD file (KeyError: 'qas')",
+        ),
+        ("swag", ("t.csv", "sent1,sent2,label\na,b,0\n"), None, "has no column 'ending0' in row 1"),
+        ("stsb", ("t.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n"), None, "a score that is not a number: 'nan'"),
+    ],
+)
+def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
+    good = "t.conll" if task == "ner" else "t.tsv"
+    flags = []
+    for split, (name, content) in {"train": train or (good, GOOD[good]), "validation": dev or ("", "")}.items():
+        if name:
+            (tmp_path / name).write_text(content)
+            flags += [f"--{split}_file", str(tmp_path / name)]
+    flags += [
+        "--model",
+        str(pretrained),
+        "--output_dir",
+        str(tmp_path / "out"),
+        "--max_length",
+        "32",
+        "--doc_stride",
+        "8",
+    ]
+    flags = flags if task == "squad" else flags[:-2]
+    assert main(["finetune", "--task", task, *flags, "--max_steps", "1", "--use_cpu", "True", "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
+        ({"model": ""}, "model is not set"),
+        ({"train_file": None}, "train_file is not set; name training data by train_file, data_dir or dataset"),
+        ({"seeds": 0}, "seeds is 0; expected at least 1"),
+        ({"seeds": 2}, "seeds is 2 without validation data"),
+        ({"layer_decay": 1.5}, "layer_decay is 1.5; expected above 0 and at most 1"),
+        ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
+        ({"doc_stride": 3}, "doc_stride is no setting of the task classification"),
+        ({"dataset": "x"}, "dataset is 'x' and files are named too"),
+        ({"freeze": "encoder", "train_head_first": 1.0}, "it is to be unfrozen later"),
+        ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is no folder"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path, pretrained, settings, message):
+    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
+    defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(tmp_path / "t.tsv")}
+    with pytest.raises(ValueError, match=message):
+        FinetuningArguments(**defaults | settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
+        ({"freeze_layers": 2}, "freeze_layers is 2; expected 0 to 1, the layers of the encoder"),
+        ({"reinitialize_layers": 2}, "reinitialize_layers is 2; expected 0 to 1"),
+    ],
+)
+def test_settings_that_the_model_cannot_do(tmp_path, pretrained, settings, message):
+    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
+    defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(tmp_path / "t.tsv")}
+    with pytest.raises(ValueError, match=message):
+        finetune(FinetuningArguments(**defaults | {"max_length": 16, "use_cpu": True} | settings))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_benchmarks_folder_without_its_files(tmp_path, pretrained):
+    (tmp_path / "readme.txt").write_text("")
+    settings = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
+    with pytest.raises(ValueError, match=r"has no train.tsv; it holds readme.txt"):
+        FinetuningArguments(task="rte", **settings)
+    with pytest.raises(ValueError, match="is on own data, which has no known file names; use train_file"):
+        FinetuningArguments(task="classification", **settings)
+
+
+def test_a_data_set_without_network(tmp_path, pretrained):
+    arguments = FinetuningArguments(
+        task="rte", model=str(pretrained), output_dir=str(tmp_path / "out"), dataset="nobody/nothing", use_cpu=True
+    )
+    with pytest.raises(OSError, match=r"The data set 'nobody/nothing' could not be loaded .*; it needs a network"):
+        finetune(arguments)
+
+
+def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
+    """As on the Hub: splits, class names behind numbers, -1 where there is no label."""
+    datasets = pytest.importorskip("datasets")
+    names = ["entailment", "not_entailment"]
+    features = datasets.Features(
+        {
+            "sentence1": datasets.Value("string"),
+            "sentence2": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=names),
+        }
+    )
+    for split, labels in (("train", [0, 1, 0, 1]), ("validation", [1, 0]), ("test", [-1, -1])):
+        rows = {"sentence1": ["a cat"] * len(labels), "sentence2": ["a dog"] * len(labels), "label": labels}
+        data = datasets.Dataset.from_dict(rows, features=features)
+        (tmp_path / "data").mkdir(exist_ok=True)
+        data.to_parquet(tmp_path / "data" / f"{split}.parquet")
+    rows = read_rows(HubSplit(str(tmp_path / "data"), None, "validation"))
+    assert [row.values["label"] for row in rows] == ["not_entailment", "entailment"]
+    arguments = FinetuningArguments(
+        task="rte",
+        model=str(pretrained),
+        output_dir=str(tmp_path / "out"),
+        dataset=str(tmp_path / "data"),
+        max_steps=1,
+        max_length=16,
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    assert "accuracy" in finetune(arguments)
+    assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 3
