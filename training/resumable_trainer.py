@@ -102,9 +102,9 @@ class ResumableTrainer(Trainer):
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         grad_norm = super()._get_grad_norm(model, grad_norm)
-        # The norm is that of all processes, so they stop together.
+        # The norm is that of all processes, so they stop together; the first one says why.
         if self.accelerator.scaler is None and not math.isfinite(float(grad_norm)):
-            raise self._diverged(float(grad_norm))
+            raise self._diverged(float(grad_norm)) if self.is_world_process_zero() else SystemExit(2)
         return grad_norm
 
     def _diverged(self, grad_norm: float) -> DivergedError:

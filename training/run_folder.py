@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 RUN_FILE = "run.json"
 # Lists a checkpoint's files and their sizes in bytes; written last, so what it lies in was written to the end.
 COMPLETE_FILE = "complete.json"
-TRAINER_STATE = "trainer_state.json"
 _FILES = "files"  # in run.json, beside the settings
 _PARTIAL = ".partial"
 # torch.save reports a full disk as a RuntimeError of its writer.
@@ -135,8 +134,7 @@ def seal_checkpoint(checkpoint: str | Path) -> None:
 def last_complete_checkpoint(path: str | Path) -> str | None:
     """Find the newest checkpoint that was written to the end and is all there.
 
-    That is one whose files are those that `seal_checkpoint` listed. One without a list, as transformers' `Trainer`
-    writes it, counts if it has a `trainer_state.json`, its last file.
+    That is one whose files are those that `seal_checkpoint` listed.
 
     Args:
         path: Folder of a run.
@@ -155,7 +153,7 @@ def last_complete_checkpoint(path: str | Path) -> str | None:
 def _missing(checkpoint: Path) -> str | None:
     """What a checkpoint lacks, in words."""
     if not (checkpoint / COMPLETE_FILE).is_file():
-        return None if (checkpoint / TRAINER_STATE).is_file() else f"no {TRAINER_STATE}"
+        return f"no {COMPLETE_FILE}"
     for name, size in json.loads((checkpoint / COMPLETE_FILE).read_text()).items():
         file = checkpoint / name
         if not file.is_file():
