@@ -128,6 +128,9 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     from_scratch: bool = field(
         default=False, metadata={"help": "Start from random weights (to see what pretraining gives)."}
     )
+    keep_model_type: bool = field(
+        default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
+    )
     overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
     learning_rate: float | None = field(
         default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
@@ -288,7 +291,17 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
                 "seeds",
             ),
             *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
-            *("layer_decay", "correct_bias", "new_head", "from_scratch", "optim", "bf16", "fp16", "max_grad_norm"),
+            *(
+                "layer_decay",
+                "correct_bias",
+                "new_head",
+                "from_scratch",
+                "keep_model_type",
+                "optim",
+                "bf16",
+                "fp16",
+                "max_grad_norm",
+            ),
             *("learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay"),
             *("adam_beta1", "adam_beta2", "adam_epsilon"),
             *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "seed"),

@@ -33,7 +33,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from ..tokenization import open_text
 from .bilstm import run_lstm
 from .sources import Source
-from .task import Labels, Task, TaskData, check_length, only_errors
+from .task import Labels, Task, TaskData, check_length, only_errors, read_config
 from .token_classification import IGNORED_LABEL, TaggedSentence, TokenClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
         OSError: If there is no such model.
     """
     with only_errors():
-        return AutoModel.from_pretrained(name).to(device).eval()
+        return AutoModel.from_pretrained(name, config=read_config(name)).to(device).eval()
 
 
 class FeatureTaggerConfig(PreTrainedConfig):
@@ -286,6 +286,7 @@ class FeatureTask(TokenClassificationTask):
         new_head: bool = False,
         from_scratch: bool = False,
         bilstm: bool = False,
+        keep_model_type: bool = False,
     ) -> PreTrainedModel:
         """A fresh tagger for the encoder; see `Task.load_model`."""
         encoder = AutoConfig.from_pretrained(self.encoder)

@@ -221,7 +221,12 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
 def _make_model(run: TaskRun, arguments: FinetuningArguments) -> PreTrainedModel:
     """The model at the start of training, with what is frozen for good."""
     model = run.task.load_model(
-        arguments.model, run.labels, arguments.new_head, arguments.from_scratch, arguments.bilstm
+        arguments.model,
+        run.labels,
+        arguments.new_head,
+        arguments.from_scratch,
+        arguments.bilstm,
+        arguments.keep_model_type,
     )
     if arguments.reinitialize_layers:
         reinitialize_layers(model, arguments.reinitialize_layers)

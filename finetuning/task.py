@@ -25,6 +25,7 @@ from transformers import (
 )
 from transformers.utils import logging as hf_logging
 
+from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
 from .sources import Row, Source, read_rows
 
@@ -260,6 +261,7 @@ class Task(ABC, Generic[E, P]):
         new_head: bool = False,
         from_scratch: bool = False,
         bilstm: bool = False,
+        keep_model_type: bool = False,
     ) -> PreTrainedModel:
         """Load a model and give it the task's head, a fresh one if it has another.
 
@@ -269,6 +271,7 @@ class Task(ABC, Generic[E, P]):
             new_head: Whether to make a fresh head even where there is a fitting one.
             from_scratch: Whether to make a model of the same configuration with random weights.
             bilstm: Whether to put a BiLSTM between encoder and head.
+            keep_model_type: See `read_config`.
 
         Raises:
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
@@ -278,8 +281,11 @@ class Task(ABC, Generic[E, P]):
         if bilstm and before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
         check_length(self.max_length, name, before)
-        config_class = MyBertBiLstmConfig if bilstm else AutoConfig
-        config = config_class.from_pretrained(name, **self.config_fields(labels))
+        fields = self.config_fields(labels)
+        if bilstm:
+            config: PreTrainedConfig = MyBertBiLstmConfig.from_pretrained(name, **fields)
+        else:
+            config = read_config(name, keep_model_type, **fields)
         if from_scratch:
             return self.auto_class.from_config(config)
         if labels is not None and not new_head:
@@ -309,7 +315,7 @@ class Task(ABC, Generic[E, P]):
             OSError: If there is no such model.
         """
         with only_errors():
-            model, loaded = self.auto_class.from_pretrained(name, output_loading_info=True)
+            model, loaded = self.auto_class.from_pretrained(name, config=read_config(name), output_loading_info=True)
         head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
         if head:
             raise ValueError(
@@ -322,6 +328,24 @@ class Task(ABC, Generic[E, P]):
     def named(self, labels: Labels) -> Labels:
         """A model's classes under the names that the task's data has for them."""
         return labels
+
+
+def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
+    """Read a model's configuration; a checkpoint of type `bert` becomes one of MyBERT, which is faster.
+
+    Args:
+        name: Folder or Hub name.
+        keep_model_type: Whether `bert` stays with transformers' own class.
+        **fields: Fields to set.
+
+    Raises:
+        ValueError: If it asks for what MyBERT does not compute.
+        OSError: If there is no such model.
+    """
+    config = AutoConfig.from_pretrained(name, **fields)
+    if config.model_type == "bert" and not keep_model_type:
+        return MyBertConfig.from_pretrained(name, **fields)
+    return config
 
 
 def check_length(max_length: int, name: str, config: PreTrainedConfig) -> None:

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraining
 
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
@@ -125,3 +127,19 @@ def test_a_head_of_another_kind_is_left_out(tmp_path, finetuned):
         )
     )
     assert "exact_match" in metrics
+
+
+@pytest.mark.parametrize(("keep", "model_type"), [(False, "mybert"), (True, "bert")])
+def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(tmp_path, tokenizer, rte, keep, model_type):
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    BertForPreTraining(config).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    settings = {"task": "rte", "model": str(tmp_path / "bert"), "train_file": str(rte), "validation_file": str(rte)}
+    settings |= {"max_steps": 3, "save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
+    metrics = finetune(FinetuningArguments(**settings, output_dir=str(tmp_path / "out"), keep_model_type=keep))
+    assert AutoConfig.from_pretrained(tmp_path / "out").model_type == model_type
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == len(tokenizer)
+    assert evaluate_model(arguments(tmp_path, rte, model=str(tmp_path / "out")))["accuracy"] == metrics["accuracy"]
