@@ -1,5 +1,9 @@
 """`mybert bench`: every workload runs at a tiny size, and sides that disagree are no benchmark."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -65,6 +69,15 @@ def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
     shown = capsys.readouterr().out
     assert "an epoch of Trainer, 40 sentences" in shown
     assert "text-classification of 40 sentences" in shown
+
+
+@pytest.mark.slow
+def test_gpu_script_on_a_cpu():
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu_training.py"
+    flags = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --no-compile".split()
+    run = subprocess.run([sys.executable, script, *flags], capture_output=True, text=True, check=True)
+    rows = [line for line in run.stdout.splitlines() if line.strip().startswith("| tiny")]
+    assert [row.split("|")[4].strip() for row in rows] == ["transformers SDPA", "mybert, packed rows"] * 2
 
 
 def test_sides_that_disagree_are_refused(small, monkeypatch):
