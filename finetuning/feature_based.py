@@ -287,7 +287,7 @@ class FeatureTask(TokenClassificationTask):
         from_scratch: bool = False,
         bilstm: bool = False,
         keep_model_type: bool = False,
-    ) -> PreTrainedModel:
+    ) -> tuple[PreTrainedModel, list[str]]:
         """A fresh tagger for the encoder; see `Task.load_model`."""
         encoder = AutoConfig.from_pretrained(self.encoder)
         check_length(self.max_length, name, encoder)
@@ -300,7 +300,8 @@ class FeatureTask(TokenClassificationTask):
             pad_token_id=encoder.pad_token_id,  # else Trainer takes it over from the tokenizer, with a warning
             **self.config_fields(labels),
         )
-        return FeatureTagger(config)
+        tagger = FeatureTagger(config)
+        return tagger, [name for name, _ in tagger.named_parameters()]
 
     def snippet(self, example: TaggedSentence, model: str) -> tuple[str, str]:
         """The tagger on a sentence."""

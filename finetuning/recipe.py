@@ -182,6 +182,10 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
         ),
     )
     logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")
+    ids = run.train[0].get("input_ids")
+    if ids is not None:
+        choices = ids if isinstance(ids[0], list) else [ids]
+        logger.info("A training example:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
     results: dict[str, dict[str, Any]] = {}
     for name, row in tasks.items():
         if name:
@@ -218,9 +222,9 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
 
 
-def _make_model(run: TaskRun, arguments: FinetuningArguments) -> PreTrainedModel:
-    """The model at the start of training, with what is frozen for good."""
-    model = run.task.load_model(
+def _make_model(run: TaskRun, arguments: FinetuningArguments) -> tuple[PreTrainedModel, list[str]]:
+    """The model at the start of training, with what is frozen for good, and which parameters are new."""
+    model, new = run.task.load_model(
         arguments.model,
         run.labels,
         arguments.new_head,
@@ -231,7 +235,7 @@ def _make_model(run: TaskRun, arguments: FinetuningArguments) -> PreTrainedModel
     if arguments.reinitialize_layers:
         reinitialize_layers(model, arguments.reinitialize_layers)
     freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
-    return model
+    return model, new
 
 
 def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> dict[str, Any]:
@@ -274,7 +278,9 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
     arguments = copy.copy(arguments)
     arguments.seed, arguments.output_dir = seed, str(output_dir)
     set_seed(seed)
-    model = _make_model(run, arguments)
+    model, new = _make_model(run, arguments)
+    if len(new) < len(list(model.parameters())):
+        logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     interrupt = StopOnInterrupt()
     callbacks: list[TrainerCallback] = [interrupt]
     if arguments.train_head_first or arguments.gradual_unfreezing:

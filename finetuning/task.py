@@ -262,7 +262,7 @@ class Task(ABC, Generic[E, P]):
         from_scratch: bool = False,
         bilstm: bool = False,
         keep_model_type: bool = False,
-    ) -> PreTrainedModel:
+    ) -> tuple[PreTrainedModel, list[str]]:
         """Load a model and give it the task's head, a fresh one if it has another.
 
         Args:
@@ -272,6 +272,9 @@ class Task(ABC, Generic[E, P]):
             from_scratch: Whether to make a model of the same configuration with random weights.
             bilstm: Whether to put a BiLSTM between encoder and head.
             keep_model_type: See `read_config`.
+
+        Returns:
+            The model, and the names of the parameters that begin with random values.
 
         Raises:
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
@@ -287,7 +290,8 @@ class Task(ABC, Generic[E, P]):
         else:
             config = read_config(name, keep_model_type, **fields)
         if from_scratch:
-            return self.auto_class.from_config(config)
+            model = self.auto_class.from_config(config)
+            return model, [key for key, _ in model.named_parameters()]
         if labels is not None and not new_head:
             _check_head(name, before, self.auto_class, labels)
         with only_errors():
@@ -304,8 +308,7 @@ class Task(ABC, Generic[E, P]):
             logger.warning("%s lacks %d weights of the encoder, such as %s.", name, len(trunk), trunk[0])
         if new_head:
             new |= set(reset_head(model))
-        logger.info("Weights from %s; new ones: %s.", name, ", ".join(sorted(new)) or "none")
-        return model
+        return model, sorted(new)
 
     def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.
