@@ -1,0 +1,317 @@
+"""Attention maps: what every head of every layer looks at, as an interactive page or a picture.
+
+Layers and heads are counted from 0, as in `outputs.attentions[layer][0, head]`. Shapes: T tokens, special tokens
+included.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .writing import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+View = Literal["attention", "rollout"]
+
+_COLOUR = "#0072B2"
+_TEXT_COLOUR = "#222222"
+_QUIET_COLOUR = "#767676"
+_SEGMENT_COLOURS = ("#0072B2", "#D55E00")
+_LABELLED_UP_TO = 80  # tokens; with more, a PNG has no labels that one could read
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """The attention weights of one text or pair, and the tokens they belong to.
+
+    Attributes:
+        tokens: The T tokens.
+        segments: The segment of each token (T,): 0 for the first text, 1 for the second.
+        weights: (layers, heads, T, T) in [0, 1]; row i is what token i attends to and sums to 1.
+        name: Whose attention this is, for the heading.
+    """
+
+    tokens: Sequence[str]
+    segments: Sequence[int]
+    weights: np.ndarray
+    name: str = ""
+
+    @cached_property
+    def rollout(self) -> np.ndarray:
+        """`attention_rollout` of the weights, (layers, T, T)."""
+        return attention_rollout(self.weights)
+
+    def to_html(self, layer: int = 0, head: int = 0, view: View = "attention") -> str:
+        """The interactive page: one file without anything from outside, for any current browser, light and dark.
+
+        It holds the weights with 8 bits each: the root of a weight, in 255 steps, so that a weight is off by 0.2
+        percentage points at most, and a small one by less.
+
+        Args:
+            layer: Layer that is chosen at first.
+            head: Head that is chosen at first.
+            view: View that is chosen at first.
+
+        Returns:
+            The text of the page.
+
+        Raises:
+            ValueError: If there is no such layer, head or view.
+        """
+        layers, heads = self._check(layer, head, view)
+        data = {
+            "name": self.name,
+            "tokens": list(self.tokens),
+            "segments": [int(segment) for segment in self.segments],
+            "start": {"layer": layer, "head": head if view == "attention" else 0, "view": view},
+            "views": {
+                "attention": {"layers": layers, "heads": heads, "weights": _encode(self.weights)},
+                "rollout": {"layers": layers, "heads": 1, "weights": _encode(self.rollout)},
+            },
+        }
+        return fill_page("attention_page.html", title=_heading("Attention", self.name), data=data)
+
+    def figure(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> Figure:
+        """The maps as a matplotlib figure: one map with its tokens, or all maps as small multiples.
+
+        Args:
+            layer: The layer; None: all.
+            head: The head; None: all. A rollout has none.
+            view: "attention" or "rollout".
+
+        Returns:
+            The figure; the colour grows with the root of the weight, on the same scale in every map.
+
+        Raises:
+            ValueError: If there is no such layer, head or view.
+            ImportError: If matplotlib is not installed.
+        """
+        layers, heads = self._check(layer or 0, head or 0, view)
+        chosen_layers = range(layers) if layer is None else [layer]
+        if view == "rollout":
+            maps = {(row, 0): self.rollout[number] for row, number in enumerate(chosen_layers)}
+            # One after the other in one row would be a strip: a block instead.
+            columns = math.ceil(math.sqrt(len(maps)))
+            maps = {divmod(place, columns): weights for place, weights in enumerate(maps.values())}
+            titles = [f"layers 0-{number}" if number else "layer 0" for number in chosen_layers]
+        else:
+            chosen_heads = range(heads) if head is None else [head]
+            maps = {
+                (row, column): self.weights[i, j]
+                for row, i in enumerate(chosen_layers)
+                for column, j in enumerate(chosen_heads)
+            }
+            titles = [f"{i}.{j}" for i in chosen_layers for j in chosen_heads]
+        heading = _heading("Attention rollout" if view == "rollout" else "Attention", self.name)
+        if len(maps) == 1:
+            where = titles[0] if view == "rollout" else "layer {}, head {}".format(*titles[0].split("."))
+            return self._one_map(next(iter(maps.values())), f"{heading}, {where}")
+        return self._small_multiples(maps, titles, heading, "" if view == "rollout" else "layer.head")
+
+    def save(
+        self, output_path: str | Path, layer: int | None = None, head: int | None = None, view: View = "attention"
+    ) -> Path:
+        """Writes the interactive page (.html) or the picture (.png).
+
+        Args:
+            output_path: File to write; its folder must exist.
+            layer: PNG: the layer, None for all. HTML: the layer that is chosen at first.
+            head: The same for the head.
+            view: "attention", or "rollout" (see `attention_rollout`).
+
+        Returns:
+            `output_path`.
+
+        Raises:
+            ValueError: If the file's name has another ending, or there is no such layer, head or view.
+            FileNotFoundError: If the file's folder does not exist.
+            ImportError: If matplotlib, which draws the PNG, is not installed.
+        """
+        path = picture_path(output_path)
+        if path.suffix == ".html":
+            return write_page(self.to_html(layer or 0, head or 0, view), path)
+        return write_figure(self.figure(layer, head, view), path)
+
+    def _check(self, layer: int, head: int, view: str) -> tuple[int, int]:
+        layers, heads = self.weights.shape[:2]
+        if view not in ("attention", "rollout"):
+            raise ValueError(f"view is {view!r}; expected attention or rollout.")
+        if not 0 <= layer < layers:
+            raise ValueError(f"layer is {layer}; the model's {layers} layers are counted from 0 to {layers - 1}.")
+        if not 0 <= head < heads:
+            raise ValueError(f"head is {head}; the {heads} heads of a layer are counted from 0 to {heads - 1}.")
+        return layers, heads
+
+    def _one_map(self, weights: np.ndarray, title: str) -> Figure:
+        count = len(self.tokens)
+        labelled = count <= _LABELLED_UP_TO
+        side = min(max(0.21 * count, 2.6), 11) if labelled else 8  # inches
+        figure = new_figure(side + 2.2, side + 1.6)
+        ax = figure.subplots()
+        image = self._draw(ax, weights)
+        ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_TEXT_COLOUR, pad=10, parse_math=False)
+        if labelled:
+            size = min(9, 72 * side / count * 0.8)
+            for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
+                axis.set_ticks(
+                    range(count), self.tokens, fontsize=size, rotation=rotation, fontfamily=token_fonts(),
+                    parse_math=False,
+                )  # fmt: skip
+                for label, segment in zip(axis.get_ticklabels(), self.segments, strict=True):
+                    label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
+        else:
+            ax.tick_params(labelsize=8, labelcolor=_QUIET_COLOUR)
+        ax.set_xlabel("attended to", fontsize=9, color=_QUIET_COLOUR)
+        ax.set_ylabel("token that attends", fontsize=9, color=_QUIET_COLOUR)
+        bar = figure.colorbar(image, ax=ax, shrink=min(1, 3 / side), aspect=20, pad=0.03)
+        bar.set_ticks([0, 0.01, 0.05, 0.1, 0.25, 0.5, 1], labels=["0", "1 %", "5 %", "10 %", "25 %", "50 %", "100 %"])
+        bar.ax.tick_params(length=0, labelsize=8, labelcolor=_QUIET_COLOUR)
+        bar.outline.set_visible(False)
+        return figure
+
+    def _small_multiples(
+        self, maps: Mapping[tuple[int, int], np.ndarray], titles: Sequence[str], heading: str, key: str
+    ) -> Figure:
+        rows, columns = (1 + max(place[axis] for place in maps) for axis in (0, 1))
+        side = 1.1 if max(rows, columns) > 6 else 1.7  # inches of a map
+        figure = new_figure(max(columns * side, 4), rows * (side + 0.2) + 0.5)
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for ax in axes.flat:
+            ax.set_axis_off()
+        for (place, weights), title in zip(maps.items(), titles, strict=True):
+            ax = axes[place]
+            ax.set_axis_on()
+            self._draw(ax, weights)
+            ax.set(xticks=[], yticks=[])
+            ax.set_title(title, loc="left", fontsize=7, color=_QUIET_COLOUR, pad=2)
+        legend = f"{key}; " if key else ""
+        figure.suptitle(
+            f"{heading}  ({legend}rows attend to columns)", x=0.01, ha="left", fontsize=10, fontweight="bold",
+            color=_TEXT_COLOUR, parse_math=False,
+        )  # fmt: skip
+        return figure
+
+    def _draw(self, ax: Axes, weights: np.ndarray) -> Any:
+        from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+        colours = LinearSegmentedColormap.from_list("weight", ["#ffffff", "#9cc9e6", _COLOUR, "#00304d"])
+        image = ax.imshow(weights, cmap=colours, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+        border = sum(segment == 0 for segment in self.segments)
+        if border < len(self.segments):
+            for line in (ax.axhline, ax.axvline):
+                line(border - 0.5, color=_SEGMENT_COLOURS[1], linewidth=0.7)
+        ax.tick_params(length=0)
+        for spine in ax.spines.values():
+            spine.set_color("#cccccc")
+            spine.set_linewidth(0.6)
+        return image
+
+
+def attention_map(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None
+) -> AttentionMap:
+    """Runs a text or pair through a model and keeps what its heads attend to.
+
+    The model runs without dropout and with the attention implementation "eager", the only one that gives weights;
+    afterwards both are as they were.
+
+    Args:
+        model: A MyBERT model with any head, or one of transformers with BERT's inputs.
+        tokenizer: Its tokenizer.
+        text: The text.
+        text_pair: The second text of a pair.
+
+    Returns:
+        The map, without padding.
+
+    Raises:
+        ValueError: If a text is empty, the tokens are more than the model has positions for, or the model gives no
+            attention weights.
+
+    Example:
+        >>> attention = attention_map(model, tokenizer, "The cat sat on the mat.", "It slept.")
+        >>> attention.save("attention.html")
+        >>> attention.save("head.png", layer=3, head=5)
+    """
+    import torch
+
+    for name, value in (("text", text), ("text_pair", text_pair)):
+        if value is not None and not value.strip():
+            raise ValueError(f"{name} is empty; expected a text to look at.")
+    inputs = tokenizer(text, text_pair, return_tensors="pt", verbose=False)
+    count = inputs["input_ids"].shape[1]
+    limit = getattr(model.config, "max_position_embeddings", count)
+    if count > limit:
+        raise ValueError(f"The text has {count} tokens with the special ones; the model takes {limit} at most.")
+    trunk = model.base_model
+    with _eager(model), torch.no_grad():
+        attentions = trunk(**inputs.to(model.device), output_attentions=True, return_dict=True).attentions
+    if not attentions or attentions[0] is None:
+        raise ValueError(f"{type(trunk).__name__} gives no attention weights, not even with eager attention.")
+    segments = inputs["token_type_ids"][0].tolist() if "token_type_ids" in inputs else [0] * count
+    return AttentionMap(
+        tokens=tokenizer.convert_ids_to_tokens(inputs["input_ids"][0].tolist()),
+        segments=segments,
+        weights=torch.cat(attentions).float().cpu().numpy(),
+        name=Path(model.name_or_path).name,
+    )
+
+
+def attention_rollout(weights: np.ndarray) -> np.ndarray:
+    """Attention rollout (Abnar & Zuidema 2020, section 3): how much of each input token reaches a position.
+
+    With A_l the mean over the heads of layer l and I the residual connection, (A_l + I) / 2 is what a position
+    takes from the layer below, and R_l = (A_l + I) / 2 R_{l-1}, with R before the first layer I, follows this
+    through all layers up to l.
+
+    Args:
+        weights: (layers, heads, T, T), rows sum to 1.
+
+    Returns:
+        (layers, T, T): R_l for every layer; rows sum to 1.
+    """
+    identity = np.eye(weights.shape[-1])
+    rollout = identity
+    result = []
+    for layer_weights in weights:
+        rollout = (layer_weights.mean(axis=0, dtype=np.float64) + identity) / 2 @ rollout
+        result.append(rollout)
+    return np.stack(result)
+
+
+@contextmanager
+def _eager(model: PreTrainedModel) -> Iterator[None]:
+    implementation = model.config._attn_implementation
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(implementation)
+        for module in training:
+            module.training = True
+
+
+def _encode(weights: np.ndarray) -> str:
+    """Roots of weights in 255 steps, deflated (most are near 0), as base64 text."""
+    codes = np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
+    return base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode("ascii")
+
+
+def _heading(what: str, name: str) -> str:
+    return f"{what} of {name}" if name else what
