@@ -1,6 +1,7 @@
 """Models of one tiny layer with random weights."""
 
 import pytest
+import torch
 
 from mybert import MyBertConfig, MyBertForPreTraining
 
@@ -12,6 +13,7 @@ def pretrained(tmp_path_factory, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
     )
+    torch.manual_seed(0)
     MyBertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

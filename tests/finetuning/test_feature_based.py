@@ -29,6 +29,7 @@ def encoder(tmp_path_factory, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=8, num_hidden_layers=5, num_attention_heads=2, intermediate_size=16
     )
+    torch.manual_seed(0)
     MyBertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
@@ -141,7 +142,7 @@ def tagging(tmp_path, encoder):
             "approach": "features",
             "lstm_size": 16,
             "learning_rate": 1e-2,
-            "num_train_epochs": 60,
+            "num_train_epochs": 100,
             "per_device_train_batch_size": 4,
             "save_strategy": "no",
             "eval_strategy": "no",

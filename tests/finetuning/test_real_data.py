@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertTokenizer
 from mybert.cli import main
@@ -29,6 +30,7 @@ def model(tmp_path_factory):
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
     )
+    torch.manual_seed(0)
     MyBertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

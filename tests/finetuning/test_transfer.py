@@ -27,6 +27,7 @@ def deep(tmp_path_factory, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=32
     )
+    torch.manual_seed(0)
     MyBertForPreTraining(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
