@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .writing import new_figure, write_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -24,7 +25,6 @@ _TRAINING_COLOUR = "#0072B2"
 _EVALUATION_COLOUR = "#D55E00"
 _TEXT_COLOUR = "#222222"
 _QUIET_COLOUR = "#767676"
-_DPI = 150
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
@@ -81,11 +81,6 @@ def training_curves(
         ValueError: If the history holds nothing to draw.
         ImportError: If matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("Training curves need matplotlib: install it with `pip install mybert[train]`.") from error
-
     curves = _curves(log_history)
     panels = _panels(curves)
     if not panels:
@@ -96,7 +91,7 @@ def training_curves(
     rows = 1 if len(panels) <= 3 else 2 if len(panels) <= 8 else 3
     columns = math.ceil(len(panels) / rows)
     height = rows * _PANEL_HEIGHT + (_TITLE_HEIGHT if title else 0) + _KEY_HEIGHT
-    figure = Figure(figsize=(columns * _PANEL_WIDTH, height), facecolor="white", layout="constrained")
+    figure = new_figure(columns * _PANEL_WIDTH, height)
     last_step = max(steps[-1] for steps, _ in curves.values())
     axes = figure.subplots(rows, columns, squeeze=False)
     # Column by column: losses beside accuracies beside the optimizer's state.
@@ -120,15 +115,7 @@ def training_curves(
         fontsize=9,
         labelcolor=_TEXT_COLOUR,
     )
-
-    output_path = Path(output_path)
-    temporary = output_path.with_name(f".{output_path.name}.{os.getpid()}.tmp")
-    try:
-        figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
-        temporary.replace(output_path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return output_path
+    return write_figure(figure, Path(output_path))
 
 
 def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path:

@@ -1,0 +1,97 @@
+"""Pictures as commands: attention maps and the input representation of a text, and the curves of a run."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from .attention import attention_map
+from .input_picture import input_picture
+from .training_curves import plot_run
+from .writing import picture_path
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class AttentionArguments:
+    """Arguments of ``mybert attention``."""
+
+    model: str = field(metadata={"help": "Model folder or Hub name, with its tokenizer."})
+    text: str = field(metadata={"help": "The text."})
+    text_pair: str | None = field(default=None, metadata={"help": "The second text of a pair."})
+    output: str = field(
+        default="attention.html", metadata={"help": "File to write: .html is an interactive page, .png a picture."}
+    )
+    view: Literal["attention", "rollout", "input"] = field(
+        default="attention",
+        metadata={
+            "help": "attention: what every head looks at; rollout: what reaches a position through all layers "
+            "(Abnar & Zuidema 2020); input: tokens, segments, positions and mask."
+        },
+    )
+    layer: int | None = field(
+        default=None, metadata={"help": "Layer, counted from 0: for .png only this one, for .html the first to show."}
+    )
+    head: int | None = field(default=None, metadata={"help": "Head, counted from 0, in the same way."})
+
+
+def draw_attention(arguments: AttentionArguments) -> Path:
+    """Write the picture of a text.
+
+    Args:
+        arguments: See `AttentionArguments`.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        ValueError: The text does not fit the model, there is no such layer or head, or the output has another ending.
+        OSError: The model cannot be read or the picture not be written.
+        ImportError: matplotlib, which draws the PNG, is not installed.
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    path = picture_path(arguments.output)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    if arguments.view == "input":
+        if arguments.layer is not None or arguments.head is not None:
+            raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+        input_picture(tokenizer, arguments.text, arguments.text_pair).save(path)
+    else:
+        model = AutoModel.from_pretrained(arguments.model)
+        attention = attention_map(model, tokenizer, arguments.text, arguments.text_pair)
+        attention.save(path, arguments.layer, arguments.head, arguments.view)
+    logger.info("Wrote %s.", path)
+    return path
+
+
+@dataclass
+class CurvesArguments:
+    """Arguments of ``mybert curves``."""
+
+    run_dir: str = field(metadata={"help": "Output folder of a training run, also of one that is still running."})
+    output: str | None = field(
+        default=None, metadata={"help": "PNG file to write; by default training_curves.png in the folder."}
+    )
+
+
+def draw_curves(arguments: CurvesArguments) -> Path:
+    """Draw the training curves of a run.
+
+    Args:
+        arguments: See `CurvesArguments`.
+
+    Returns:
+        The path of the picture.
+
+    Raises:
+        OSError: The folder holds no trainer state, or the picture cannot be written.
+        ValueError: The trainer state holds nothing to draw.
+        ImportError: matplotlib is not installed.
+    """
+    path = plot_run(arguments.run_dir, arguments.output)
+    logger.info("Wrote %s.", path)
+    return path
