@@ -102,25 +102,19 @@ class AttentionMap:
         """
         layers, heads = self._check(layer, head, view)
         chosen_layers = range(layers) if layer is None else [layer]
+        chosen_heads = range(heads) if head is None else [head]
         if view == "rollout":
-            maps = {(row, 0): self.rollout[number] for row, number in enumerate(chosen_layers)}
-            # One after the other in one row would be a strip: a block instead.
-            columns = math.ceil(math.sqrt(len(maps)))
-            maps = {divmod(place, columns): weights for place, weights in enumerate(maps.values())}
-            titles = [f"layers 0-{number}" if number else "layer 0" for number in chosen_layers]
+            maps = {f"layers 0-{i}" if i else "layer 0": self.rollout[i] for i in chosen_layers}
         else:
-            chosen_heads = range(heads) if head is None else [head]
-            maps = {
-                (row, column): self.weights[i, j]
-                for row, i in enumerate(chosen_layers)
-                for column, j in enumerate(chosen_heads)
-            }
-            titles = [f"{i}.{j}" for i in chosen_layers for j in chosen_heads]
-        heading = _heading("Attention rollout" if view == "rollout" else "Attention", self.name)
+            maps = {f"layer {i}, head {j}": self.weights[i, j] for i in chosen_layers for j in chosen_heads}
+        what = _heading("Attention rollout" if view == "rollout" else "Attention", self.name)
+        verb = "take from" if view == "rollout" else "attend to"
         if len(maps) == 1:
-            where = titles[0] if view == "rollout" else "layer {}, head {}".format(*titles[0].split("."))
-            return self._one_map(next(iter(maps.values())), f"{heading}, {where}")
-        return self._small_multiples(maps, titles, heading, "" if view == "rollout" else "layer.head")
+            ((where, weights),) = maps.items()
+            return self._one_map(weights, f"{what}, {where}", f"rows {verb} columns")
+        whole_grid = view == "attention" and layer is None and head is None
+        columns = heads if whole_grid else math.ceil(math.sqrt(len(maps)))
+        return self._small_multiples(maps, columns, f"{what}  (rows {verb} columns)")
 
     def save(
         self, output_path: str | Path, layer: int | None = None, head: int | None = None, view: View = "attention"
@@ -158,11 +152,11 @@ class AttentionMap:
             raise ValueError(f"head is {head}; the {heads} heads of a layer are counted from 0 to {heads - 1}.")
         return layers, heads
 
-    def _one_map(self, weights: np.ndarray, title: str) -> Figure:
+    def _one_map(self, weights: np.ndarray, title: str, how_to_read: str) -> Figure:
         count = len(self.tokens)
         labelled = count <= _LABELLED_UP_TO
         side = min(max(0.21 * count, 2.6), 11) if labelled else 8  # inches
-        figure = new_figure(side + 2.2, side + 1.6)
+        figure = new_figure(side + 2.2, side + 1.8)
         ax = figure.subplots()
         image = self._draw(ax, weights)
         ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_TEXT_COLOUR, pad=10, parse_math=False)
@@ -177,34 +171,25 @@ class AttentionMap:
                     label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
         else:
             ax.tick_params(labelsize=8, labelcolor=_QUIET_COLOUR)
-        ax.set_xlabel("attended to", fontsize=9, color=_QUIET_COLOUR)
-        ax.set_ylabel("token that attends", fontsize=9, color=_QUIET_COLOUR)
+        ax.set_xlabel(how_to_read, fontsize=9, color=_QUIET_COLOUR)
         bar = figure.colorbar(image, ax=ax, shrink=min(1, 3 / side), aspect=20, pad=0.03)
         bar.set_ticks([0, 0.01, 0.05, 0.1, 0.25, 0.5, 1], labels=["0", "1 %", "5 %", "10 %", "25 %", "50 %", "100 %"])
         bar.ax.tick_params(length=0, labelsize=8, labelcolor=_QUIET_COLOUR)
         bar.outline.set_visible(False)
         return figure
 
-    def _small_multiples(
-        self, maps: Mapping[tuple[int, int], np.ndarray], titles: Sequence[str], heading: str, key: str
-    ) -> Figure:
-        rows, columns = (1 + max(place[axis] for place in maps) for axis in (0, 1))
+    def _small_multiples(self, maps: Mapping[str, np.ndarray], columns: int, title: str) -> Figure:
+        rows = math.ceil(len(maps) / columns)
         side = 1.1 if max(rows, columns) > 6 else 1.7  # inches of a map
         figure = new_figure(max(columns * side, 4), rows * (side + 0.2) + 0.5)
         axes = figure.subplots(rows, columns, squeeze=False)
-        for ax in axes.flat:
+        for ax in axes.flat[len(maps) :]:
             ax.set_axis_off()
-        for (place, weights), title in zip(maps.items(), titles, strict=True):
-            ax = axes[place]
-            ax.set_axis_on()
+        for ax, (where, weights) in zip(axes.flat, maps.items(), strict=False):
             self._draw(ax, weights)
             ax.set(xticks=[], yticks=[])
-            ax.set_title(title, loc="left", fontsize=7, color=_QUIET_COLOUR, pad=2)
-        legend = f"{key}; " if key else ""
-        figure.suptitle(
-            f"{heading}  ({legend}rows attend to columns)", x=0.01, ha="left", fontsize=10, fontweight="bold",
-            color=_TEXT_COLOUR, parse_math=False,
-        )  # fmt: skip
+            ax.set_title(where, loc="left", fontsize=7, color=_QUIET_COLOUR, pad=2)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=_TEXT_COLOUR, parse_math=False)
         return figure
 
     def _draw(self, ax: Axes, weights: np.ndarray) -> Any:

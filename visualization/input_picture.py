@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from .writing import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
@@ -63,10 +64,11 @@ class InputPicture:
         """
         lines = math.ceil(len(self.tokens) / _COLUMNS)
         widest = min(_COLUMNS, len(self.tokens))
-        figure = new_figure(0.86 * widest + 0.9, 1.75 * lines + 0.1)
+        height = 6 * lines - 1  # of a line: five rows, and one between lines
+        figure = new_figure(0.86 * widest + 0.9, 0.29 * height + 0.15)
         ax = figure.subplots()
         ax.set_axis_off()
-        ax.set(xlim=(-1, widest), ylim=(lines * 6, -0.6))
+        ax.set(xlim=(-1, widest), ylim=(height - 0.4, -0.6))
         for start in range(0, len(self.tokens), _COLUMNS):
             top = start // _COLUMNS * 6
             for row, name in enumerate(_ROWS):
@@ -75,7 +77,7 @@ class InputPicture:
                 self._draw_column(ax, index, column, top)
         return figure
 
-    def _draw_column(self, ax, index: int, column: int, top: int) -> None:  # type: ignore[no-untyped-def]
+    def _draw_column(self, ax: Axes, index: int, column: int, top: int) -> None:
         from matplotlib.patches import FancyBboxPatch
 
         segment = min(self.segments[index], 1)
