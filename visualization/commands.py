@@ -55,13 +55,17 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    if arguments.view == "input":
-        if arguments.layer is not None or arguments.head is not None:
-            raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+    only_input = arguments.view == "input"
+    if only_input and (arguments.layer is not None or arguments.head is not None):
+        raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+        model = None if only_input else AutoModel.from_pretrained(arguments.model)
+    except OSError as error:
+        raise OSError(f"{arguments.model}: no model folder, and not to be had from the Hub: {error}") from error
+    if model is None:
         input_picture(tokenizer, arguments.text, arguments.text_pair).save(path)
     else:
-        model = AutoModel.from_pretrained(arguments.model)
         attention = attention_map(model, tokenizer, arguments.text, arguments.text_pair)
         attention.save(path, arguments.layer, arguments.head, arguments.view)
     logger.info("Wrote %s.", path)

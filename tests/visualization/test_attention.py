@@ -1,0 +1,371 @@
+import base64
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import BertConfig, BertForMaskedLM, BertModel
+
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
+from mybert.cli import main
+from mybert.visualization import AttentionMap, attention_map, attention_rollout
+from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_curves
+
+TINY = {
+    "vocab_size": 32,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 32,
+    "max_position_embeddings": 24,
+}
+HOSTILE = [
+    "</script><script>window.hacked = 1</script>",
+    '<img src="x" onerror="window.hacked = 1">',
+    "<!--",
+    "&lt;&amp;&",
+    "\"'`\\",
+    "{{data}}{{title}}\\u003c\\1",
+    "\u2028\u2029\u202e\x00",
+    "\ud83d",
+    "한국어",
+    "$x^2_",
+]
+
+
+class Page(HTMLParser):
+    """What a browser sees: elements, the text of each, and every attribute."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.attributes, self.texts, self._open = [], [], {}, []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += attributes
+        self._open.append((tag, len(self.elements)))
+
+    def handle_endtag(self, tag):
+        self._open = self._open[: max(i for i, (name, _) in enumerate(self._open) if name == tag)]
+
+    def handle_data(self, data):
+        if self._open:
+            self.texts.setdefault(self._open[-1], []).append(data)
+
+    def text(self, tag):
+        return ["".join(parts) for (name, _), parts in self.texts.items() if name == tag]
+
+    @property
+    def data(self):
+        return json.loads(self.text("script")[0])
+
+
+def model_of(model_class, **settings):
+    config_class = MyBertConfig if model_class.__name__.startswith("My") else BertConfig
+    torch.manual_seed(0)
+    config = config_class(**TINY, **settings)
+    return model_class(config).eval()
+
+
+def sharpened(model):
+    """Larger weights, so that the heads differ visibly from looking everywhere alike."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query" in name or "key" in name or "embeddings" in name:
+                parameter.mul_(8)
+    return model
+
+
+def example_map(tokens=6, layers=2, heads=3, segments=None, name="example"):
+    weights = np.random.default_rng(0).dirichlet(np.full(tokens, 0.3), size=(layers, heads, tokens))
+    return AttentionMap([f"token{i}" for i in range(tokens)], segments or [0] * tokens, weights, name)
+
+
+def decoded(view, tokens):
+    codes = np.frombuffer(zlib.decompress(base64.b64decode(view["weights"])), np.uint8)
+    return (codes.reshape(view["layers"], view["heads"], tokens, tokens) / 255) ** 2
+
+
+@pytest.mark.parametrize(
+    "model_class", [MyBertModel, MyBertForPreTraining, MyBertForSequenceClassification, BertModel, BertForMaskedLM]
+)
+@pytest.mark.parametrize("pair", [None, "it was happy."])
+def test_weights_are_those_of_the_model(model_class, pair, tokenizer):
+    model = sharpened(model_of(model_class))
+    attention = attention_map(model, tokenizer, "the cat sat on a mat.", pair)
+    inputs = tokenizer("the cat sat on a mat.", pair, return_tensors="pt")
+    model.set_attn_implementation("eager")
+    expected = torch.cat(model(**inputs, output_attentions=True).attentions).detach().numpy()
+    np.testing.assert_allclose(attention.weights, expected, atol=1e-5)
+    np.testing.assert_allclose(attention.weights.sum(-1), 1, atol=1e-5)
+    assert attention.weights.std() > 0.05  # not the same everywhere
+    assert attention.segments == inputs["token_type_ids"][0].tolist()
+    words = ["[CLS]", "the", "cat", "sat", "on", "a", "mat", ".", "[SEP]"]
+    assert attention.tokens == words + (["it", "was", "happy", ".", "[SEP]"] if pair else [])
+
+
+def test_model_is_left_as_it_was(tokenizer):
+    model = model_of(MyBertModel, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5)
+    plain = attention_map(model, tokenizer, "the cat sat").weights
+    model.train()
+    model.embeddings.eval()
+    before = [module.training for module in model.modules()]
+    assert model.config._attn_implementation == "sdpa"
+    np.testing.assert_array_equal(attention_map(model, tokenizer, "the cat sat").weights, plain)
+    assert [module.training for module in model.modules()] == before
+    assert model.config._attn_implementation == "sdpa"
+
+    model.forward = lambda **_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        attention_map(model, tokenizer, "the cat sat")
+    assert [module.training for module in model.modules()] == before
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_a_tokenizer_that_pads_does_not_pad_here(tokenizer):
+    padding = type(tokenizer)(vocab=tokenizer.get_vocab())
+    padding("the cat", padding="max_length", max_length=12)  # leaves padding switched on in the backend
+    attention = attention_map(model_of(MyBertModel), padding, "the cat")
+    assert attention.tokens == ["[CLS]", "the", "cat", "[SEP]"] and attention.weights.shape == (3, 4, 4, 4)
+
+
+def test_a_decoder_looks_back_only(tokenizer):
+    weights = attention_map(model_of(MyBertModel, is_decoder=True), tokenizer, "the cat sat on a mat").weights
+    assert not np.triu(weights, 1).any() and (np.tril(weights).sum(-1) > 0.99999).all()
+
+
+def test_prepacked_weights_give_the_same_map(tokenizer):
+    model = sharpened(model_of(MyBertModel))
+    plain = attention_map(model, tokenizer, "the cat sat on a mat").weights
+    model.prepack_weights()
+    np.testing.assert_allclose(attention_map(model, tokenizer, "the cat sat on a mat").weights, plain, atol=1e-4)
+
+
+def test_name_is_that_of_the_folder(tmp_path, tokenizer):
+    model = model_of(MyBertModel)
+    assert attention_map(model, tokenizer, "the cat").name == ""
+    model.save_pretrained(tmp_path / "my-bert")
+    loaded = MyBertModel.from_pretrained(tmp_path / "my-bert")
+    assert attention_map(loaded, tokenizer, "the cat").name == "my-bert"
+    loaded.name_or_path = "someone/bert-base"
+    assert attention_map(loaded, tokenizer, "the cat").name == "someone/bert-base"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (("the cat " * 12,), "The text has 26 tokens with the special ones; the model takes 24 at most."),
+        (("",), "text is empty"),
+        (("the cat", " \n"), "text_pair is empty"),
+    ],
+)
+def test_texts_that_cannot_be_shown(texts, message, tokenizer):
+    with pytest.raises(ValueError, match=message):
+        attention_map(model_of(MyBertModel), tokenizer, *texts)
+
+
+def test_rollout_by_hand():
+    first = [
+        [[1, 0], [1, 0]],
+        [[0, 1], [1, 0]],
+    ]  # mean [[1/2, 1/2], [1, 0]], with the residual [[3/4, 1/4], [1/2, 1/2]]
+    second = [[[0, 1], [1, 0]], [[0, 1], [0, 1]]]  # mean [[0, 1], [1/2, 1/2]], [[1/2, 1/2], [1/4, 3/4]]
+    rollout = attention_rollout(np.array([first, second], dtype=np.float32))
+    np.testing.assert_array_equal(rollout[0], [[0.75, 0.25], [0.5, 0.5]])
+    np.testing.assert_array_equal(rollout[1], [[0.625, 0.375], [0.5625, 0.4375]])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), layers=st.integers(1, 5), heads=st.integers(1, 4), tokens=st.integers(1, 9))
+def test_rollout_keeps_all_that_comes_in(seed, layers, heads, tokens):
+    weights = np.random.default_rng(seed).dirichlet(np.ones(tokens), size=(layers, heads, tokens))
+    rollout = attention_rollout(weights)
+    assert rollout.shape == (layers, tokens, tokens)
+    assert (rollout >= 0).all() and np.allclose(rollout.sum(-1), 1)
+    looking_at_itself = np.broadcast_to(np.eye(tokens), weights.shape)
+    assert (attention_rollout(looking_at_itself) == np.eye(tokens)).all()
+
+
+def test_page_holds_the_weights():
+    attention = example_map(tokens=40)
+    data = Page(attention.to_html(layer=1, head=2)).data
+    assert data["start"] == {"layer": 1, "head": 2, "view": "attention"}
+    for view, weights in (("attention", attention.weights), ("rollout", attention.rollout[:, None])):
+        error = np.abs(decoded(data["views"][view], 40) - weights)
+        assert 0 < error.max() < 0.004
+        assert error[weights < 0.1].max() < 0.0013
+    assert Page(attention.to_html(layer=1, view="rollout")).data["start"] == {"layer": 1, "head": 0, "view": "rollout"}
+
+
+def test_hostile_tokens_and_name_stay_text(tmp_path):
+    for name in HOSTILE:
+        weights = np.full((1, 1, len(HOSTILE), len(HOSTILE)), 1 / len(HOSTILE))
+        path = AttentionMap(HOSTILE, [0] * len(HOSTILE), weights, name).save(tmp_path / "page.html")
+        page = Page(path.read_text(encoding="utf-8"))
+        harmless = Page(example_map().to_html())
+        assert page.elements == harmless.elements
+        assert page.data["tokens"] == HOSTILE and page.data["name"] == name
+        shown = name.replace("\ud83d", "?")  # half a pair cannot be written
+        assert page.text("title") == page.text("h1") == [f"Attention of {shown}"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(tokens=st.lists(st.text(), min_size=1, max_size=5), name=st.text())
+def test_any_token_arrives_as_it_is(tokens, name):
+    weights = np.full((1, 1, len(tokens), len(tokens)), 1 / len(tokens))
+    page = Page(AttentionMap(tokens, [0] * len(tokens), weights, name).to_html())
+    assert page.data["tokens"] == tokens and page.data["name"] == name
+    assert page.elements.count("script") == 2
+
+
+def test_page_needs_nothing_from_outside():
+    text = example_map().to_html()
+    page = Page(text)
+    assert not {"src", "href", "srcset", "data", "action"} & {name for name, _ in page.attributes}
+    assert not re.search(r"https?:|//[a-z]|@import|url\(|fetch\(|XMLHttpRequest|import\(", text)
+    assert any("default-src 'none'" in (value or "") for name, value in page.attributes if name == "content")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"layer": 2}, "layer is 2; the model's 2 layers are counted from 0 to 1"),
+        ({"layer": -1}, "layer is -1"),
+        ({"head": 3}, "head is 3; the 3 heads of a layer are counted from 0 to 2"),
+        ({"head": -1}, "head is -1"),
+        ({"head": 1, "view": "rollout"}, "head is 1, but a rollout is the mean over all heads"),
+        ({"view": "gradient"}, "view is 'gradient'; expected attention or rollout"),
+    ],
+)
+@pytest.mark.parametrize("ending", ["html", "png"])
+def test_a_choice_that_does_not_exist(choice, message, ending, tmp_path):
+    if ending == "png":
+        pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
+    with pytest.raises(ValueError, match=message):
+        example_map().save(tmp_path / f"picture.{ending}", **choice)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_that_cannot_be_written(tmp_path):
+    for name in ("picture.pdf", "picture", "picture.HTML"):
+        with pytest.raises(ValueError, match=rf"{name}' must end in \.html \(interactive\) or \.png"):
+            example_map().save(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"absent: this folder for picture\.html does not exist"):
+        example_map().save(tmp_path / "absent" / "picture.html")
+
+
+@pytest.mark.parametrize(
+    ("choice", "maps"),
+    [
+        ({}, 6),
+        ({"layer": 1}, 3),
+        ({"head": 2}, 2),
+        ({"layer": 1, "head": 2}, 1),
+        ({"view": "rollout"}, 2),
+        ({"view": "rollout", "layer": 1}, 1),
+    ],
+)
+def test_picture_shows_the_weights(choice, maps):
+    pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
+    attention = example_map(segments=[0, 0, 0, 1, 1, 1])
+    figure = attention.figure(**choice)
+    drawn = [np.asarray(ax.images[0].get_array()) for ax in figure.axes if ax.images]
+    source = attention.rollout if choice.get("view") == "rollout" else attention.weights
+    source = source[choice["layer"]][None] if "layer" in choice else source
+    source = source[:, choice["head"]] if "head" in choice else source
+    np.testing.assert_array_equal(drawn, source.reshape(maps, 6, 6))
+    names = [ax.get_title(loc="left") for ax in figure.axes if ax.images]
+    assert len(set(names)) == maps
+    if choice == {}:
+        assert names[0] == "layer 0, head 0" and names[-1] == "layer 1, head 2"
+    if choice == {"layer": 1, "head": 2}:
+        assert names == ["Attention of example, layer 1, head 2"]
+        labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert labels == attention.tokens
+        assert figure.axes[0].get_yticklabels()[0].get_color() != figure.axes[0].get_yticklabels()[5].get_color()
+
+
+@pytest.mark.parametrize("tokens", [6, 100])
+def test_picture_file(tmp_path, tokens):
+    pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
+    from matplotlib.image import imread
+
+    attention = example_map(tokens=tokens)
+    path = attention.save(tmp_path / "one.png", layer=0, head=1)
+    image = imread(path)
+    assert len(np.unique(image.reshape(-1, image.shape[-1]), axis=0)) > 20
+    assert attention.save(tmp_path / "again.png", layer=0, head=1).read_bytes() == path.read_bytes()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["again.png", "one.png"]
+
+
+def test_picture_takes_hostile_tokens(tmp_path):
+    pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
+    tokens = [token for token in HOSTILE if token not in ("\ud83d", "한국어")]  # no font for these everywhere
+    tokens = [re.sub(r"[\x00\u2028\u2029]", "", token) for token in tokens]
+    weights = np.full((1, 1, len(tokens), len(tokens)), 1 / len(tokens))
+    attention = AttentionMap(tokens, [0] * len(tokens), weights, "$a_{")
+    assert attention.save(tmp_path / "picture.png").stat().st_size > 1000
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model_of(MyBertForPreTraining).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_command_writes_the_page(tmp_path, model_dir):
+    path = tmp_path / "page.html"
+    arguments = ["attention", str(model_dir), "the cat sat", "--text_pair", "it was happy", "--output", str(path)]
+    assert not main([*arguments, "--layer", "2", "--head", "1"])
+    data = Page(path.read_text(encoding="utf-8")).data
+    assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
+    assert data["segments"] == [0] * 5 + [1] * 4
+    assert data["start"] == {"layer": 2, "head": 1, "view": "attention"} and data["name"] == "tiny"
+
+
+def test_command_writes_each_view(tmp_path, model_dir):
+    pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
+    pages = set()
+    for view in ("attention", "rollout", "input"):
+        for ending in (".html", ".png"):
+            output = tmp_path / (view + ending)
+            arguments = AttentionArguments(str(model_dir), "the cat sat", output=str(output), view=view)
+            assert draw_attention(arguments) == output
+            pages.add(output.read_bytes())
+    assert len(pages) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"output": "page.txt"}, ValueError, "must end in .html"),
+        ({"layer": 9}, ValueError, "layer is 9"),
+        ({"view": "input", "layer": 1}, ValueError, "no layer and no head to choose"),
+        ({"text": "the " * 30}, ValueError, "32 tokens"),
+        ({"model": "absent-folder"}, OSError, "absent-folder: no model folder"),
+    ],
+)
+def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = AttentionArguments(**{"model": str(model_dir), "text": "the cat", **change})
+    with pytest.raises(error, match=message):
+        draw_attention(arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_curves_command(tmp_path):
+    pytest.importorskip("matplotlib", reason="training curves need matplotlib")
+    state = {"log_history": [{"step": 10, "loss": 2.0}, {"step": 20, "loss": 1.0}]}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    assert draw_curves(CurvesArguments(str(tmp_path))) == tmp_path / "training_curves.png"
+    assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png")])
+    assert (tmp_path / "other.png").read_bytes() == (tmp_path / "training_curves.png").read_bytes()
