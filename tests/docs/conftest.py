@@ -1,0 +1,159 @@
+"""Stand-ins for the files that pages name: tiny models, task data of a few rows, a small text."""
+
+import gzip
+import json
+import shutil
+import string
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining
+
+from mybert import (
+    MyBertConfig,
+    MyBertForMultipleChoice,
+    MyBertForPreTraining,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+    MyBertTokenizer,
+)
+from mybert.pretraining import build_token_store, read_documents
+
+GOOGLE = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "pretrain"
+
+# As many layers and heads as BERT base has, so that a page can name any.
+SIZE = {"hidden_size": 24, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 48}
+TAGS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+
+# Folder -> class and labels.
+MODELS = {
+    "my-bert": (MyBertForPreTraining, None),
+    "path/to/model": (MyBertForPreTraining, None),
+    "bert-base-folder": (BertForPreTraining, None),
+    "bert-base-uncased": (BertForPreTraining, None),
+    "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
+    "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
+    "my-ner": (MyBertForTokenClassification, TAGS),
+    "my-squad": (MyBertForQuestionAnswering, None),
+    "my-swag": (MyBertForMultipleChoice, None),
+    "demo_output/pretrained": (MyBertForPreTraining, None),
+    "demo_output/classifier": (MyBertForSequenceClassification, ["numpy", "python", "torch"]),
+}
+
+SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"] * 4
+
+
+def tsv(*columns: str, rows: int = 16, **values: list[str]) -> str:
+    """A table whose texts are `SENTENCES` and whose other columns go through their values."""
+    lines = ["\t".join(columns)]
+    for row in range(rows):
+        cells = [values[name][row % len(values[name])] if name in values else SENTENCES[row] for name in columns]
+        lines.append("\t".join(cells))
+    return "\n".join(lines) + "\n"
+
+
+def squad(version: str) -> str:
+    """Four questions in SQuAD's format; in version 2.0 every other has no answer."""
+    context = "Ada Lovelace was born in London and lived in the city for many years."
+    questions = []
+    for number in range(4):
+        impossible = version == "v2.0" and number % 2 == 1
+        answers = [] if impossible else [{"text": "London", "answer_start": context.index("London")}]
+        question = {"id": f"q{number}", "question": f"Where was she born {number}?", "answers": answers}
+        questions.append(question | ({"is_impossible": impossible} if version == "v2.0" else {}))
+    article = {"title": "Ada", "paragraphs": [{"context": context, "qas": questions}]}
+    return json.dumps({"version": version, "data": [article]})
+
+
+def csv(text: str) -> str:
+    return text.replace("\t", ",")
+
+
+def files() -> dict[str, str]:
+    """Name -> content of the data."""
+    two, three = ["0", "1"], ["entailment", "neutral", "contradiction"]
+    entailment = ["entailment", "not_entailment"]
+    binary = tsv("sentence", "label", label=two)
+    pairs = tsv("index", "sentence1", "sentence2", "label", index=list(map(str, range(16))), label=entailment)
+    mnli = tsv("index", "sentence1", "sentence2", "gold_label", index=["1"], gold_label=three)
+    mrpc = tsv("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", Quality=two)
+    swag = csv(tsv("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label", label=list("0123")))
+    cosmos = csv(tsv("context", "question", "answer0", "answer1", "answer2", "answer3", "label", label=list("0123")))
+    verdicts = csv(tsv("premise", "hypothesis", "verdict", verdict=three))
+    conll = "Ada B-PER\nLovelace I-PER\nlived O\nin O\nLondon B-LOC\n. O\n\n" * 6
+    korean = tsv(
+        "id", "document", "label", id=["1"], document=["정말 재미있는 영화", "지루하고 아쉬운 영화"], label=two
+    )
+    answers = {f"q{number}": "London" for number in range(4)}
+    result: dict[str, str] = {
+        "texts.txt": "the cat sat\nis this true ? ||| it is true\n",
+        "train.tsv": binary,
+        "dev.tsv": binary,
+        "train.csv": verdicts,
+        "dev.csv": verdicts,
+        "cosmos.csv": cosmos,
+        "dev-v1.1.json": squad("1.1"),
+        "dev-v2.0.json": squad("v2.0"),
+        "predictions.json": json.dumps(answers),
+        "ratings_train.txt": korean,
+        "ratings_test.txt": korean,
+        "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 20
+        + "고양이가 잔다.\n개가 뛴다.\n\n" * 20,
+    }
+    for split in ("train", "dev", "test"):
+        result |= {f"glue/SST-2/{split}.tsv": binary, f"glue/RTE/{split}.tsv": pairs, f"glue/MRPC/{split}.tsv": mrpc}
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        result[f"glue/MNLI/{name}.tsv"] = mnli
+    for name in ("train", "dev"):
+        result |= {f"squad/{name}-v1.1.json": squad("1.1"), f"squad/{name}-v2.0.json": squad("v2.0")}
+    for name in ("train", "valid", "test"):
+        result[f"conll2003/{name}.txt"] = conll
+    return result | {"swag/train.csv": swag, "swag/val.csv": swag}
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory, documents) -> Path:
+    """A folder with everything that readers are told to bring."""
+    folder = tmp_path_factory.mktemp("stand_ins")
+    for name, content in files().items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+
+    halves = ["\n\n".join("\n".join(document) for document in documents[half::2]) + "\n" for half in (0, 1)]
+    (folder / "corpus").mkdir()
+    (folder / "corpus.txt").write_text(halves[0])
+    for number, half in enumerate(halves):
+        (folder / "corpus" / f"part{number}.txt").write_text(half)
+    (folder / "more.txt.gz").write_bytes(gzip.compress(halves[1].encode()))
+
+    words = sorted({word for document in documents for sentence in document for word in sentence.split()})
+    letters = [prefix + letter for prefix in ("", "##") for letter in string.ascii_lowercase + string.digits]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = dict.fromkeys([*special, *string.punctuation, *letters, *words])
+    tokenizer = MyBertTokenizer(vocab=list(pieces))
+    for name in ("tokenizer", "my-tokenizer"):
+        tokenizer.save_pretrained(folder / name)
+    for name in ("tokens.safetensors", "store.safetensors"):
+        build_token_store(read_documents([folder / "corpus"]), tokenizer, folder / name)
+
+    torch.manual_seed(0)
+    for name, (model_class, labels) in MODELS.items():
+        config_class = BertConfig if model_class is BertForPreTraining else MyBertConfig
+        named = (
+            {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+            if labels
+            else {}
+        )
+        config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
+        model_class(config).save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+
+    google = folder / "google" / "uncased_L-12_H-768_A-12"
+    shutil.copytree(GOOGLE, google)
+    size = json.loads((google / "bert_config.json").read_text())["vocab_size"]
+    (google / "vocab.txt").write_text("\n".join(list(pieces)[:size]) + "\n")
+    shutil.make_archive(str(folder / google.name), "zip", google.parent, google.name)
+    return folder

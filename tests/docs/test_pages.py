@@ -1,0 +1,282 @@
+"""What the pages say is true: their commands and snippets run; their links, flags, paths and names exist.
+
+Each page is a session in a folder of its own, from top to bottom, with stand-ins for the files that readers bring
+(`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. A block
+that cannot run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled,
+and pytest lists it as skipped. New pages are found by themselves.
+"""
+
+import ast
+import contextlib
+import importlib
+import importlib.util
+import logging
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from itertools import dropwhile, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accelerate.commands.launch import launch_command_parser
+from markdown_it import MarkdownIt
+from torch.distributed.run import get_args_parser as torchrun_parser
+
+from mybert import cli
+
+ROOT = Path(__file__).parents[2]
+PAGES = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])]
+
+PROGRAMS = ("mybert", "python", "torchrun", "accelerate", "make", "pip", "pytest")
+NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
+OUTPUTS = ("output", "output_dir")  # settings that name what is written
+
+# What makes a documented run short; everything else stays as the page has it.
+TWO_STEPS = {"max_steps": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+SHORT: dict[str, dict[str, Any]] = {
+    "transformers.TrainingArguments": TWO_STEPS,
+    "mybert.pretraining.PretrainingArguments": TWO_STEPS
+    | {"model_size": "tiny", "phase2_steps": 0.5}
+    | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
+    "mybert.finetuning.FinetuningArguments": TWO_STEPS | {"lstm_size": 8},
+    "mybert.demo.DemoArguments": {"text": ["corpus"]},
+    "mybert.ablation.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
+    "mybert.bench.BenchArguments": {"model_size": "tiny", "workloads": ["query"], "repeats": 1},
+    "mybert.hub_card.PushArguments": {"output": "pushed"},  # uploads nothing
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Code on a page: a Python snippet, or commands."""
+
+    page: str
+    line: int
+    is_python: bool
+    code: str
+    reason: str | None  # why it is not run
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+    def commands(self) -> list[list[str]]:
+        """Words of each command."""
+        lines = self.code.replace("\\\n", " ").splitlines()
+        return [words for words in (shlex.split(line, comments=True) for line in lines) if words]
+
+
+def tokens_of(page: str) -> list[Any]:
+    return MarkdownIt("commonmark").enable("table").parse((ROOT / page).read_text(encoding="utf-8"))
+
+
+def blocks_of(page: str) -> list[Block]:
+    blocks, reason = [], None
+    for token in tokens_of(page):
+        if token.type in ("fence", "code_block"):
+            first = token.content.split(maxsplit=1)[:1]
+            is_commands = token.info == "bash" or (not token.info and first and first[0] in PROGRAMS)
+            if token.info == "python" or is_commands:
+                blocks.append(Block(page, token.map[0] + 1, token.info == "python", token.content, reason))
+        mark = NOT_RUN.search(token.content) if token.type == "html_block" else None
+        reason = " ".join(mark[1].split()) if mark else None
+    return blocks
+
+
+BLOCKS = {page: blocks_of(page) for page in PAGES}
+LEFT_OUT = [block for blocks in BLOCKS.values() for block in blocks if block.reason]
+
+
+@pytest.fixture
+def desk(tmp_path, monkeypatch, stand_ins):
+    """The folder of a reader, with the files that pages name; the working directory."""
+    folder = tmp_path / "desk"
+    shutil.copytree(stand_ins, folder)
+    shutil.copytree(ROOT / "recipes", folder / "recipes")
+    monkeypatch.chdir(folder)
+    logger = logging.getLogger("mybert")
+    before = logger.handlers, logger.level, logger.propagate
+    yield folder
+    logger.handlers, logger.level, logger.propagate = before
+
+
+def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:
+    """What a command gives to `mybert`, and its parsed arguments; None if it is another that was found to be right.
+
+    Raises:
+        ValueError: If the program, a flag or a file is unknown.
+    """
+    program, *rest = dropwhile(lambda word: re.fullmatch(r"[A-Z_]+=.*", word), words)
+    if program in ("torchrun", "accelerate"):
+        parser = torchrun_parser() if program == "torchrun" else launch_command_parser()
+        if program == "accelerate":
+            assert rest.pop(0) == "launch"
+        launched = parser.parse_args(rest)
+        module, rest = launched.training_script, launched.training_script_args
+        assert launched.module and module == "mybert", f"{' '.join(words)}: expected -m mybert"
+    elif program == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert {word for word in rest if "=" not in word} <= set(targets), f"make: {rest}"
+    elif program == "pip":
+        assert rest[0] == "install"
+        extras = re.findall(r"^([a-z0-9]+) = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+        used = [extra for word in rest for extra in ",".join(re.findall(r"\[(.+)\]", word)).split(",") if extra]
+        assert set(used) <= set(extras), f"pip: {used}"
+    elif program == "pytest" or (program == "python" and rest[0] != "-m"):
+        source = "" if program == "pytest" else (ROOT / rest[0]).read_text()
+        for word in rest:
+            assert not word.startswith("--") or word in source, f"{rest[0]} has no flag {word}"
+            assert not word.startswith("tests/") or (ROOT / word).exists(), f"there is no {word}"
+    elif program == "python":
+        assert rest[1] == "mybert", f"{' '.join(words)}: expected -m mybert"
+        rest = rest[2:]
+    elif program != "mybert":
+        raise ValueError(f"{program} is none of {', '.join(PROGRAMS)}; mark the block as not run, or name it in bash.")
+    if program in ("make", "pip", "pytest") or (program == "python" and words[1] != "-m"):
+        return None
+    if not rest or rest[0].startswith("-"):  # mybert --help, --version
+        return None
+    name = " ".join(rest[:2]) if " ".join(rest[:2]) in cli.COMMANDS else rest[0]
+    flags, _ = cli._take_debug(rest[len(name.split()) :])
+    if "--help" in flags:
+        cli.COMMANDS[name].load()
+        return None
+    arguments_class, _ = cli.COMMANDS[name].load()
+    return rest, cli._parse(name, arguments_class, cli._name_positional(flags, cli.COMMANDS[name].positional))
+
+
+def outputs_of(code: str) -> set[str]:
+    """Paths that a snippet names as `output=` or `output_dir=`."""
+    keywords = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.keyword)]
+    return {node.value.value for node in keywords if node.arg in OUTPUTS and isinstance(node.value, ast.Constant)} - {
+        None
+    }
+
+
+def remove(name: str | None, folder: Path) -> None:
+    """Remove an output that is there already."""
+    path = folder / name if name else folder
+    if path == folder or not path.exists():
+        return
+    assert path.resolve().is_relative_to(folder.resolve()), f"{name} is outside of the page's folder"
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def shorten(monkeypatch) -> None:
+    """Let the settings of long runs be short ones, whoever makes them."""
+    for name, short in SHORT.items():
+        module, _, class_name = name.rpartition(".")
+        arguments_class = getattr(importlib.import_module(module), class_name)
+
+        def construct(self, *args, _short=short, _construct=arguments_class.__init__, **kwargs):
+            _construct(self, *args, **kwargs | _short)
+
+        monkeypatch.setattr(arguments_class, "__init__", construct)
+
+
+def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> None:
+    """Run a block as its reader would."""
+    if block.is_python:
+        for output in outputs_of(block.code):
+            remove(output, folder)
+        with monkeypatch.context() as patch:
+            shorten(patch)
+            # Line numbers in tracebacks are those of the page.
+            exec(compile("\n" * block.line + block.code, str(ROOT / block.page), "exec"), namespace)
+        return
+    for words in block.commands():
+        command = mybert_command(words)
+        if command is None:
+            continue
+        argv, arguments = command
+        if not getattr(arguments, "append", False):
+            for output in OUTPUTS:
+                remove(getattr(arguments, output, None), folder)
+        with monkeypatch.context() as patch:
+            shorten(patch)
+            assert cli.main([*argv, "--debug"]) == 0, f"{block}: {' '.join(words)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
+def test_the_page_runs(page, desk, monkeypatch):
+    namespace: dict[str, Any] = {"__name__": "snippet"}
+    for block in BLOCKS[page]:
+        if not block.reason:
+            run(block, namespace, desk, monkeypatch)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
+def test_commands_parse_and_snippets_compile(page, desk):
+    for block in BLOCKS[page]:
+        if block.is_python:
+            compile("\n" * block.line + block.code, str(ROOT / page), "exec")
+        else:
+            for words in block.commands():
+                mybert_command(words)
+
+
+@pytest.mark.parametrize("block", LEFT_OUT, ids=str)
+def test_left_out(block):
+    pytest.skip(block.reason)
+
+
+def inline_code(page: str) -> list[str]:
+    return [
+        child.content for token in tokens_of(page) for child in token.children or () if child.type == "code_inline"
+    ]
+
+
+def headings(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    tokens = tokens_of(page.relative_to(ROOT).as_posix())
+    titles = [title.content for mark, title in pairwise(tokens) if mark.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    children = [child for token in tokens_of(page) for child in token.children or ()]
+    targets = [
+        child.attrs.get("href") or child.attrs.get("src") for child in children if child.type in ("link_open", "image")
+    ]
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        path = ((ROOT / page).parent / name).resolve() if name else ROOT / page
+        assert path.exists(), f"{page} links to {target}, which is not there"
+        assert not anchor or anchor in headings(path), f"{page} links to {target}; there is no such heading"
+
+
+@pytest.fixture(scope="session")
+def known_flags():
+    """Flags of all commands, and of the launchers."""
+    flags = {"--help", "--version", "--debug", "--config", "--quiet"}
+    for command in cli.COMMANDS.values():
+        for name, field in command.load()[0].__dataclass_fields__.items():
+            flags |= {f"--{name}", f"--no_{name}"} if field.type in (bool, "bool") else {f"--{name}"}
+    for parser in (torchrun_parser(), launch_command_parser()):
+        flags |= {option for action in parser._actions for option in action.option_strings}
+    return flags
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_names_in_the_text_exist(page, known_flags):
+    for code in inline_code(page):
+        words = code.split()
+        if words and words[0] == "mybert" and len(words) > 1 and re.match(r"[a-z]", words[1]):
+            assert any(" ".join(words[1:]).startswith(name.split()[0]) for name in cli.COMMANDS), code
+        if words and (words[0].startswith("--") or words[0] == "mybert"):
+            for flag in re.findall(r"(?<!\S)--[\w-]+", code):
+                assert flag in known_flags, f"{page}: no command has {flag} ({code})"
+        for path in re.findall(r"(?<![\w./-])(?:tests|benchmarks|recipes|docs)/[\w./-]+", code):
+            assert (ROOT / path).exists(), f"{page}: there is no {path}"
+        for name in re.findall(r"(?<![\w./-])mybert(?:\.\w+)+(?!\.?[\w/-])", code):
+            module, _, attribute = name.rpartition(".")
+            found = importlib.import_module(module)
+            with contextlib.suppress(ModuleNotFoundError):
+                found = importlib.import_module(name)
+                continue
+            assert hasattr(found, attribute), f"{page}: there is no {name}"
