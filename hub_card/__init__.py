@@ -10,18 +10,29 @@ from .card import (
     render_card,
     write_card,
 )
+from .card_command import CardArguments, make_card
 from .environment import describe_environment
 from .examples import run_example
+from .publish import auto_map, publish, publishable_files, write_publishable
+from .push_command import PushArguments, push
 
 __all__ = [
+    "CardArguments",
     "CardContent",
     "Comparison",
     "Example",
     "ModelDescription",
+    "PushArguments",
     "TrainingDescription",
+    "auto_map",
     "describe_environment",
     "describe_model",
+    "make_card",
+    "publish",
+    "publishable_files",
+    "push",
     "render_card",
     "run_example",
     "write_card",
+    "write_publishable",
 ]

@@ -1,0 +1,216 @@
+"""`mybert card` and `mybert push --output`, as they are called from a shell."""
+
+import contextlib
+import io
+import json
+import re
+import shutil
+
+import pytest
+from huggingface_hub import ModelCard
+
+import mybert.finetuning  # models with a BiLSTM are made and loaded below
+from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
+from mybert.cli import main
+from mybert.hub_card import publishable_files
+
+# Head -> what its card's examples are called, and the Hub's name of its task.
+HEADS = {
+    "MyBertModel": (["Feature extraction"], "feature-extraction"),
+    "MyBertForPreTraining": (["Fill mask", "Next sentence prediction"], "fill-mask"),
+    "MyBertForMaskedLM": (["Fill mask"], "fill-mask"),
+    "MyBertForNextSentencePrediction": (["Next sentence prediction"], None),
+    "MyBertForSequenceClassification": (["Text classification"], "text-classification"),
+    "MyBertForMultipleChoice": (["Multiple choice"], "multiple-choice"),
+    "MyBertForTokenClassification": (["Token classification"], "token-classification"),
+    "MyBertForQuestionAnswering": (["Question answering"], "question-answering"),
+}
+RESULT = {
+    "task_type": "text-classification",
+    "dataset_type": "glue",
+    "dataset_name": "SST-2",
+    "metric_type": "accuracy",
+    "metric_value": 0.875,
+}
+
+
+@pytest.fixture
+def copy_of(make_model_dir, tmp_path):
+    """A model folder of the test's own."""
+    return lambda head: shutil.copytree(make_model_dir(head), tmp_path / "tiny-bert")
+
+
+def read_card(folder):
+    return (folder / "README.md").read_text()
+
+
+def examples_of(card):
+    """(title, code, output) of each example."""
+    return re.findall(r"### (.+)\n\n```python\n(.+?)\n```\n\n```text\n(.+?)\n```", card, flags=re.DOTALL)
+
+
+def printed_by(code):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    return output.getvalue().strip()
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_examples_of_each_head_run_and_print_what_the_card_says(head, copy_of):
+    folder = copy_of(head)
+    assert main(["card", str(folder)]) == 0
+    titles, tag = HEADS[head]
+    found = examples_of(read_card(folder))
+    assert [title for title, _, _ in found] == titles
+    for _, code, output in found:
+        assert output and printed_by(code) == output
+    card = ModelCard(read_card(folder))
+    assert card.data.pipeline_tag == tag and "# tiny-bert\n" in card.text
+    published = publishable_files(folder, "owner/name")["README.md"].decode()
+    assert published.count("model='owner/name'") == len(titles) and str(folder) not in published
+
+
+def test_every_head_is_tested():
+    assert set(HEADS) == {name for name in mybert.__all__ if name.startswith(("MyBertFor", "MyBertModel"))}
+
+
+@pytest.mark.parametrize(
+    ("head", "texts", "expected"),
+    [
+        ("MyBertForMaskedLM", ["the [MASK] sat"], "run('the [MASK] sat')"),
+        ("MyBertForNextSentencePrediction", ["the cat", "it's {0}"], """run('the cat', "it's {0}")"""),
+        ("MyBertForQuestionAnswering", ["a cat", "the cat sat"], "run(question='a cat', context='the cat sat')"),
+        ("MyBertForMultipleChoice", ["the", "cat", "dog", "mat"], "run(prompt='the', choices=['cat', 'dog', 'mat'])"),
+        ("MyBertForPreTraining", ["the [MASK] sat"], "run('the [MASK] sat')"),
+    ],
+)
+def test_texts_of_ones_own(head, texts, expected, copy_of):
+    folder = copy_of(head)
+    assert main(["card", str(folder), "--texts", *texts]) == 0
+    ((_, code, output),) = examples_of(read_card(folder))
+    assert expected in code and printed_by(code) == output
+
+
+def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
+    from mybert.finetuning.bilstm import MyBertBiLstmForTokenClassification
+
+    folder = shutil.copytree(make_model_dir("MyBertForTokenClassification"), tmp_path / "tagger")
+    MyBertBiLstmForTokenClassification.from_pretrained(folder).save_pretrained(folder)
+    assert main(["card", str(folder)]) == 0
+    ((_, code, output),) = examples_of(read_card(folder))
+    assert code.startswith("import mybert.finetuning\n") and printed_by(code) == output
+    assert main(["push", str(folder), "owner/name", "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert "is of type 'mybert-bilstm', expected 'mybert': the code that goes to the Hub" in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_said_of_a_model_stands_in_its_card(copy_of, tmp_path):
+    folder = copy_of("MyBertForSequenceClassification")
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps([RESULT]))
+    flags = "--name sentiment --license apache-2.0 --languages en ko --base_model me/base --datasets glue --tags tiny"
+    limits = ["--limits", "It knows English only.", "It is tiny."]
+    said = ["--summary", "Film reviews.", "--corpus", "Reviews of films.", "--results", str(results)]
+    assert main(["card", str(folder), *flags.split(), *limits, *said, "--examples", "false"]) == 0
+    card = ModelCard(read_card(folder))
+    assert card.data.license == "apache-2.0" and card.data.language == ["en", "ko"]
+    assert card.data.base_model == "me/base" and card.data.datasets == ["glue"] and "tiny" in card.data.tags
+    (result,) = card.data.eval_results
+    assert {name: getattr(result, name) for name in RESULT} == RESULT
+    assert "| text-classification | SST-2 |  | accuracy | 0.875 |" in card.text
+    assert "# sentiment\n\nFilm reviews.\n" in card.text and "Reviews of films." in card.text
+    assert "## Limits\n\n- It knows English only.\n- It is tiny.\n" in card.text
+    assert "## Examples" not in card.text
+
+
+def test_what_is_not_said_is_left_out(copy_of):
+    folder = copy_of("MyBertForSequenceClassification")
+    assert main(["card", str(folder), "--no_examples"]) == 0
+    card = ModelCard(read_card(folder))
+    assert re.findall("^## .+", card.text, flags=re.MULTILINE) == ["## Model"]
+    assert card.data.to_dict() == {
+        "library_name": "transformers",
+        "pipeline_tag": "text-classification",
+        "tags": ["mybert"],
+    }
+
+
+def test_a_card_that_is_there_is_kept(copy_of, capsys):
+    folder = copy_of("MyBertModel")
+    (folder / "README.md").write_text("by hand")
+    assert main(["card", str(folder)]) == 2
+    assert "README.md is there already; --overwrite replaces it." in capsys.readouterr().err
+    assert read_card(folder) == "by hand"
+    assert main(["card", str(folder), "--overwrite", "--no_examples"]) == 0
+    assert read_card(folder).startswith("---\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[", "results.json is not JSON"),
+        ("{}", "results.json holds something else than a list of objects with fields of EvalResult"),
+        ('[{"accuracy": 0.5}]', "results.json holds something else than a list of objects with fields of EvalResult"),
+        ('[{"task_type": "fill-mask"}]', "results.json: a result is missing 4 required positional arguments"),
+        (json.dumps([RESULT | {"metric_value": "good"}]), "accuracy on SST-2 is 'good', expected a finite number"),
+    ],
+)
+def test_results_that_cannot_be_used(content, message, copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertModel")
+    results = tmp_path / "results.json"
+    results.write_text(content)
+    assert main(["card", str(folder), "--no_examples", "--results", str(results)]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / "README.md").exists()
+
+
+def test_mistakes_get_one_sentence(copy_of, tmp_path, capsys):
+    def error_of(*flags):
+        assert main(["card", *map(str, flags)]) == 2
+        error = capsys.readouterr().err.splitlines()[-1]
+        assert error.startswith("mybert card: ") and error.endswith(".")
+        return error
+
+    folder = copy_of("MyBertForMaskedLM")
+    assert "holds no config.json: expected a model folder" in error_of(tmp_path / "nowhere")
+    assert "nothing.json: No such file" in error_of(folder, "--results", tmp_path / "nothing.json")
+    assert "The text for fill-mask is 'a cat'; expected one with [MASK]" in error_of(folder, "--texts", "a cat")
+    for head, task in (
+        (MyBertForSequenceClassification, None),
+        (mybert.MyBertForNextSentencePrediction, "next-sentence-prediction"),
+        (mybert.MyBertForQuestionAnswering, "question-answering"),
+        (mybert.MyBertForMultipleChoice, "multiple-choice"),
+    ):
+        head(mybert.MyBertConfig.from_pretrained(folder)).save_pretrained(folder)
+        if task:
+            assert f"{task} needs 2 texts or more, there is 1." in error_of(folder, "--texts", "a cat")
+    assert not (folder / "README.md").exists()
+
+
+def test_push_writes_the_folder_that_would_be_uploaded(copy_of, tmp_path):
+    folder, output = copy_of("MyBertForTokenClassification"), tmp_path / "published"
+    assert main(["card", str(folder)]) == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert main(["push", str(folder), "owner/name", "--output", str(output)]) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    files = publishable_files(folder, "owner/name")
+    assert {path.name for path in output.iterdir()} == set(files)
+    assert "model='owner/name'" in read_card(output)
+    assert json.loads((output / "config.json").read_text())["auto_map"]["AutoModelForTokenClassification"]
+    MyBertForTokenClassification.from_pretrained(output)
+
+
+def test_push_refuses_a_folder_that_has_content(copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertModel")
+    assert main(["push", str(folder), "owner/name", "--output", str(folder)]) == 2
+    assert "is there already; expected a new or empty folder" in capsys.readouterr().err
+
+
+def test_push_uploads(client, hub, copy_of, capsys):
+    folder = copy_of("MyBertModel")
+    assert main(["push", str(folder), "owner/name", "--private", "true"]) == 0
+    assert hub.repositories["owner/name"].private
+    assert set(hub.files("owner/name")) == {*publishable_files(folder, "owner/name"), ".gitattributes"}
+    assert f"{hub.url}/owner/name/commit/" in capsys.readouterr().out

@@ -1,0 +1,272 @@
+"""Publishing through the real huggingface_hub client to a Hub on the loopback address."""
+
+import importlib
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import transformers
+
+import mybert
+from mybert.hub_card import CardContent, auto_map, publish, publishable_files, write_card, write_publishable
+
+CODE = ["configuration_mybert.py", "modeling_mybert.py", "padding_mybert.py"]
+PUBLISHED = sorted(
+    ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", *CODE]
+)
+REPO = "owner/tiny"
+
+
+@pytest.fixture
+def model_dir(make_model_dir, tmp_path):
+    """A model folder of the test's own, with what a run leaves beside the model."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in make_model_dir("MyBertForSequenceClassification").iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    for name in ("run.json", "trainer_state.json", "tokens.safetensors", "optimizer.safetensors", "training_args.bin"):
+        (folder / name).write_bytes(b"no part of the model")
+    (folder / "checkpoint-1").mkdir()
+    (folder / "checkpoint-1" / "model.safetensors").write_bytes(b"nor is this")
+    return folder
+
+
+def snapshot(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def content_of(files):
+    return {name: content if isinstance(content, bytes) else content.read_bytes() for name, content in files.items()}
+
+
+def test_auto_map_names_a_class_that_exists_for_every_auto_class_that_is_registered():
+    assert set(auto_map()) == {
+        "AutoConfig",
+        "AutoModel",
+        "AutoModelForPreTraining",
+        "AutoModelForMaskedLM",
+        "AutoModelForNextSentencePrediction",
+        "AutoModelForSequenceClassification",
+        "AutoModelForMultipleChoice",
+        "AutoModelForTokenClassification",
+        "AutoModelForQuestionAnswering",
+    }
+    for auto_class, name in auto_map().items():
+        module, class_name = name.split(".")
+        ours = getattr(importlib.import_module(f"mybert.modeling_mybert.{module}"), class_name)
+        mapping = {"AutoConfig": None}.get(auto_class, getattr(transformers, auto_class))
+        assert mapping is None or mapping._model_mapping[mybert.MyBertConfig] is ours
+
+
+def test_only_the_model_is_published_and_the_folder_stays_as_it_is(model_dir, tmp_path):
+    before = snapshot(model_dir)
+    files = publishable_files(model_dir, REPO)
+    assert sorted(files) == PUBLISHED
+    config = json.loads(files["config.json"])
+    assert config == json.loads(before["config.json"]) | {"auto_map": auto_map()}
+    for name in CODE:
+        assert files[name].read_bytes() == (Path(mybert.__file__).parent / "modeling_mybert" / name).read_bytes()
+    assert "auto_map" not in json.loads(files["tokenizer_config.json"].read_text())
+    folder = write_publishable(model_dir, tmp_path / "new" / "published", REPO)
+    assert snapshot(folder) == content_of(files)
+    assert snapshot(model_dir) == before
+    assert [path.name for path in folder.parent.iterdir()] == ["published"]
+    with pytest.raises(ValueError, match="is there already; expected a new or empty folder"):
+        write_publishable(model_dir, folder, REPO)
+
+
+def test_pull_gives_the_bytes_that_were_pushed(client, hub, model_dir, tmp_path):
+    before = snapshot(model_dir)
+    commit = publish(model_dir, "tiny")
+    expected = content_of(publishable_files(model_dir, REPO))
+    assert commit.commit_url == f"{hub.url}/{REPO}/commit/{commit.oid}"
+    pulled = client.snapshot_download(REPO, local_dir=tmp_path / "pulled", revision=commit.oid)
+    for name, content in expected.items():
+        assert Path(pulled, name).read_bytes() == content, name
+    assert set(hub.files(REPO)) == {*expected, ".gitattributes"}
+    assert hub.repositories[REPO].messages == ["initial commit", "Upload model"]
+    assert snapshot(model_dir) == before
+
+
+def test_nothing_is_uploaded_twice(client, hub, model_dir):
+    first = publish(model_dir, REPO)
+    hub.requests.clear()
+    assert publish(model_dir, REPO).oid == first.oid
+    assert not hub.paths("PUT") and len(hub.repositories[REPO].messages) == 2
+
+
+def test_private(client, hub, model_dir):
+    publish(model_dir, REPO, private=True)
+    assert hub.repositories[REPO].private
+    with pytest.raises(huggingface_hub.errors.RepositoryNotFoundError):
+        client.model_info(REPO, token=False)
+    with pytest.raises(ValueError, match=r"owner/tiny exists and is private, which private=False does not change"):
+        publish(model_dir, REPO, private=False)
+
+
+def test_a_model_meant_to_be_private_never_goes_to_a_public_repository(client, hub, model_dir):
+    publish(model_dir, REPO)
+    hub.requests.clear()
+    with pytest.raises(ValueError, match=r"owner/tiny exists and is public, which private=True does not change"):
+        publish(model_dir, REPO, private=True)
+    assert not hub.paths("PUT") and not any("preupload" in path or "commit" in path for path in hub.paths("POST"))
+
+
+def test_branch_revision_and_pull_request(client, hub, model_dir):
+    publish(model_dir, REPO)
+    main = hub.repositories[REPO].refs["main"]
+
+    change_weights(model_dir, "MyBertForTokenClassification")
+    publish(model_dir, REPO, revision="v2", commit_message="Second version")
+    assert hub.repositories[REPO].refs["main"] == main and hub.repositories[REPO].messages[-1] == "Second version"
+    assert hub.files(REPO, "v2")["model.safetensors"] == (model_dir / "model.safetensors").read_bytes()
+
+    change_weights(model_dir, "MyBertForMaskedLM")
+    publish(model_dir, REPO, branch="v3", revision="v2")
+    assert hub.files(REPO, "v3") != hub.files(REPO, "v2") != hub.files(REPO, "main")
+
+    pull_request = publish(model_dir, REPO, create_pr=True)
+    assert pull_request.pr_url == f"{hub.url}/{REPO}/discussions/1" and pull_request.pr_revision == "refs/pr/1"
+    assert hub.files(REPO, "refs/pr/1") == hub.files(REPO, "v3") and hub.repositories[REPO].refs["main"] == main
+
+    change_weights(model_dir, "MyBertModel")
+    publish(model_dir, REPO, revision="refs/pr/1")
+    assert hub.files(REPO, "refs/pr/1") != hub.files(REPO, "v3")
+
+    with pytest.raises(ValueError, match="neither branch nor revision"):
+        publish(model_dir, REPO, create_pr=True, branch="v4")
+    with pytest.raises(ValueError, match="owner/tiny has no revision 'refs/pr/7'"):
+        publish(model_dir, REPO, revision="refs/pr/7")
+
+
+def change_weights(model_dir, head):
+    config = mybert.MyBertConfig.from_pretrained(model_dir)
+    getattr(mybert, head)(config).save_pretrained(model_dir)
+
+
+def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
+    publish(model_dir, REPO)
+    client.upload_file(path_or_fileobj=b"pickle", path_in_repo="pytorch_model.bin", repo_id=REPO)
+    client.upload_file(path_or_fileobj=b"text", path_in_repo="notes.txt", repo_id=REPO)
+    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    (model_dir / "model.safetensors").unlink()
+    model.save_pretrained(model_dir, max_shard_size="10KB")
+    publish(model_dir, REPO)
+    weights = {name for name in hub.files(REPO) if name.startswith(("model.", "model-", "pytorch"))}
+    assert weights == {path.name for path in model_dir.glob("model*")} and len(weights) > 2
+    assert "notes.txt" in hub.files(REPO)
+
+
+def test_an_interrupted_upload_goes_on(client, hub, model_dir):
+    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    (model_dir / "model.safetensors").unlink()
+    model.save_pretrained(model_dir, max_shard_size="10KB")
+    shards = len(list(model_dir.glob("model-*")))
+
+    uploads = itertools.count()
+    hub.refuse = lambda method, path: 400 if method == "PUT" and next(uploads) else None  # all but the first
+    with pytest.raises(ConnectionError, match=r"Publishing .*model to owner/tiny broke off: .*The same call goes on"):
+        publish(model_dir, REPO)
+    assert set(hub.files(REPO)) == {".gitattributes"}, "nothing half-published is to be seen"
+    arrived = len(hub.blobs)
+    assert arrived == 1 < shards
+
+    hub.refuse = lambda method, path: "drop" if "/commit/" in path else None
+    hub.requests.clear()
+    with pytest.raises(ConnectionError, match="broke off"):
+        publish(model_dir, REPO)
+    assert len(hub.paths("PUT")) == shards - arrived
+    assert set(hub.files(REPO)) == {".gitattributes"}
+
+    hub.refuse = lambda method, path: None
+    hub.requests.clear()
+    publish(model_dir, REPO)
+    assert not hub.paths("PUT")
+    expected = content_of(publishable_files(model_dir, REPO))
+    assert {name: hub.files(REPO)[name] for name in expected} == expected
+
+
+def test_the_hubs_refusal_is_passed_on(client, hub, model_dir):
+    with pytest.raises(OSError, match="401") as caught:
+        publish(model_dir, REPO, token="hf_AnotherSecret987")
+    assert "hf_AnotherSecret987" not in str(caught.value)
+    assert not hub.repositories
+
+
+def test_the_token_is_neither_shown_nor_stored(hub, hub_environment, model_dir, tmp_path):
+    token = hub_environment["HF_TOKEN"]
+    code = (
+        "import sys, logging; logging.basicConfig(level=logging.DEBUG, stream=sys.stdout)\n"
+        "from mybert.hub_card import PushArguments, push\n"
+        f"arguments = PushArguments({str(model_dir)!r}, {REPO!r})\n"
+        "print(arguments, push(arguments))"
+    )
+    environment = hub_environment | {"HF_HUB_VERBOSITY": "debug", "HF_DEBUG": "1", "TRANSFORMERS_VERBOSITY": "debug"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert f"{hub.url}/{REPO}/commit/" in result.stdout
+    assert {authorization for _, path, authorization in hub.requests if path.startswith("/api")} == {f"Bearer {token}"}
+    secret = token.encode()
+    assert secret not in (result.stdout + result.stderr).encode()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
+    assert not [name for name, content in hub.files(REPO).items() if secret in content]
+
+
+def test_examples_in_the_card_load_the_repository(model_dir, monkeypatch):
+    outside = Path.cwd()
+    names = ["model", "./model", f"{model_dir.parent.name}/model", str(model_dir)]
+    stays = ["pipeline('fill-mask', model='models')", "run('model')", "don't model='it"]
+    lines = [f"pipeline('fill-mask', model={name!r})" for name in names] + [f'pipeline("x", model="{model_dir}")']
+    (model_dir / "README.md").write_text("\n".join(["---", "tags:", "- mybert", "---", *lines, *stays, ""]))
+    for folder in (model_dir.parent, outside):
+        monkeypatch.chdir(folder)
+        card = publishable_files(model_dir, REPO)["README.md"].decode().splitlines()
+        assert card[4:8] == [f"pipeline('fill-mask', model='{REPO}')"] * 4
+        assert card[8] == f'pipeline("x", model="{REPO}")' and card[9:] == stays
+
+
+def test_a_folder_without_a_card_gets_one(model_dir):
+    card = huggingface_hub.ModelCard(publishable_files(model_dir, REPO)["README.md"].decode())
+    assert card.data.pipeline_tag == "text-classification" and "# tiny" in card.text and "| Parameters |" in card.text
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (
+            "---\nmodel-index:\n- name: tiny\n  results:\n  - task: {}\n---\n",
+            "expects: .*model_index",
+        ),
+        ("---\n- a\n---\n", "expects: .*dict"),
+        ("---\na: [\n---\n", "not what the Hub expects"),
+    ],
+)
+def test_invalid_metadata_is_refused(model_dir, broken, message):
+    (model_dir / "README.md").write_text(broken)
+    with pytest.raises(ValueError, match=message):
+        publishable_files(model_dir, REPO)
+
+
+def test_mistakes_get_one_sentence(model_dir):
+    write_card(model_dir, CardContent(name="tiny"))
+    (model_dir / "model.safetensors").rename(model_dir / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match=r"holds no model.safetensors: only safetensors are published"):
+        publish(model_dir, REPO)
+    (model_dir / "pytorch_model.bin").rename(model_dir / "model.safetensors")
+    (model_dir / "tokenizer.json").rename(model_dir / "other.json")
+    with pytest.raises(FileNotFoundError, match=r"holds no tokenizer.json: save the tokenizer there"):
+        publish(model_dir, REPO)
+    (model_dir / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match=r"is of type 'bert', expected 'mybert': `mybert convert bert` makes"):
+        publish(model_dir, REPO)
+    (model_dir / "config.json").write_text('{"model_type": "mybert-bilstm"}')
+    with pytest.raises(ValueError, match=r"is of type 'mybert-bilstm', expected 'mybert': the code that goes to"):
+        publish(model_dir, REPO)
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        publish(model_dir / "nowhere", REPO)
