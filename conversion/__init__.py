@@ -2,6 +2,7 @@
 
 from .errors import ArchiveError, ConversionError, TensorBundleError
 from .google import ConversionReport, convert_google_checkpoint, export_google_checkpoint
+from .onnx_export import OnnxReport, export_onnx
 from .optimizer_state import load_optimizer_state
 from .tensor_bundle import TensorBundle, TensorInfo, read_tensor_bundle, write_tensor_bundle
 from .transformers_bert import from_transformers_bert, to_transformers_bert
@@ -11,12 +12,14 @@ __all__ = [
     "ArchiveError",
     "ConversionError",
     "ConversionReport",
+    "OnnxReport",
     "TensorBundle",
     "TensorBundleError",
     "TensorInfo",
     "VerificationReport",
     "convert_google_checkpoint",
     "export_google_checkpoint",
+    "export_onnx",
     "from_transformers_bert",
     "load_optimizer_state",
     "read_tensor_bundle",

@@ -1,9 +1,11 @@
-"""Arguments of `mybert convert google | to-google | bert | to-bert`, one dataclass and one function each."""
+"""Arguments of `mybert convert google | to-google | bert | to-bert | onnx`, one dataclass and one function each."""
 
 import logging
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from .google import ConversionReport, convert_google_checkpoint, export_google_checkpoint
+from .onnx_export import OnnxReport, export_onnx
 from .transformers_bert import from_transformers_bert, to_transformers_bert
 
 logger = logging.getLogger(__name__)
@@ -70,6 +72,18 @@ class ConvertToBertArguments:
     verify: bool = field(default=True, metadata=_VERIFY)
 
 
+@dataclass
+class ConvertOnnxArguments:
+    """A model folder to ONNX, for ONNX Runtime and what is built on it."""
+
+    model: str = field(metadata={"help": "MyBERT or BERT model folder."})
+    output: str = field(metadata={"help": "Folder to make; it must not exist yet, or be empty."})
+    int8: bool = field(default=False, metadata={"help": "Write model_int8.onnx as well."})
+    opset: int | None = field(
+        default=None, metadata={"help": "Version of ONNX's operators; by default what PyTorch prefers."}
+    )
+
+
 def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:
     """Run `mybert convert google`."""
     return _say(
@@ -110,6 +124,14 @@ def convert_to_bert(arguments: ConvertToBertArguments) -> ConversionReport:
     return _say(to_transformers_bert(arguments.model, arguments.output, verify=arguments.verify))
 
 
-def _say(report: ConversionReport) -> ConversionReport:
+def convert_onnx(arguments: ConvertOnnxArguments) -> OnnxReport:
+    """Run `mybert convert onnx`."""
+    return _say(export_onnx(arguments.model, arguments.output, int8=arguments.int8, opset=arguments.opset))
+
+
+_Report = TypeVar("_Report", ConversionReport, OnnxReport)
+
+
+def _say(report: _Report) -> _Report:
     logger.info(str(report))
     return report

@@ -1,0 +1,289 @@
+"""Model folders to ONNX, for ONNX Runtime, optimum and transformers.js; what was written is run and compared.
+
+Inputs and outputs have the names that these tools expect (https://huggingface.co/docs/optimum), and the folder's
+configuration is one of `model_type: "bert"`: the graph is BERT's, and they know no other name for it.
+"""
+
+import logging
+import math
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..modeling_mybert import modeling_mybert as networks
+from ..tokenization import MyBertTokenizer
+from .errors import ConversionError, VerificationError
+from .google import REPORT_FILE
+from .key_map import GROUPS, HEADS
+from .model_folder import ModelFolder, new_folder, write_json
+
+logger = logging.getLogger(__name__)
+
+ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_AXES = {"batch": "batch_size", "choices": "num_choices", "length": "sequence_length"}
+_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
+_EXAMPLE = (2, 3, 8)  # batch, choices, length while tracing; a size of 1 would become a constant of the graph
+_SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # those that are compared; no longer than the model reads
+_TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
+_RELATIVE_TOLERANCE = 1e-4
+
+Batch = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class OnnxReport:
+    """What was exported, and how it compares with the PyTorch model.
+
+    Args:
+        source: The model folder.
+        output: The folder that was written.
+        head: Kind of model, a key of `key_map.HEADS`.
+        opset: Version of ONNX's operators in the graph.
+        shapes: Shapes of the batches that were compared; their rows are of different lengths, padded.
+        differences: File -> output -> largest absolute difference to the PyTorch model over these batches, padding
+            left out.
+    """
+
+    source: str
+    output: str
+    head: str
+    opset: int
+    shapes: tuple[tuple[int, ...], ...]
+    differences: dict[str, dict[str, float]]
+
+    def __str__(self) -> str:
+        """Give a small table."""
+        shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
+        lines = [
+            f"{self.source} -> {self.output}",
+            f"head         {self.head}, opset {self.opset}",
+            f"compared     with PyTorch on batches of {shapes} tokens",
+        ]
+        for file, differences in self.differences.items():
+            found = ", ".join(f"{name} {difference:.1e}" for name, difference in differences.items())
+            lines.append(f"{file:<16} differs by at most: {found}")
+        return "\n".join(lines)
+
+
+def export_onnx(
+    model_dir: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    *,
+    int8: bool = False,
+    opset: int | None = None,
+) -> OnnxReport:
+    """Write a model as an ONNX graph with its tokenizer, and compare what ONNX Runtime computes with PyTorch.
+
+    The inputs `input_ids`, `attention_mask` and `token_type_ids`, int64 (batch, length) or for multiple choice
+    (batch, choices, length), take any batch size, number of choices, and length up to `max_position_embeddings`. The
+    outputs have the names that the model gives them. Weights are float32, whatever the folder holds.
+
+    Args:
+        model_dir: A MyBERT or BERT model folder, with any head.
+        output_dir: Folder to make; it must not exist yet, or be empty. It appears when all is done and compared. It
+            gets `model.onnx` (and `model.onnx.data` where the weights are too large for one file), `config.json`, the
+            tokenizer if there is one, and the report as `conversion.json`.
+        int8: Whether to write `model_int8.onnx` as well: int8 weights in all matrix products with weights, one scale
+            for each output; activations are quantized as they come. Embeddings stay float32.
+        opset: Version of ONNX's operators; by default what this version of PyTorch prefers.
+
+    Returns:
+        The report.
+
+    Raises:
+        ConversionError: If the model folder is incomplete, `output_dir` has content, this opset cannot be written, or
+            the results differ by more than rounding (1e-4; in int8 they only have to be finite).
+        ImportError: If onnx, onnxruntime or onnxscript is missing.
+    """
+    _require_extra()
+    output = Path(output_dir)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise ConversionError(problem=f"{output} is there already; expected a new or empty folder")
+    source = ModelFolder(model_dir)
+    model = _load(source)
+    with new_folder(output) as folder:
+        logger.info(f"exporting {source.path}")
+        written = _export(model, source.head, folder / ONNX_FILE, opset)
+        files = [ONNX_FILE]
+        if int8:
+            logger.info("quantizing to int8")
+            _quantize(folder / ONNX_FILE, folder / INT8_FILE)
+            files.append(INT8_FILE)
+        logger.info("comparing with PyTorch")
+        batches = _batches(model.config, source.head)
+        report = OnnxReport(
+            source=str(source.path),
+            output=str(output),
+            head=source.head,
+            opset=written,
+            shapes=tuple(tuple(batch["input_ids"].shape) for batch in batches),
+            differences={file: _compare(model, source.head, folder / file, batches) for file in files},
+        )
+        _write_config(source, folder)
+        if any((source.path / name).is_file() for name in MyBertTokenizer.vocab_files_names.values()):
+            MyBertTokenizer.from_pretrained(source.path).save_pretrained(folder)
+        write_json(folder / REPORT_FILE, asdict(report))
+    return report
+
+
+def _require_extra() -> None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "ONNX export needs onnx, onnxruntime and onnxscript: install them with `pip install mybert[onnx]`."
+        ) from error
+
+
+def _load(source: ModelFolder) -> networks.MyBertPreTrainedModel:
+    source.parameters()  # says so if one is missing
+    options: dict[str, Any] = {"dtype": torch.float32, "output_hidden_states": False, "output_attentions": False}
+    if source.head == "encoder":
+        options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in source
+    model_class: type[networks.MyBertPreTrainedModel] = getattr(networks, f"MyBert{HEADS[source.head].class_suffix}")
+    model = model_class.from_pretrained(source.path, **options)
+    return model.eval()
+
+
+def _axes(head: str) -> tuple[str, ...]:
+    """Name the dimensions of a head's inputs."""
+    return ("batch", "choices", "length") if head == "multiple-choice" else ("batch", "length")
+
+
+def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> Batch:
+    """Draw a batch of the head's inputs; all rows but the first end in padding, if there is room."""
+    sizes = dict(zip(_AXES, shape, strict=True))
+    length = sizes["length"] = min(sizes["length"], config.max_position_embeddings)
+    dims = [sizes[axis] for axis in _axes(head)]
+    generator = torch.Generator().manual_seed(length)
+    lengths = torch.randint(1, length + 1, (*dims[:-1], 1), generator=generator)
+    lengths.view(-1)[0] = length
+    return {
+        "input_ids": torch.randint(config.vocab_size, dims, generator=generator),
+        "attention_mask": (torch.arange(length) < lengths).long(),
+        "token_type_ids": torch.randint(config.type_vocab_size, dims, generator=generator),
+    }
+
+
+def _batches(config: Any, head: str) -> list[Batch]:
+    return [_batch(config, head, shape) for shape in _SHAPES]
+
+
+def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset: int | None) -> int:
+    """Write the graph; returns its opset."""
+    example = _batch(model.config, head, _EXAMPLE)
+    with torch.no_grad():
+        outputs = list(model(**example))
+    axes = {place: torch.export.Dim(_AXES[axis]) for place, axis in enumerate(_axes(head))}
+    implementation = model.config._attn_implementation
+    # Written out, attention needs fewer nodes: masks are added, so rows of padding only are no special case.
+    model.set_attn_implementation("eager")
+    with _quiet():
+        program = torch.onnx.export(
+            model,
+            kwargs=example,
+            input_names=_INPUTS,
+            output_names=outputs,
+            dynamic_shapes=dict.fromkeys(example, axes),
+            opset_version=opset,
+            dynamo=True,
+            verbose=False,
+        )
+    model.set_attn_implementation(implementation)
+    assert program is not None
+    written = program.model.opset_imports[""]
+    if opset not in (None, written):
+        raise ConversionError(problem=f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
+    program.save(path)  # weights go to a file of their own if they are too large for one
+    return written
+
+
+def _quantize(path: Path, target: Path) -> None:
+    from onnxruntime.quantization import QuantType, quant_pre_process, quantize_dynamic
+
+    is_large = path.with_name(f"{path.name}.data").exists()
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
+        # Folds the transposed embeddings of a tied vocabulary layer, which only then is a product with a weight.
+        prepared = Path(folder, path.name)
+        quant_pre_process(path, prepared, save_as_external_data=is_large, all_tensors_to_one_file=True)
+        quantize_dynamic(
+            prepared,
+            target,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            use_external_data_format=is_large,
+        )
+
+
+def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[Batch]) -> dict[str, float]:
+    """Run a graph on the batches; returns the largest difference of each output to the model's.
+
+    Raises:
+        VerificationError: If a shape differs, values are not finite, or in float32 differ by more than rounding.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    differences: dict[str, float] = {}
+    for batch in batches:
+        with torch.no_grad():
+            expected = model(**batch)
+        arrays = session.run(list(expected), {name: tensor.numpy() for name, tensor in batch.items()})
+        for name, array in zip(expected, arrays, strict=True):
+            found, right = torch.from_numpy(array), expected[name]
+            if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # padding has no states
+                real = batch["attention_mask"].bool()
+                found, right = found[real], right[real]
+            if problem := _problem(found, right, _TOLERANCES[path.name]):
+                shape = tuple(batch["input_ids"].shape)
+                raise VerificationError(path=path.name, problem=f"{name} {problem} (batch of shape {shape})")
+            differences[name] = max(_difference(found, right), differences.get(name, 0.0))
+    return differences
+
+
+def _problem(found: torch.Tensor, expected: torch.Tensor, tolerance: float) -> str | None:
+    if found.shape != expected.shape:
+        return f"has shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    if not found.isfinite().all():
+        return "is not finite"
+    if not torch.allclose(found, expected, rtol=_RELATIVE_TOLERANCE, atol=tolerance):
+        return f"differs by {_difference(found, expected):g} from the PyTorch model"
+    return None
+
+
+def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
+    return (found - expected).abs().max().item()
+
+
+def _write_config(source: ModelFolder, folder: Path) -> None:
+    config = {name: value for name, value in source.config.items() if name not in _OUR_FIELDS}
+    architecture = f"Bert{HEADS[source.head].class_suffix}"
+    config |= {"model_type": "bert", "architectures": [architecture], "dtype": "float32"}
+    write_json(folder / "config.json", config)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep exporter and quantizer from warning of what concerns neither user nor result."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
