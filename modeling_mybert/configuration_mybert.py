@@ -42,7 +42,8 @@ class MyBertConfig(PreTrainedConfig):
         pad_token_id: Id of the padding token, whose embedding is never trained; None for none.
         classifier_dropout: Dropout before a task head, in [0, 1]; None takes `hidden_dropout_prob`.
         is_decoder: True lets a token attend to itself and earlier tokens only (the left-to-right ablation, paper
-            section 5.1).
+            section 5.1). A sequence's last token, the one that has seen all others, then stands for it in the pooler,
+            in place of its first.
         tie_word_embeddings: Whether the vocabulary layer shares the word embeddings' weights.
         sparse_prediction: Whether the masked-LM heads compute logits of the labelled positions only, also in
             evaluation. In training they always do when labels are given.

@@ -15,7 +15,7 @@ other (as transformers' `DataCollatorWithFlattening` makes them), pooled output 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -50,9 +50,11 @@ from .padding_mybert import (
     Packing,
     any_length_kernel,
     check_borders,
+    last_tokens,
     number_sequences,
     pack_padded,
     pack_sequences,
+    pooled_places,
     restarting_positions,
     sequence_lengths,
 )
@@ -118,8 +120,37 @@ def eager_attention_forward(
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
+class PackedWeight:
+    """A linear layer's weight in the layout that the CPU's matrix kernels (oneDNN) read.
+
+    Args:
+        weight: The weight (O, I), float32 or bfloat16.
+    """
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        self.origin = self._state_of(weight)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copied or pickled layer has none: such tensors cannot be copied."""
+        return type(None), ()
+
+    @staticmethod
+    def _state_of(weight: torch.Tensor) -> tuple[int, int]:
+        return weight.data_ptr(), -1 if weight.is_inference() else weight._version
+
+    def is_of(self, weight: torch.Tensor) -> bool:
+        """Whether the weight is still the one that was packed."""
+        return self.origin == self._state_of(weight)
+
+    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Product with the weight, and bias: (..., I) to (..., O)."""
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(hidden_states, self.packed, bias, "none", [], "")
+        return product
+
+
 def linear(layer: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Call a linear layer; few rows on a CPU run as the transposed product, which is faster there.
+    """Call a linear layer; on a CPU with its packed weight, if it has one, or few rows as the transposed product.
 
     Only a plain layer is looked through: not one that an adapter or a quantizer has put in its place, that has hooks,
     or whose weight is not a plain one. Training never is: dropout follows the layout of its input in memory, and
@@ -144,8 +175,15 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
         or "forward" in layer.__dict__  # accelerate moves weights in a forward of its own
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
-        or (rows := hidden_states.numel() // layer.in_features) > FEW_ROWS
+        or torch.is_autocast_enabled("cpu")
     ):
+        return layer(hidden_states)
+    packed_weight = getattr(layer, "packed_weight", None)
+    if packed_weight is not None and packed_weight.is_of(layer.weight) and hidden_states.dtype == layer.weight.dtype:
+        product: torch.Tensor = packed_weight.multiply(hidden_states, layer.bias)
+        return product
+    rows = hidden_states.numel() // layer.in_features
+    if rows > FEW_ROWS:
         return layer(hidden_states)
     columns = torch.addmm(layer.bias[:, None], layer.weight, hidden_states.reshape(rows, -1).t())
     return columns.t().contiguous().view(*hidden_states.shape[:-1], -1)
@@ -238,7 +276,7 @@ class MyBertLayer(GradientCheckpointingLayer):
 
 
 class MyBertPooler(nn.Module):
-    """A sequence's representation: its first token's hidden state through a product and tanh."""
+    """A sequence's representation: the hidden state of one token, mostly the first, through a product and tanh."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -266,8 +304,11 @@ class MyBertPredictionHead(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(..., D) to (..., V)."""
-        hidden_states = self.activation(self.transform["dense"](hidden_states))
-        return self.decoder(self.transform["LayerNorm"](hidden_states))
+        hidden_states = self.activation(linear(self.transform["dense"], hidden_states))
+        return linear(self.decoder, self.transform["LayerNorm"](hidden_states))
+
+
+_Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
@@ -291,6 +332,33 @@ class MyBertPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, MyBertPredictionHead):
             init.zeros_(module.bias)
+
+    def prepack_weights(self: _Model) -> _Model:
+        """Make inference on a CPU faster: linear layers get a second copy of their weights, laid out for its kernels.
+
+        Outputs differ by rounding. Training, saving and adapters use the weights themselves. After a change of weights
+        the copies are no longer used, and this method makes new ones (a change through `weight.data`, which PyTorch
+        does not count, goes unnoticed). Copies and pickles of the model come without.
+
+        Returns:
+            The model.
+
+        Raises:
+            ValueError: If the model is not on a CPU, its weights are neither float32 nor bfloat16, or this build of
+                PyTorch has no oneDNN.
+        """
+        if self.device.type != "cpu" or self.dtype not in (torch.float32, torch.bfloat16):
+            raise ValueError(
+                f"The model is {self.dtype} on {self.device}; prepacking weights expects float32 or bfloat16 on a CPU."
+            )
+        if not torch.backends.mkldnn.is_available():
+            raise ValueError("This build of PyTorch has no oneDNN, whose layout prepacked weights have.")
+        if self.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
+        for module in self.modules():
+            if type(module) is nn.Linear and type(module.weight) is nn.Parameter:
+                module.packed_weight = PackedWeight(module.weight)  # type: ignore[assignment]
+        return self
 
 
 class MyBertModel(MyBertPreTrainedModel):
@@ -366,7 +434,7 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids = position_ids.expand(shape)
         elif borders is not None:
             position_ids = restarting_positions(shape, borders)
-        packing, numbers, first_tokens = self._find_sequences(words, attention_mask, position_ids, **kwargs)
+        packing, numbers, pooled_tokens = self._find_sequences(words, attention_mask, position_ids, **kwargs)
         if packing is None:
             return self._encode(
                 input_ids,
@@ -375,7 +443,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 inputs_embeds,
                 attention_mask,
                 numbers,
-                first_tokens,
+                pooled_tokens,
                 **{**kwargs, "return_dict": True},
             )
         if position_ids is None:
@@ -383,7 +451,7 @@ class MyBertModel(MyBertPreTrainedModel):
         inputs = (input_ids, token_type_ids, position_ids, inputs_embeds)
         outputs = self._encode(
             *(None if tensor is None else packing.pack(tensor) for tensor in inputs),
-            first_tokens=packing.first_tokens,
+            pooled_tokens=packing.pooled_tokens,
             packing=packing,
             **{**kwargs, "return_dict": True},
         )
@@ -406,33 +474,35 @@ class MyBertModel(MyBertPreTrainedModel):
     ) -> tuple[Packing | None, torch.Tensor | None, torch.Tensor | None]:
         """How the batch runs: packed, with None for the rest; or as it is.
 
-        Then, where rows hold several sequences, the second value is the number of each token's sequence (B, L) and the
-        third the place of each sequence's first token in the flattened batch (N,).
+        Then the second value is the number of each token's sequence (B, L) where rows hold several, and the third the
+        place in the flattened batch of the token that stands for each sequence (N,), if it is not each row's first.
         """
         config = self.config
         shape = (words.shape[0], words.shape[1])
         lengths: torch.Tensor | None
         packs = unpad_inputs and config.unpad_inputs and config._attn_implementation == "sdpa"
         any_length = packs and self._takes_any_length(words)
+        unpacked = None, None, last_tokens(shape, attention_mask, words.device) if config.is_decoder else None
         if attention_mask is not None and cu_seq_lens_q is None:
             position_ids = None
         if is_tracing(words):  # shapes and branches must not depend on values
             if cu_seq_lens_q is None:
-                return None, None if position_ids is None else number_sequences(position_ids), None
+                return unpacked if position_ids is None else (None, number_sequences(position_ids), unpacked[2])
             lengths = cu_seq_lens_q.long().diff()
             packs = any_length and max_length_q is not None
         else:
             lengths = sequence_lengths(shape, position_ids, cu_seq_lens_q)
         if lengths is None:
             if attention_mask is None or len(attention_mask.shape) != 2 or not packs:
-                return None, None, None
+                return unpacked
             can_pack = any_length or words.device.type == "cpu"
-            return pack_padded(attention_mask, any_length, config.is_decoder) if can_pack else None, None, None
+            packing = pack_padded(attention_mask, any_length, config.is_decoder) if can_pack else None
+            return unpacked if packing is None else (packing, None, None)
         if packs:
-            return pack_sequences(shape, lengths, any_length, max_length_q), None, None
-        ends = lengths.cumsum(0)
-        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), ends, right=True)
-        return None, numbers.view(shape), ends - lengths
+            return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder), None, None
+        borders = F.pad(lengths.cumsum(0), (1, 0))
+        numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), borders[1:], right=True)
+        return None, numbers.view(shape), pooled_places(borders, config.is_decoder)
 
     def _takes_any_length(self, words: torch.Tensor) -> bool:
         """Whether attention runs in the kernel for sequences of any length."""
@@ -452,7 +522,7 @@ class MyBertModel(MyBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None,
         attention_mask: torch.Tensor | None = None,
         numbers: torch.Tensor | None = None,
-        first_tokens: torch.Tensor | None = None,
+        pooled_tokens: torch.Tensor | None = None,
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
@@ -471,10 +541,10 @@ class MyBertModel(MyBertPreTrainedModel):
             hidden_states = layer(hidden_states, attention_mask, packing=packing, position_ids=position_ids, **kwargs)
         pooled = None
         if self.pooler is not None:
-            first_states = hidden_states
-            if first_tokens is not None:
-                first_states = hidden_states.flatten(0, 1).index_select(0, first_tokens)[:, None]
-            pooled = self.pooler(first_states)
+            pooled_states = hidden_states
+            if pooled_tokens is not None:
+                pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
+            pooled = self.pooler(pooled_states)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
     def _check_inputs(

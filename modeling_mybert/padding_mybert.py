@@ -19,7 +19,8 @@ class Packing:
     Attributes:
         shape: (B, L) of the batch.
         index: Place of each packed token in the flattened batch (S,); None: the flattened batch as it is.
-        first_tokens: Packed place of the first token of each sequence (N,), in the order of the batch.
+        pooled_tokens: Packed place of the token that the pooler reads of each sequence (N,), in the order of the
+            batch: the first, or the last under causal attention.
         groups: Runs of sequences of equal length: how many, tokens in each, and the first token that may be attended
             to (1 where the first token is padding, which has a state of its own because the pooler reads it). None:
             the kernel for sequences of any length is used.
@@ -30,7 +31,7 @@ class Packing:
 
     shape: tuple[int, int]
     index: torch.Tensor | None
-    first_tokens: torch.Tensor
+    pooled_tokens: torch.Tensor
     groups: list[tuple[int, int, int]] | None
     borders: torch.Tensor | None
     longest: int | None
@@ -121,11 +122,13 @@ def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool)
     index, lengths = kept.flatten().nonzero().squeeze(1), kept.sum(1)
     if any_length:
         borders = F.pad(lengths.cumsum(0), (1, 0))
-        return Packing(shape, index, borders[:-1], None, borders.int(), shape[1])
-    return _group(shape, index, lengths, starts_padded.long(), padding)
+        return Packing(shape, index, pooled_places(borders, is_causal), None, borders.int(), shape[1])
+    return _group(shape, index, lengths, starts_padded.long(), padding, is_causal)
 
 
-def pack_sequences(shape: tuple[int, int], lengths: torch.Tensor, any_length: bool, longest: int | None) -> Packing:
+def pack_sequences(
+    shape: tuple[int, int], lengths: torch.Tensor, any_length: bool, longest: int | None, is_causal: bool
+) -> Packing:
     """Packing of rows that hold sequences one after the other, without padding.
 
     Args:
@@ -133,12 +136,39 @@ def pack_sequences(shape: tuple[int, int], lengths: torch.Tensor, any_length: bo
         lengths: Tokens of each sequence (N,), B L altogether.
         any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
         longest: Tokens of the longest sequence where known.
+        is_causal: Whether attention is causal.
     """
     if any_length:  # nothing is moved
         borders = F.pad(lengths.cumsum(0), (1, 0))
-        return Packing(shape, None, borders[:-1], None, borders.int(), longest or int(lengths.max()))
+        return Packing(
+            shape, None, pooled_places(borders, is_causal), None, borders.int(), longest or int(lengths.max())
+        )
     index = torch.arange(shape[0] * shape[1], device=lengths.device)
-    return _group(shape, index, lengths, torch.zeros_like(lengths), None)
+    return _group(shape, index, lengths, torch.zeros_like(lengths), None, is_causal)
+
+
+def pooled_places(borders: torch.Tensor, is_causal: bool) -> torch.Tensor:
+    """Place of the token that stands for each sequence (N,): the first; the last where only it has seen all others.
+
+    Args:
+        borders: Place of the first token of each sequence, and of the end (N + 1,).
+        is_causal: Whether attention is causal.
+    """
+    return borders[1:] - 1 if is_causal else borders[:-1]
+
+
+def last_tokens(shape: tuple[int, int], attention_mask: torch.Tensor | None, device: torch.device) -> torch.Tensor:
+    """Place in the flattened batch of the last token of each row (B,), which padding may follow.
+
+    Args:
+        shape: (B, L) of the batch.
+        attention_mask: Nonzero at tokens (B, L). None or a prepared mask of four dimensions: no padding.
+        device: Where the batch is.
+    """
+    row_ends = torch.arange(1, shape[0] + 1, device=device) * shape[1] - 1
+    if attention_mask is None or len(attention_mask.shape) != 2:
+        return row_ends
+    return row_ends - attention_mask.bool().flip(1).int().argmax(1)
 
 
 def _group(
@@ -147,6 +177,7 @@ def _group(
     lengths: torch.Tensor,
     first_keys: torch.Tensor,
     padding: torch.Tensor | None,
+    is_causal: bool,
 ) -> Packing:
     """Packing of sequences, given as the places of their tokens in order, sorted by length."""
     kinds, order = (2 * lengths + first_keys).sort(stable=True)
@@ -155,10 +186,11 @@ def _group(
     packed_starts = sorted_lengths.cumsum(0) - sorted_lengths
     moved_by = (starts[order] - packed_starts).repeat_interleave(sorted_lengths, output_size=len(index))
     index = index[moved_by + torch.arange(len(index), device=index.device)]
-    first_tokens = torch.empty_like(starts).scatter_(0, order, packed_starts)
+    pooled = pooled_places(F.pad(sorted_lengths.cumsum(0), (1, 0)), is_causal)
+    pooled_tokens = torch.empty_like(starts).scatter_(0, order, pooled)
     distinct, counts = kinds.unique_consecutive(return_counts=True)
     groups = [(count, kind // 2, kind % 2) for count, kind in zip(counts.tolist(), distinct.tolist(), strict=True)]
-    return Packing(shape, index, first_tokens, groups, None, None, padding)
+    return Packing(shape, index, pooled_tokens, groups, None, None, padding)
 
 
 def sequence_lengths(
@@ -251,9 +283,11 @@ __all__ = [
     "Packing",
     "any_length_kernel",
     "check_borders",
+    "last_tokens",
     "number_sequences",
     "pack_padded",
     "pack_sequences",
+    "pooled_places",
     "restarting_positions",
     "sequence_lengths",
 ]

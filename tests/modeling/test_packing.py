@@ -309,10 +309,15 @@ def test_packing_and_back(rows):
     packed = packing.pack(batch)
     assert packed.shape[1] == sum(count * length for count, length, _ in packing.groups)
     assert torch.equal(packing.unpack(packed), batch * mask[..., None])
-    assert torch.equal(packed[0, packing.first_tokens, 0][~mask[:, 0]], batch[:, 0, 0][~mask[:, 0]])
+    assert torch.equal(packed[0, packing.pooled_tokens, 0][~mask[:, 0]], batch[:, 0, 0][~mask[:, 0]])
     first = [row.index(True) for row in rows]
     starts = torch.where(mask[:, 0], torch.tensor(first), 0)
-    assert torch.equal(packed[0, packing.first_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
+    assert torch.equal(packed[0, packing.pooled_tokens, 0], batch[torch.arange(len(rows)), starts, 0])
+    causal = pack_padded(mask.long(), any_length=False, is_causal=True)
+    assert (causal is None) == (not mask[:, 0].all())
+    if causal is not None:
+        last = [len(row) - 1 - row[::-1].index(True) for row in rows]
+        assert torch.equal(causal.pack(batch)[0, causal.pooled_tokens, 0], batch[torch.arange(len(rows)), last, 0])
 
 
 @settings(deadline=None, max_examples=40)
@@ -322,7 +327,7 @@ def test_attention_of_packed_sequences(lengths, is_causal):
     total = sum(lengths)
     generator = torch.Generator().manual_seed(total)
     query, key, value = torch.randn(3, total, 2, 4, generator=generator)
-    packing = pack_sequences((1, total), torch.tensor(lengths), any_length=False, longest=None)
+    packing = pack_sequences((1, total), torch.tensor(lengths), any_length=False, longest=None, is_causal=False)
     context = packing.attend(*(packing.pack(tensor[None])[0] for tensor in (query, key, value)), 0.0, 0.5, is_causal)
     context = packing.unpack(context.flatten(1)[None]).view(total, 2, 4)
     owner = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
@@ -345,7 +350,7 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         assert longest == longest_key >= int(borders.diff().max())
         calls.append(window_size)
         lengths = borders.long().diff()
-        packing = pack_sequences((1, len(query)), lengths, any_length=False, longest=None)
+        packing = pack_sequences((1, len(query)), lengths, any_length=False, longest=None, is_causal=False)
         packed = (packing.pack(tensor[None])[0] for tensor in (query, key, value))
         context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
         return packing.unpack(context.flatten(1)[None]).view(query.shape)

@@ -112,7 +112,18 @@ def test_prepared_four_dimensional_mask(heads, agree):
 def test_left_to_right(heads, agree, padding, attn_implementation):
     head = heads("Model")
     ours, theirs = head.twins(is_decoder=True, attn_implementation=attn_implementation)
-    agree(ours, theirs, {**head.batch(padding), "use_cache": False, "return_dict": False})
+    pooler, ours.pooler, theirs.pooler = theirs.pooler, None, None
+    batch = head.batch(padding)
+    agree(ours, theirs, {**batch, "use_cache": False, "return_dict": False})
+    # The last token has seen all others and is pooled; transformers pools the first, which has seen none.
+    ours.pooler = pooler
+    mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
+    last = [row.nonzero().max() for row in mask]
+    for unpad_inputs in (True, False):
+        ours.config.unpad_inputs = unpad_inputs
+        outputs = ours(**batch)
+        expected = pooler(outputs.last_hidden_state[torch.arange(len(last)), last][:, None])
+        torch.testing.assert_close(outputs.pooler_output, expected)
 
 
 def test_left_to_right_tokens_do_not_see_what_follows(heads):

@@ -1,0 +1,89 @@
+"""Weights laid out for the CPU's kernels: a second copy that inference uses while it is true."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+import mybert
+from mybert.modeling_mybert import modeling_mybert
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+
+
+@needs_onednn
+@pytest.mark.parametrize("padding", [None, "right"])
+def test_prepacked_weights_give_the_same(head, padding, monkeypatch):
+    model, batch = head.model(), head.batch(padding)
+    products, multiply = [], modeling_mybert.PackedWeight.multiply
+    monkeypatch.setattr(
+        modeling_mybert.PackedWeight, "multiply", lambda self, *inputs: products.append(1) or multiply(self, *inputs)
+    )
+    with torch.no_grad():
+        expected = model(**batch)
+        assert not products
+        outputs = model.prepack_weights()(**batch)
+    assert len(products) >= 2 * 6
+    for name, tensor in outputs.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-5)
+
+
+@needs_onednn
+def test_changed_weights_are_not_the_prepacked_ones(heads):
+    model, batch = heads("Model").model().prepack_weights(), heads("Model").batch()
+    weight = model.encoder["layer"][1].intermediate["dense"].weight
+    for change in (lambda: weight.mul_(3), lambda: model.load_state_dict(heads("Model").model().state_dict())):
+        with torch.no_grad():
+            change()
+            outputs, again = model(**batch), model.prepack_weights()(**batch)
+        torch.testing.assert_close(outputs.last_hidden_state, again.last_hidden_state, rtol=0, atol=1e-5)
+        assert outputs.last_hidden_state.abs().max() > 0
+
+
+@needs_onednn
+def test_prepacked_model_trains_saves_and_is_copied(heads, tmp_path):
+    head = heads("ForMaskedLM")
+    plain, model = head.model(**NO_DROPOUT), head.model(**NO_DROPOUT).prepack_weights()
+    for one in (plain, model):
+        one.train()(**head.batch(labels=True)).loss.backward()
+    gradients = {name: parameter.grad for name, parameter in plain.named_parameters()}
+    assert gradients["bert.embeddings.word_embeddings.weight"].any()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name], rtol=0, atol=0)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    model.eval().save_pretrained(tmp_path)
+    loaded = mybert.MyBertForMaskedLM.from_pretrained(tmp_path)
+    copies = (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), loaded)
+    with torch.no_grad():
+        for one in copies:
+            assert torch.equal(one(**head.batch()).logits, plain.eval()(**head.batch()).logits)
+
+
+@needs_onednn
+def test_prepacking_under_autocast(heads):
+    model, batch = heads("Model").model(), heads("Model").batch()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected = model(**batch).last_hidden_state
+        assert torch.equal(model.prepack_weights()(**batch).last_hidden_state, expected)
+
+
+def test_prepacking_what_cannot_be_prepacked(heads, monkeypatch):
+    with pytest.raises(ValueError, match=r"The model is torch.float64 on cpu; prepacking weights expects float32"):
+        heads("Model").model().double().prepack_weights()
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="no oneDNN"):
+        heads("Model").model().prepack_weights()
+
+
+@needs_onednn
+@pytest.mark.skipif(not torch.ops.mkldnn._is_mkldnn_bf16_supported(), reason="this CPU has no bfloat16 kernels")
+def test_prepacking_in_bfloat16(head):
+    model, batch = head.model(), head.batch()
+    with torch.no_grad():
+        expected = model(**batch)[0]
+        states = model.bfloat16().prepack_weights()(**batch)[0]
+    assert states.dtype == torch.bfloat16
+    torch.testing.assert_close(states.float(), expected, rtol=0.1, atol=0.1)
