@@ -50,8 +50,32 @@ COMMANDS = {
         "train_vocabulary",
         ("files",),
     ),
+    "data": Command(
+        "text to a token store, ready for pretraining on any number of machines",
+        ".pretraining.data_command",
+        "DataArguments",
+        "prepare_data",
+        ("text",),
+    ),
     "pretrain": Command("text to a pretrained model folder", ".pretraining", "PretrainingArguments", "pretrain"),
     "finetune": Command("task data to a fine-tuned model folder", ".finetuning", "FinetuningArguments", "finetune"),
+    "evaluate": Command(
+        "model and task data to metrics, or the metrics of a file of predictions",
+        ".finetuning",
+        "EvaluateArguments",
+        "evaluate_model",
+        ("data",),
+    ),
+    "features": Command(
+        "text to the vectors of frozen layers, token by token",
+        ".finetuning",
+        "FeaturesArguments",
+        "extract_features",
+        ("files",),
+    ),
+    "ablation": Command(
+        "the paper's Table 5: what each part of pretraining gives", ".ablation", "AblationArguments", "run_ablation"
+    ),
     "convert google": Command(
         "Google's checkpoint to a model folder",
         ".conversion.commands",
@@ -79,6 +103,37 @@ COMMANDS = {
         "ConvertToBertArguments",
         "convert_to_bert",
         ("model", "output"),
+    ),
+    "convert onnx": Command(
+        "model folder to an ONNX graph, run and compared",
+        ".conversion.commands",
+        "ConvertOnnxArguments",
+        "convert_onnx",
+        ("model", "output"),
+    ),
+    "card": Command(
+        "model folder to its model card, with examples that are run",
+        ".hub_card",
+        "CardArguments",
+        "make_card",
+        ("model",),
+    ),
+    "push": Command(
+        "model folder to a repository on the Hub", ".hub_card", "PushArguments", "push", ("model", "repo_id")
+    ),
+    "attention": Command(
+        "attention maps of a text or pair, or its input, as a page or a picture",
+        ".visualization.commands",
+        "AttentionArguments",
+        "draw_attention",
+        ("model", "text"),
+    ),
+    "curves": Command(
+        "the training curves of a run's folder",
+        ".visualization.commands",
+        "CurvesArguments",
+        "draw_curves",
+        ("run_dir",),
     ),
     "bench": Command(
         "speed beside transformers and ONNX Runtime, on the same weights and inputs",

@@ -74,7 +74,7 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert cli.main(["echo", "--numer", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
-    assert "unknown command 'ecko'; expected one of demo, vocab, pretrain" in capsys.readouterr().err
+    assert "unknown command 'ecko'; expected one of demo, vocab, data, pretrain" in capsys.readouterr().err
     with pytest.raises(ValueError, match="expected luck"):
         cli.main(["echo", "--debug", "--number", "13"])
 
