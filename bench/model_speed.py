@@ -19,7 +19,18 @@ import torch
 
 from ..pretraining.arguments import MODEL_SIZES
 from ..training import MyBertAdamW
-from .peers import Batch, Encoder, encoder_of, int8_encoder, onnx_encoder, onnx_files, training_twins, twins
+from .peers import (
+    Batch,
+    Encoder,
+    cpu_encoders,
+    encoder_of,
+    onnx_encoder,
+    onnx_files,
+    products,
+    sentence_encoder,
+    training_twins,
+    twins,
+)
 from .timing import describe_machine, speed_table, take_turns
 
 logger = logging.getLogger(__name__)
@@ -39,7 +50,8 @@ INFERENCE = {
 }
 TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model size
 TRAINING_LENGTH = 128
-WORKLOADS = (*INFERENCE, "training", "memory", "finetuning", "pipeline")
+ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
+WORKLOADS = (*INFERENCE, "training", "memory", *ON_SENTENCES)
 
 
 @dataclass
@@ -56,9 +68,9 @@ class BenchArguments:
     repeats: int = field(default=7, metadata={"help": "Timed calls of each; the medians are reported."})
     threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and ONNX Runtime."})
     sst2: str | None = field(
-        default=None, metadata={"help": "Folder with SST-2's train.tsv and dev.tsv, for finetuning and pipeline."}
+        default=None, metadata={"help": f"Folder with SST-2's train.tsv and dev.tsv, for {', '.join(ON_SENTENCES)}."}
     )
-    examples: int = field(default=640, metadata={"help": "Sentences for finetuning and pipeline."})
+    examples: int = field(default=640, metadata={"help": f"Sentences for {', '.join(ON_SENTENCES)}."})
     compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
     output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
 
@@ -102,6 +114,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         ("memory", _memory),
         ("finetuning", _finetuning),
         ("pipeline", _pipeline),
+        ("embeddings", _embeddings),
     ):
         if name in arguments.workloads:
             parts += workload(arguments)
@@ -138,7 +151,7 @@ def _section(title: str, table: str) -> list[str]:
 
 def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
     ours, theirs = twins(**_settings(arguments.model_size))
-    encoders: dict[str, Encoder] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours)}
+    encoders: dict[str, Encoder] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
     if arguments.compiled:
         encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
         encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
@@ -149,19 +162,14 @@ def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
             encoders |= {name: onnx_encoder(path) for name, path in files.items()}
         except ImportError as error:
             logger.warning("Without ONNX Runtime: %s.", error)
-        try:
-            quantized, _ = twins(**_settings(arguments.model_size))
-            encoders["mybert int8"] = int8_encoder(quantized)
-        except ImportError as error:
-            logger.warning("Without int8: %s.", error)
         for name in names:
             what, lengths = INFERENCE[name]
             batch = padded_batch(lengths)
             fill = sum(lengths) / batch["input_ids"].numel()
             notes = _differences(encoders, batch)
-            seconds = take_turns(
-                {name: partial(encode, batch) for name, encode in encoders.items()}, arguments.repeats
-            )
+            runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in encoders.items()}
+            runs["(linear layers' products alone)"] = products(ours, sum(lengths))
+            seconds = take_turns(runs, arguments.repeats)
             title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
             parts += _section(title, speed_table(seconds, PEER, notes))
     return parts
@@ -174,7 +182,7 @@ def _differences(encoders: Mapping[str, Encoder], batch: Batch) -> dict[str, str
     notes = {}
     for name, encode in encoders.items():
         difference = float((encode(batch)[is_token] - expected).abs().max())
-        assert difference < 1e-4 or "int8" in name, f"{name} differs by {difference}"
+        assert difference < 1e-4 or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
         notes[name] = f"largest difference {difference:.0e}"
     return notes
 
@@ -273,7 +281,7 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     from ..tokenization import train_wordpiece
 
     if arguments.sst2 is None:
-        raise ValueError("sst2 is not set; the workloads finetuning and pipeline need the folder of SST-2's files.")
+        raise ValueError(f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files.")
     lines = (Path(arguments.sst2) / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [(sentence, int(label)) for sentence, label in (line.rsplit("\t", 1) for line in lines)]
     tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)
@@ -342,3 +350,25 @@ def _pipeline(arguments: BenchArguments) -> list[str]:
     seconds = take_turns(runs, min(arguments.repeats, 3))
     title = f"pipeline: text-classification of {len(sentences)} sentences of SST-2, batch 32, {arguments.model_size}"
     return _section(title, speed_table(seconds, PEER))
+
+
+def _embeddings(arguments: BenchArguments) -> list[str]:
+    """sentence-transformers with both models inside."""
+    rows, tokenizer = _sst2(arguments)
+    sentences = [sentence for sentence, _ in rows]
+    encoders, vectors = {}, {}
+    for name, model in zip((PEER, "mybert"), reversed(twins(**_settings(arguments.model_size))), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            try:
+                encode = sentence_encoder(Path(folder))
+            except ImportError as error:
+                logger.warning("Without embeddings: %s.", error)
+                return []
+        encoders[name] = partial(encode, sentences, batch_size=32)
+        vectors[name] = encode(sentences[:64], batch_size=32)
+    difference = float(abs(vectors[PEER] - vectors["mybert"]).max())
+    assert difference < 1e-4, f"the vectors differ by {difference}"
+    title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
+    return _section(title + arguments.model_size, speed_table(take_turns(encoders, min(arguments.repeats, 3)), PEER))

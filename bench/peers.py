@@ -4,7 +4,7 @@ Every encoder is a function from a batch (`input_ids` and `attention_mask`) to t
 installed raises `ImportError`.
 """
 
-import logging
+import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -39,14 +39,38 @@ def encoder_of(model: Callable[..., Any]) -> Encoder:
     return encode
 
 
-def int8_encoder(model: torch.nn.Module) -> Encoder:
-    """A PyTorch model whose linear layers torchao has quantized in place: int8 weights, int8 activations by row."""
-    for name in ("torchao", "torch.utils._pytree"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # about kernels for GPUs
-    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+def products(model: torch.nn.Module, tokens: int) -> Callable[[], None]:
+    """The matrix products of a model's linear layers with so many tokens, and nothing else: how fast it could be."""
+    layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    inputs = {
+        layer.in_features: torch.randn(tokens, layer.in_features, device=layer.weight.device) for layer in layers
+    }
 
-    quantize_(model, Int8DynamicActivationInt8WeightConfig())
-    return encoder_of(model)
+    def run() -> None:
+        with torch.no_grad():
+            for layer in layers:
+                layer(inputs[layer.in_features])
+
+    return run
+
+
+def cpu_encoders(model: MyBertModel) -> dict[str, Encoder]:
+    """Our encoder as it can be made faster on a CPU: weights prepacked, in bfloat16 too, or in int8."""
+    if model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return {}
+    encoders = {"mybert, prepacked": encoder_of(copy.deepcopy(model).prepack_weights())}
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        encoders["mybert bfloat16, prepacked"] = encoder_of(copy.deepcopy(model).bfloat16().prepack_weights())
+    return {**encoders, "mybert int8": encoder_of(int8(model))}
+
+
+def int8(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy with int8 weights, one scale for each output; activations are quantized as they come."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated, and faster than its successor in torchao
+        return torch.ao.quantization.quantize_dynamic(
+            model, {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+        )
 
 
 def onnx_files(model: BertModel, example: Batch, folder: Path) -> dict[str, Path]:
@@ -97,6 +121,15 @@ def onnx_encoder(path: Path) -> Encoder:
         return torch.from_numpy(session.run(None, inputs)[0])
 
     return encode
+
+
+def sentence_encoder(folder: Path) -> Callable[..., Any]:
+    """sentence-transformers on a model folder, with its usual mean of the token states."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    transformer = Transformer(str(folder))
+    return SentenceTransformer(modules=[transformer, Pooling(transformer.get_word_embedding_dimension())]).encode
 
 
 def training_twins(**settings: float) -> dict[str, torch.nn.Module]:

@@ -26,7 +26,17 @@ FLOORS = {
     "bench": 3,
     "demo": 3,
 }
-LIBRARIES_OF_EXTRAS = ("datasets", "evaluate", "matplotlib", "sklearn", "scipy", "onnx", "onnxruntime", "pandas", "torchao")
+LIBRARIES_OF_EXTRAS = (
+    "datasets",
+    "evaluate",
+    "matplotlib",
+    "sklearn",
+    "scipy",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "sentence_transformers",
+)
 
 
 def imported_modules(path: Path) -> list[tuple[int, str]]:

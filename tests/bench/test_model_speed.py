@@ -100,7 +100,7 @@ def test_sides_that_disagree_are_refused(small, monkeypatch):
         (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
         (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
         (["--repeats", "0"], "repeats is 0; expected at least 1."),
-        (["--workloads", "pipeline"], "sst2 is not set; the workloads finetuning and pipeline need"),
+        (["--workloads", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
     ],
 )
 def test_mistakes(flags, sentence, capsys):
