@@ -244,6 +244,7 @@ def _pretraining(
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
         vocab_layout="compact",
+        num_processes=1,  # for a few megabytes workers take longer to start than to work
         model_size="tiny",
         # Few steps must do: no dropout, a high rate, and a shorter memory of gradients that lets it be high.
         dropout=0.0,
@@ -267,7 +268,7 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
         model=str(output_dir / "pretrained"),
         output_dir=str(output_dir / name),
         train_file=str(output_dir / "task" / "train.tsv"),
-        validation_file=str(output_dir / "task" / "test.tsv"),
+        validation_file=[str(output_dir / "task" / "test.tsv")],
         from_scratch=from_scratch,
         max_length=LONGEST,
         num_train_epochs=arguments.finetuning_epochs,

@@ -29,7 +29,7 @@ _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
-    *("whole_word_masking", "span_masking", "static_masking", "pack", "row_length"),
+    *("masking_unit", "static_masking", "pack", "row_length"),
     *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay", "max_grad_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed"),
 )
@@ -67,7 +67,10 @@ class PretrainingArguments(TrainingArguments):
         default=None, metadata={"help": "Token store (a file, or a folder of shards) in place of --text."}
     )
     text_column: str = field(default="text", metadata={"help": "Column of the text in JSON, Parquet and on the Hub."})
-    num_proc: int = field(default=1, metadata={"help": "Processes that learn the vocabulary and tokenize the text."})
+    num_processes: int | None = field(
+        default=None,
+        metadata={"help": "Processes that learn the vocabulary and tokenize the text; by default one per core."},
+    )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
     split_sentences: bool = field(
         default=False, metadata={"help": "Lines hold running text; split it into sentences."}
@@ -111,8 +114,9 @@ class PretrainingArguments(TrainingArguments):
     max_predictions: int | None = field(
         default=None, metadata={"help": "Most tokens to predict in a sequence; no limit if not given."}
     )
-    whole_word_masking: bool = field(default=False, metadata={"help": "Hide whole words, all their pieces."})
-    span_masking: bool = field(default=False, metadata={"help": "Hide several words in a row (SpanBERT)."})
+    masking_unit: Literal["token", "word", "span"] = field(
+        default="token", metadata={"help": "Hide single tokens, whole words, or several words in a row (SpanBERT)."}
+    )
     static_masking: bool = field(
         default=False, metadata={"help": "Keep examples and masks of the first epoch in all others."}
     )
@@ -185,8 +189,6 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
         if self.objective not in get_args(Objective):
             raise ValueError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}.")
-        if self.whole_word_masking and self.span_masking:
-            raise ValueError("whole_word_masking and span_masking are both set; expected one of them at most.")
         self.masking_rates()  # checks the rates
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
@@ -201,12 +203,9 @@ class PretrainingArguments(TrainingArguments):
         Raises:
             ValueError: If a rate is out of its range.
         """
-        unit: Literal["token", "word", "span"] = "token"
-        if self.whole_word_masking:
-            unit = "word"
-        elif self.span_masking:
-            unit = "span"
-        return MaskingRates(predicted=self.mlm_probability, unit=unit, max_predictions=self.max_predictions)
+        return MaskingRates(
+            predicted=self.mlm_probability, unit=self.masking_unit, max_predictions=self.max_predictions
+        )
 
     def phases(self) -> list[Phase]:
         """The phases of the run, one or two."""

@@ -12,7 +12,7 @@ import torch
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
 from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
-from ..tokenization import MyBertTokenizer, train_wordpiece
+from ..tokenization import MyBertTokenizer, train_wordpiece, usable_cores
 from ..training import (
     PretrainingTrainer,
     StopOnInterrupt,
@@ -244,7 +244,7 @@ def _prepare(arguments: PretrainingArguments) -> str | None:
                     split=arguments.split_sentences,
                     encoding=arguments.encoding,
                     text_column=arguments.text_column,
-                    num_processes=arguments.num_proc,
+                    num_processes=arguments.num_processes or usable_cores(),
                     show_progress=not arguments.disable_tqdm,
                 )
         _open(arguments)
@@ -308,7 +308,7 @@ def _tokenizer(arguments: PretrainingArguments, sources: list[str], output_dir: 
         arguments.vocab_size,
         layout=arguments.vocab_layout,
         lower_case=arguments.lower_case,
-        num_processes=arguments.num_proc,
+        num_processes=arguments.num_processes,
         show_progress=not arguments.disable_tqdm,
     )
     with moved_when_complete(output_dir) as folder:

@@ -5,6 +5,7 @@ from .text_files import expand_paths, open_text
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import load_vocab, save_vocab
 from .vocab_command import VocabArguments, train_vocabulary
+from .word_counting import usable_cores
 from .wordpiece_trainer import VocabularyReport, train_wordpiece
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "save_vocab",
     "train_vocabulary",
     "train_wordpiece",
+    "usable_cores",
 ]

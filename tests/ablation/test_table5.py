@@ -37,6 +37,7 @@ def settings(tmp_path, text_file, task_file):
             "heldout": 0.2,
             "per_device_train_batch_size": 4,
             "use_cpu": True,
+            "num_processes": 1,
         },
         "finetuning": {"num_train_epochs": 1, "max_length": 24, "use_cpu": True},
         "disable_tqdm": True,

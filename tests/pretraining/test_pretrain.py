@@ -28,6 +28,7 @@ def arguments(tmp_path, text_file, **settings):
         "learning_rate": 1e-3,
         "disable_tqdm": True,
         "use_cpu": True,
+        "num_processes": 1,
     }
     return PretrainingArguments(**defaults | settings)
 

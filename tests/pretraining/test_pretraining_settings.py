@@ -30,6 +30,7 @@ def arguments(tmp_path, text_file):
             "warmup_steps": 0,
             "disable_tqdm": True,
             "use_cpu": True,
+            "num_processes": 1,
         }
         return PretrainingArguments(**defaults | settings)
 
@@ -141,7 +142,7 @@ def test_packed_rows(tmp_path, arguments):
 def test_settings_that_do_not_fit(arguments):
     for settings, message in (
         ({"objective": "rtl"}, r"objective is 'rtl'; expected one of mlm\+nsp"),
-        ({"whole_word_masking": True, "span_masking": True}, "both set"),
+        ({"masking_unit": "letter"}, "masking unit is 'letter'; expected one of token"),
         ({"mlm_probability": 1.5}, "predicted is 1.5"),
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
