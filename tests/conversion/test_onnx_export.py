@@ -1,0 +1,310 @@
+"""Model folders become ONNX graphs that ONNX Runtime computes as PyTorch does, for every head, shape and padding."""
+
+import json
+import logging
+import sys
+from functools import partial
+
+import pytest
+import torch
+import transformers
+from transformers import AutoConfig, AutoTokenizer, HfArgumentParser
+
+import mybert
+from mybert.conversion import commands, errors, export_onnx, key_map, onnx_export
+
+onnx = pytest.importorskip("onnx", reason="needs the extra 'onnx'")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs the extra 'onnx'")
+pytest.importorskip("onnxscript", reason="needs the extra 'onnx'")
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "quick", "##er", "fox", *(f"w{i}" for i in range(52))]
+SIZES = {
+    "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
+    "max_position_embeddings": 24,
+}  # fmt: skip
+INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
+
+
+def save_model(folder, head, *, library=mybert, tokenizer=True, dtype=torch.float32, options=None, **fields):
+    """A model whose weights let every term matter, and a tokenizer."""
+    prefix, config = ("MyBert", mybert.MyBertConfig) if library is mybert else ("Bert", transformers.BertConfig)
+    labels = {} if head == "question-answering" else {"num_labels": 3}
+    model_class = getattr(library, prefix + key_map.HEADS[head].class_suffix)
+    model = model_class(config(**SIZES | labels | fields), **options or {})
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = 0.2 * torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(noise + 1 if name.endswith("LayerNorm.weight") else noise)
+    model.to(dtype).save_pretrained(folder)
+    if tokenizer:
+        mybert.MyBertTokenizer(PIECES).save_pretrained(folder)
+    return folder
+
+
+def reload(folder, head, library=mybert):
+    prefix = "MyBert" if library is mybert else "Bert"
+    model_class = getattr(library, prefix + key_map.HEADS[head].class_suffix)
+    return model_class.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def session_of(folder, file="model.onnx"):
+    return onnxruntime.InferenceSession(folder / file, providers=["CPUExecutionProvider"])
+
+
+def batch_of(shape, side="right"):
+    generator = torch.Generator().manual_seed(sum(shape))
+    length = shape[-1]
+    lengths = torch.randint(1, length + 1, (*shape[:-1], 1), generator=generator)
+    places = torch.arange(length)
+    mask = places < lengths if side == "right" else places >= length - lengths
+    draw = partial(torch.randint, size=shape, generator=generator)
+    return {"input_ids": draw(high=61), "attention_mask": mask.long(), "token_type_ids": draw(high=2)}
+
+
+def run(session, batch):
+    names = [output.name for output in session.get_outputs()]
+    arrays = session.run(names, {name: tensor.numpy() for name, tensor in batch.items()})
+    return dict(zip(names, map(torch.from_numpy, arrays), strict=True))
+
+
+def at_tokens(head, name, output, batch):
+    has_padding = "length" in key_map.HEADS[head].outputs[name]
+    return output[batch["attention_mask"].bool()] if has_padding else output
+
+
+def assert_same_as_model(session, model, head, tolerance=1e-5):
+    """Shapes that the export did not see, padded on either side."""
+    for shape in ((1, 2, 1), (1, 1, 24), (5, 3, 9), (7, 2, 13)):
+        shape = shape if head == "multiple-choice" else shape[::2]
+        for side in ("right", "left"):
+            batch = batch_of(shape, side)
+            outputs = run(session, batch)
+            with torch.no_grad():
+                expected = model(**batch)
+            assert list(outputs) == list(expected)
+            for name, output in outputs.items():
+                assert output.shape == expected[name].shape
+                torch.testing.assert_close(
+                    at_tokens(head, name, output, batch),
+                    at_tokens(head, name, expected[name], batch),
+                    rtol=1e-5,
+                    atol=tolerance,
+                )
+                assert expected[name].std() > 0.1 or expected[name].numel() < 9  # there is something to compare
+
+
+def operators(path):
+    return [node.op_type for node in onnx.load(path).graph.node]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A tagger's folder, its export with int8, and the report."""
+    folder = tmp_path_factory.mktemp("tagger")
+    save_model(folder / "model", "token-classification")
+    return folder / "model", folder / "onnx", export_onnx(folder / "model", folder / "onnx", int8=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", key_map.HEADS)
+def test_every_head(tmp_path, head):
+    save_model(tmp_path / "model", head)
+    report = export_onnx(tmp_path / "model", tmp_path / "onnx", int8=True)
+    model = reload(tmp_path / "model", head)
+    axes = ["batch_size", "num_choices", "sequence_length"]
+    for file, tolerance in (("model.onnx", 1e-5), ("model_int8.onnx", 0.5)):
+        session = session_of(tmp_path / "onnx", file)
+        assert [(entry.name, entry.type) for entry in session.get_inputs()] == [(x, "tensor(int64)") for x in INPUTS]
+        for entry in session.get_inputs():
+            assert entry.shape == (axes if head == "multiple-choice" else axes[::2])
+        assert [output.name for output in session.get_outputs()] == list(key_map.HEADS[head].outputs)
+        assert_same_as_model(session, model, head, tolerance)
+    differences = report.differences
+    assert max(differences["model.onnx"].values()) < 1e-5 < max(differences["model_int8.onnx"].values())
+    # Every product with a weight is one of integers: six in a layer, and those of the heads.
+    products = {"masked-lm": 2, "pretraining": 4, "token-classification": 1, "question-answering": 1, "encoder": 1}
+    assert operators(tmp_path / "onnx" / "model_int8.onnx").count("MatMulInteger") == 12 + products.get(head, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["encoder", "sequence-classification", "masked-lm", "multiple-choice"])
+def test_left_to_right(tmp_path, head):
+    save_model(tmp_path / "model", head, is_decoder=True)
+    export_onnx(tmp_path / "model", tmp_path / "onnx")
+    model = reload(tmp_path / "model", head)
+    assert model.config.is_decoder
+    assert_same_as_model(session_of(tmp_path / "onnx"), model, head)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["sequence-classification", "masked-lm"])
+def test_a_model_of_transformers(tmp_path, head):
+    save_model(tmp_path / "bert", head, library=transformers, tokenizer=False)
+    (tmp_path / "bert" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    export_onnx(tmp_path / "bert", tmp_path / "onnx")
+    theirs = reload(tmp_path / "bert", head, library=transformers)
+    assert_same_as_model(session_of(tmp_path / "onnx"), theirs, head)
+    assert (tmp_path / "onnx" / "tokenizer.json").is_file()
+
+
+@pytest.mark.slow
+def test_an_encoder_without_pooler_in_half_precision(tmp_path):
+    options = {"add_pooling_layer": False}
+    save_model(tmp_path / "model", "encoder", dtype=torch.bfloat16, tokenizer=False, options=options)
+    report = export_onnx(tmp_path / "model", tmp_path / "onnx")
+    assert list(report.differences["model.onnx"]) == ["last_hidden_state"]
+    (output,) = session_of(tmp_path / "onnx").get_outputs()
+    assert (output.name, output.type) == ("last_hidden_state", "tensor(float)")
+    assert json.loads((tmp_path / "onnx" / "config.json").read_text())["dtype"] == "float32"
+    assert sorted(path.name for path in (tmp_path / "onnx").iterdir()) == [
+        "config.json",
+        "conversion.json",
+        "model.onnx",
+    ]
+
+
+@pytest.mark.slow
+def test_weights_too_large_for_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.onnx._internal.exporter._onnx_program._LARGE_MODEL_THRESHOLD", 0)
+    save_model(tmp_path / "model", "masked-lm")
+    export_onnx(tmp_path / "model", tmp_path / "there", int8=True)
+    (tmp_path / "there").rename(tmp_path / "onnx")  # the graph finds its weights wherever the folder is
+    names = {path.name for path in (tmp_path / "onnx").iterdir()}
+    assert {"model.onnx", "model.onnx.data", "model_int8.onnx", "model_int8.onnx.data"} <= names
+    model = reload(tmp_path / "model", "masked-lm")
+    for file, tolerance in (("model.onnx", 1e-5), ("model_int8.onnx", 0.5)):
+        assert_same_as_model(session_of(tmp_path / "onnx", file), model, "masked-lm", tolerance)
+
+
+def test_the_folder(exported):
+    source, folder, report = exported
+    assert {path.name for path in folder.iterdir()} == {
+        "config.json",
+        "conversion.json",
+        "model.onnx",
+        "model_int8.onnx",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    }
+    assert [path.name for path in folder.parent.iterdir() if path.name.startswith(".")] == []
+    kept = json.loads((folder / "conversion.json").read_text())
+    assert kept["differences"] == report.differences and kept["opset"] == report.opset
+    assert f"opset {report.opset}" in str(report) and "model_int8.onnx" in str(report)
+    onnx.checker.check_model(folder / "model.onnx", full_check=True)
+    config = AutoConfig.from_pretrained(folder)
+    assert type(config) is transformers.BertConfig and config.architectures == ["BertForTokenClassification"]
+    assert config.id2label == AutoConfig.from_pretrained(source).id2label
+
+
+def test_from_text_to_labels(exported):
+    source, folder, _ = exported
+    texts = [["the quicker fox", "w3 w4"], ["fox", "w1"]]
+    batch = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    assert batch["token_type_ids"].any()
+    with torch.no_grad():
+        expected = reload(source, "token-classification")(**batch).logits
+    real = batch["attention_mask"].bool()
+    torch.testing.assert_close(run(session_of(folder), dict(batch))["logits"][real], expected[real], rtol=0, atol=1e-5)
+
+
+def test_rows_of_padding_only_are_finite(exported):
+    _, folder, _ = exported
+    batch = batch_of((3, 7))
+    batch["attention_mask"][1] = 0
+    for file in ("model.onnx", "model_int8.onnx"):
+        assert run(session_of(folder, file), batch)["logits"].isfinite().all()
+
+
+def test_weights_of_products_are_int8(exported):
+    _, folder, _ = exported
+    quantized = [tensor for tensor in onnx.load(folder / "model_int8.onnx").graph.initializer if tensor.data_type == 3]
+    weights = [tensor for tensor in quantized if len(tensor.dims) == 2]
+    assert sorted(weight.dims[0] * weight.dims[1] for weight in weights) == [32 * 3, *[32 * 32] * 8, *[32 * 48] * 4]
+
+
+def test_the_command_says_what_matters_and_nothing_else(tmp_path, caplog, capfd, recwarn):
+    save_model(tmp_path / "model", "next-sentence")
+    capfd.readouterr()
+    caplog.set_level("INFO")
+    handlers = list(logging.root.handlers)
+    recwarn.clear()
+    arguments = ["--model", str(tmp_path / "model"), "--output", str(tmp_path / "onnx"), "--int8", "--opset", "18"]
+    (parsed,) = HfArgumentParser(commands.ConvertOnnxArguments).parse_args_into_dataclasses(arguments)
+    report = commands.convert_onnx(parsed)
+    assert report.opset == 18 and set(report.differences) == {"model.onnx", "model_int8.onnx"}
+    assert {entry.version for entry in onnx.load(tmp_path / "onnx" / "model.onnx").opset_import} == {18}
+    assert str(report) in caplog.text
+    assert {record.name.split(".")[0] for record in caplog.records} == {"mybert"}
+    out, err = capfd.readouterr()
+    assert out == "" and all(line.startswith(("Loading weights", "")) for line in err.splitlines())
+    assert "torchvision" not in err and "pre-processing" not in err
+    assert [str(warning.message) for warning in recwarn] == []
+    assert logging.root.handlers == handlers and logging.root.manager.disable == 0
+
+
+def test_an_opset_that_cannot_be_written(tmp_path):
+    save_model(tmp_path / "model", "next-sentence")
+    with pytest.raises(errors.ConversionError, match="opset is 13, but the exporter of PyTorch can only write"):
+        export_onnx(tmp_path / "model", tmp_path / "onnx", opset=13)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda bias: bias.add_(1),
+            r"model\.onnx: the conversion is wrong: logits differs by [01]\.?\d* from the PyTorch",
+        ),
+        (lambda bias: bias.fill_(torch.nan), "logits differs by nan"),
+    ],
+)
+def test_a_difference_leaves_nothing_behind(tmp_path, monkeypatch, change, message):
+    save_model(tmp_path / "model", "sequence-classification")
+    export = onnx_export._export
+
+    def export_then_change(model, *arguments):
+        opset = export(model, *arguments)
+        with torch.no_grad():
+            change(model.classifier.bias)
+        return opset
+
+    monkeypatch.setattr(onnx_export, "_export", export_then_change)
+    with pytest.raises(errors.VerificationError, match=message):
+        export_onnx(tmp_path / "model", tmp_path / "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_weights_that_are_not_finite(tmp_path):
+    folder = save_model(tmp_path / "model", "next-sentence")
+    model = reload(folder, "next-sentence")
+    torch.nn.init.constant_(model.cls["seq_relationship"].bias, torch.inf)
+    model.save_pretrained(folder)
+    with pytest.raises(errors.VerificationError, match="logits is not finite"):
+        export_onnx(folder, tmp_path / "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.write_text("x"), lambda path: (path / "inner").mkdir(parents=True)]
+)
+def test_the_output_is_there_already(tmp_path, make):
+    save_model(tmp_path / "model", "encoder")
+    make(tmp_path / "onnx")
+    with pytest.raises(errors.ConversionError, match="onnx is there already; expected a new or empty folder"):
+        export_onnx(tmp_path / "model", tmp_path / "onnx")
+
+
+def test_no_model(tmp_path):
+    with pytest.raises(errors.ModelFolderError, match=r"config\.json: no such file"):
+        export_onnx(tmp_path / "nowhere", tmp_path / "onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
+def test_the_extra_is_missing(tmp_path, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=r"pip install mybert\[onnx\]"):
+        export_onnx(tmp_path / "model", tmp_path / "onnx")
