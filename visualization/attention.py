@@ -303,7 +303,7 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
 def _encode(weights: np.ndarray) -> str:
     """Roots of weights in 255 steps, deflated (most are near 0), as base64 text."""
     codes = np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
-    return base64.b64encode(zlib.compress(codes.tobytes(), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(codes.tobytes())).decode("ascii")
 
 
 def _heading(what: str, name: str) -> str:
