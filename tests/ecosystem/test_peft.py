@@ -1,0 +1,108 @@
+"""LoRA with PEFT on every head: train, save, load, merge."""
+
+import pytest
+import torch
+
+import mybert
+from mybert import MyBertForSequenceClassification
+
+peft = pytest.importorskip("peft")
+
+# Head -> PEFT's name of the task, if it has one, and the new layer of a fine-tuned head: all of it is trained.
+HEADS = {
+    "MyBertModel": ("FEATURE_EXTRACTION", None),
+    "MyBertForPreTraining": (None, None),
+    "MyBertForMaskedLM": (None, None),
+    "MyBertForNextSentencePrediction": (None, "seq_relationship"),
+    "MyBertForSequenceClassification": ("SEQ_CLS", "classifier"),
+    "MyBertForMultipleChoice": (None, "classifier"),
+    "MyBertForTokenClassification": ("TOKEN_CLS", "classifier"),
+    "MyBertForQuestionAnswering": ("QUESTION_ANS", "qa_outputs"),
+}
+
+
+def assert_close(outputs, expected):
+    assert outputs.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            outputs[name], tensor, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: name + text
+        )
+
+
+def train(model, batch):
+    """Two steps; the loss before and after."""
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=5e-3)
+    losses = []
+    for _ in range(3):
+        outputs = model.train()(**batch)
+        loss = outputs.loss if "loss" in outputs else outputs.last_hidden_state[..., 0].square().mean()
+        losses.append(loss.item())
+        if len(losses) < 3:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    model.eval()
+    return losses[0], losses[-1]
+
+
+@pytest.mark.parametrize("targets", [["query", "value"], "all-linear"], ids=["query-value", "all-linear"])
+@pytest.mark.parametrize("head", HEADS)
+def test_lora_is_trained_saved_loaded_and_merged(head, targets, load, make_batch, outputs_of, tmp_path):
+    base = load(head)
+    untrained = outputs_of(head, base)
+    names = base.state_dict().keys()
+    task, new_layer = HEADS[head]
+    config = peft.LoraConfig(
+        task_type=task,
+        target_modules=targets,
+        modules_to_save=[new_layer] if new_layer else None,
+        exclude_modules=[new_layer] if new_layer else None,  # "all-linear" would take it as well
+        r=4,
+    )
+    model = peft.get_peft_model(base, config)
+    assert_close(outputs_of(head, model.eval()), untrained)  # LoRA starts as nothing
+    trainable = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    new = {name for name in trainable if f".{new_layer}.modules_to_save." in name}
+    assert len(new) == (2 if new_layer else 0) and all(".lora_" in name for name in trainable - new)
+
+    before, after = train(model, make_batch(head))
+    assert after < before
+    trained = outputs_of(head, model)
+    assert any((trained[name] - untrained[name]).abs().max() > 1e-3 for name in untrained)
+
+    model.save_pretrained(tmp_path / "adapter")
+    assert [path.name for path in (tmp_path / "adapter").glob("*.safetensors")] == ["adapter_model.safetensors"]
+    loaded = peft.PeftModel.from_pretrained(load(head), tmp_path / "adapter").eval()
+    assert_close(outputs_of(head, loaded), trained)
+
+    loaded.merge_and_unload().save_pretrained(tmp_path / "merged")
+    merged = getattr(mybert, head).from_pretrained(tmp_path / "merged").eval()
+    assert merged.state_dict().keys() == names
+    assert_close(outputs_of(head, merged), trained)
+
+
+def test_an_adapter_is_loaded_by_the_model_itself(load, make_batch, outputs_of, tmp_path):
+    """transformers' own way: `model.load_adapter`, `disable_adapters`."""
+    head = "MyBertForSequenceClassification"
+    model = peft.get_peft_model(load(head), peft.LoraConfig(target_modules=["query", "value"]))
+    train(model, make_batch(head))
+    trained = outputs_of(head, model)
+    model.save_pretrained(tmp_path)
+    plain = load(head)
+    untrained = outputs_of(head, plain)
+    plain.load_adapter(str(tmp_path))
+    assert_close(outputs_of(head, plain), trained)
+    plain.disable_adapters()
+    assert_close(outputs_of(head, plain), untrained)
+    assert isinstance(plain, MyBertForSequenceClassification)
+
+
+def test_prepacked_weights_do_not_hide_an_adapter_and_are_packed_anew_after_merging(load, make_batch, outputs_of):
+    head = "MyBertForSequenceClassification"
+    base = load(head).prepack_weights()
+    untrained = outputs_of(head, base)
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
+    train(model, make_batch(head))
+    trained = outputs_of(head, model)
+    assert (trained["logits"] - untrained["logits"]).abs().max() > 1e-3
+    assert_close(outputs_of(head, model.merge_and_unload().prepack_weights()), trained)

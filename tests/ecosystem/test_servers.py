@@ -1,0 +1,78 @@
+"""What servers get that know only `bert`: the folder of `mybert convert to-bert`, loaded where mybert is not."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mybert.cli import main
+
+HEADS = {
+    "MyBertModel": "AutoModel",
+    "MyBertForPreTraining": "AutoModelForPreTraining",
+    "MyBertForMaskedLM": "AutoModelForMaskedLM",
+    "MyBertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
+    "MyBertForSequenceClassification": "AutoModelForSequenceClassification",
+    "MyBertForMultipleChoice": "AutoModelForMultipleChoice",
+    "MyBertForTokenClassification": "AutoModelForTokenClassification",
+    "MyBertForQuestionAnswering": "AutoModelForQuestionAnswering",
+}
+
+# Loads each folder (head -> [Auto class, folder]) without mybert and saves what the model gives for the inputs.
+LOAD = """
+import json, sys
+sys.modules["mybert"] = None
+import torch, transformers
+from safetensors.torch import load_file, save_file
+inputs, outputs = load_file(sys.argv[2]), {}
+for head, (auto_class, folder) in json.loads(sys.argv[1]).items():
+    model, report = getattr(transformers, auto_class).from_pretrained(folder, output_loading_info=True)
+    assert type(model).__module__ == "transformers.models.bert.modeling_bert", type(model)
+    assert not any(report[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), report
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert type(tokenizer).__module__.startswith("transformers."), type(tokenizer)
+    batch = {name.split(".")[1]: tensor for name, tensor in inputs.items() if name.startswith(head + ".")}
+    with torch.no_grad():
+        found = model(**batch)
+    outputs |= {f"{head}.{name}": value.contiguous() for name, value in found.items()}
+    if head == "MyBertModel":
+        outputs["ids"] = tokenizer("the cat sat on a mat .", "dog ran", return_tensors="pt")["input_ids"]
+save_file(outputs, sys.argv[3])
+"""
+
+
+def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tokenizer, tmp_path):
+    folders, inputs = {}, {}
+    for head, auto_class in HEADS.items():
+        assert main(["convert", "to-bert", str(model_dir(head)), str(tmp_path / head), "--quiet"]) == 0
+        config = json.loads((tmp_path / head / "config.json").read_text())
+        assert config["model_type"] == "bert" and config["architectures"] == [head.replace("MyBert", "Bert")]
+        assert "auto_map" not in config and not list((tmp_path / head).glob("*.py"))
+        folders[head] = (auto_class, str(tmp_path / head))
+        inputs |= {f"{head}.{name}": tensor.contiguous() for name, tensor in make_batch(head).items()}
+
+    save_file(inputs, tmp_path / "inputs.safetensors")
+    arguments = [json.dumps(folders), str(tmp_path / "inputs.safetensors"), str(tmp_path / "outputs.safetensors")]
+    subprocess.run([sys.executable, "-c", LOAD, *arguments], check=True, cwd=tmp_path)
+    theirs = load_file(tmp_path / "outputs.safetensors")
+    assert (
+        theirs.pop("ids").tolist()
+        == tokenizer("the cat sat on a mat .", "dog ran", return_tensors="pt")["input_ids"].tolist()
+    )
+    mask = make_batch("MyBertModel")["attention_mask"]
+    for head in HEADS:
+        ours = outputs_of(head, load(head))
+        for name, tensor in ours.items():
+            other = theirs[f"{head}.{name}"]
+            if tensor.dim() > 1 and tensor.shape[:2] == mask.shape:  # at padding there is nothing to compare
+                tensor, other = tensor[mask.bool()], other[mask.bool()]
+            torch.testing.assert_close(tensor, other, atol=1e-5, rtol=1e-5, msg=f"{head}: {name}")
+
+
+@pytest.mark.parametrize("head", ["MyBertForMaskedLM", "MyBertForPreTraining"])
+def test_tied_weights_are_stored_once(head, model_dir, tmp_path):
+    assert main(["convert", "to-bert", str(model_dir(head)), str(tmp_path / "bert"), "--quiet"]) == 0
+    assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "bert" / "model.safetensors")
