@@ -67,7 +67,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             else "the code that goes to the Hub with a model has no other type"
         )
         raise ValueError(
-            f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: {hint}."
+            f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
+            f"{hint}."
         )
     weights = _matching(model_dir, _WEIGHTS)
     if not any(name.endswith(".safetensors") for name in weights):

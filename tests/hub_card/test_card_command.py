@@ -46,7 +46,7 @@ def read_card(folder):
 
 def examples_of(card):
     """(title, code, output) of each example."""
-    return re.findall(r"### (.+)\n\n```python\n(.+?)\n```\n\n```text\n(.+?)\n```", card, flags=re.DOTALL)
+    return re.findall(r"### ([^\n]+)\n\n```python\n(.+?)\n```\n\n```text\n(.+?)\n```", card, flags=re.DOTALL)
 
 
 def printed_by(code):

@@ -9,6 +9,8 @@ import venv
 from pathlib import Path
 
 import pytest
+import torch
+import transformers
 from packaging.requirements import Requirement
 
 import mybert
@@ -189,3 +191,21 @@ def test_name_folder_revision_subfolder_and_cache(client, hub, hub_environment, 
     )
     assert offline == online
     assert not hub.requests
+
+
+def test_push_to_hub_of_model_and_tokenizer(client, hub, make_model_dir, monkeypatch, tmp_path):
+    """transformers' own way up: weights, configuration and tokenizer, which load where mybert is installed."""
+    monkeypatch.setattr(transformers.utils.hub, "_hf_api", None)
+    model_dir = make_model_dir("MyBertForMaskedLM")
+    model = mybert.MyBertForMaskedLM.from_pretrained(model_dir)
+    tokenizer = mybert.MyBertTokenizer.from_pretrained(model_dir)
+    model.push_to_hub("owner/direct", private=True)
+    tokenizer.push_to_hub("owner/direct")
+    assert hub.repositories["owner/direct"].private
+    files = hub.files("owner/direct")
+    assert {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"} <= set(files)
+    cache = {"cache_dir": tmp_path / "cache"}
+    again = transformers.AutoModelForMaskedLM.from_pretrained("owner/direct", **cache)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), model.parameters(), strict=True))
+    loaded = transformers.AutoTokenizer.from_pretrained("owner/direct", **cache)
+    assert loaded("the cat", "a dog").input_ids == tokenizer("the cat", "a dog").input_ids
