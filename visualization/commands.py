@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .attention import attention_map
 from .input_picture import input_picture
@@ -55,21 +55,24 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
-    only_input = arguments.view == "input"
-    if only_input and (arguments.layer is not None or arguments.head is not None):
-        raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-        model = None if only_input else AutoModel.from_pretrained(arguments.model)
-    except OSError as error:
-        raise OSError(f"{arguments.model}: no model folder, and not to be had from the Hub: {error}") from error
-    if model is None:
+    if arguments.view == "input":
+        if arguments.layer is not None or arguments.head is not None:
+            raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
+        tokenizer = _load(AutoTokenizer, arguments.model)
         input_picture(tokenizer, arguments.text, arguments.text_pair).save(path)
     else:
+        model, tokenizer = (_load(auto_class, arguments.model) for auto_class in (AutoModel, AutoTokenizer))
         attention = attention_map(model, tokenizer, arguments.text, arguments.text_pair)
         attention.save(path, arguments.layer, arguments.head, arguments.view)
     logger.info("Wrote %s.", path)
     return path
+
+
+def _load(auto_class: Any, name: str) -> Any:
+    try:
+        return auto_class.from_pretrained(name)
+    except OSError as error:
+        raise OSError(f"{name}: no model folder, and not to be had from the Hub: {error}") from error
 
 
 @dataclass
