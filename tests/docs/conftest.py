@@ -19,26 +19,33 @@ from mybert import (
     MyBertForTokenClassification,
     MyBertTokenizer,
 )
+from mybert.conversion import export_google_checkpoint
 from mybert.pretraining import build_token_store, read_documents
 
-GOOGLE = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "pretrain"
-
-# As many layers and heads as BERT base has, so that a page can name any.
-SIZE = {"hidden_size": 24, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 48}
+# As many layers and heads as BERT base has, so that a page can name any, and Google's activation.
+SIZE = {
+    "hidden_size": 24,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 48,
+    "hidden_act": "gelu_pytorch_tanh",
+}
 TAGS = ["O", "B-LOC", "I-LOC", "B-PER", "I-PER"]
+
+TWO = ["LABEL_0", "LABEL_1"]  # as transformers names them
 
 # Folder -> class and labels.
 MODELS = {
-    "my-bert": (MyBertForPreTraining, None),
-    "path/to/model": (MyBertForPreTraining, None),
-    "bert-base-folder": (BertForPreTraining, None),
-    "bert-base-uncased": (BertForPreTraining, None),
+    "my-bert": (MyBertForPreTraining, TWO),
+    "path/to/model": (MyBertForPreTraining, TWO),
+    "bert-base-folder": (BertForPreTraining, TWO),
+    "bert-base-uncased": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
     "my-ner": (MyBertForTokenClassification, TAGS),
-    "my-squad": (MyBertForQuestionAnswering, None),
-    "my-swag": (MyBertForMultipleChoice, None),
-    "demo_output/pretrained": (MyBertForPreTraining, None),
+    "my-squad": (MyBertForQuestionAnswering, TWO),
+    "my-swag": (MyBertForMultipleChoice, TWO),
+    "demo_output/pretrained": (MyBertForPreTraining, TWO),
     "demo_output/classifier": (MyBertForSequenceClassification, ["numpy", "python", "torch"]),
 }
 
@@ -97,10 +104,10 @@ def files() -> dict[str, str]:
         "dev-v1.1.json": squad("1.1"),
         "dev-v2.0.json": squad("v2.0"),
         "predictions.json": json.dumps(answers),
-        "ratings_train.txt": korean,
+        "ratings_train.txt": korean + "9\t\t1\n",
         "ratings_test.txt": korean,
-        "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 20
-        + "고양이가 잔다.\n개가 뛴다.\n\n" * 20,
+        "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 150
+        + "고양이가 잔다.\n개가 뛴다.\n\n" * 150,
     }
     for split in ("train", "dev", "test"):
         result |= {f"glue/SST-2/{split}.tsv": binary, f"glue/RTE/{split}.tsv": pairs, f"glue/MRPC/{split}.tsv": mrpc}
@@ -142,18 +149,12 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     torch.manual_seed(0)
     for name, (model_class, labels) in MODELS.items():
         config_class = BertConfig if model_class is BertForPreTraining else MyBertConfig
-        named = (
-            {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
-            if labels
-            else {}
-        )
+        named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
         config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
         model_class(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
     google = folder / "google" / "uncased_L-12_H-768_A-12"
-    shutil.copytree(GOOGLE, google)
-    size = json.loads((google / "bert_config.json").read_text())["vocab_size"]
-    (google / "vocab.txt").write_text("\n".join(list(pieces)[:size]) + "\n")
+    export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")
     shutil.make_archive(str(folder / google.name), "zip", google.parent, google.name)
     return folder

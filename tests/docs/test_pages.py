@@ -34,7 +34,7 @@ NOT_RUN = re.compile(r"<!-- not run: (.+?) -->", re.DOTALL)
 OUTPUTS = ("output", "output_dir")  # settings that name what is written
 
 # What makes a documented run short; everything else stays as the page has it.
-TWO_STEPS = {"max_steps": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
+TWO_STEPS = {"max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 SHORT: dict[str, dict[str, Any]] = {
     "transformers.TrainingArguments": TWO_STEPS,
     "mybert.pretraining.PretrainingArguments": TWO_STEPS
@@ -280,3 +280,11 @@ def test_names_in_the_text_exist(page, known_flags):
                 found = importlib.import_module(name)
                 continue
             assert hasattr(found, attribute), f"{page}: there is no {name}"
+
+
+def test_the_index_has_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    missing = [
+        path.name for path in ROOT.glob("docs/*.md") if f"({path.name})" not in index and path.name != "README.md"
+    ]
+    assert not missing, f"docs/README.md has no line for {', '.join(missing)}"
