@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from mybert.cli import main
+from mybert.conversion import to_transformers_bert
 
 HEADS = {
     "MyBertModel": "AutoModel",
@@ -47,7 +47,7 @@ save_file(outputs, sys.argv[3])
 def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tokenizer, tmp_path):
     folders, inputs = {}, {}
     for head, auto_class in HEADS.items():
-        assert main(["convert", "to-bert", str(model_dir(head)), str(tmp_path / head), "--quiet"]) == 0
+        to_transformers_bert(model_dir(head), tmp_path / head)
         config = json.loads((tmp_path / head / "config.json").read_text())
         assert config["model_type"] == "bert" and config["architectures"] == [head.replace("MyBert", "Bert")]
         assert "auto_map" not in config and not list((tmp_path / head).glob("*.py"))
@@ -74,5 +74,5 @@ def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tok
 
 @pytest.mark.parametrize("head", ["MyBertForMaskedLM", "MyBertForPreTraining"])
 def test_tied_weights_are_stored_once(head, model_dir, tmp_path):
-    assert main(["convert", "to-bert", str(model_dir(head)), str(tmp_path / "bert"), "--quiet"]) == 0
+    to_transformers_bert(model_dir(head), tmp_path / "bert")
     assert "cls.predictions.decoder.weight" not in load_file(tmp_path / "bert" / "model.safetensors")

@@ -72,10 +72,12 @@ print(json.dumps({"has_mybert": has_mybert, "answers": answers}))
 
 
 def run_python(python, script, *arguments, environment=None, cwd=None):
-    command = [str(python), "-c", script, *map(str, arguments)]
+    command = [str(python), "-I", "-c", script, *map(str, arguments)]  # what is in its environment, no PYTHONPATH
     result = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=cwd)
     assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.splitlines()[-1])
+    reports = [line for line in result.stdout.splitlines() if line.startswith("{")]  # among what libraries print
+    assert len(reports) == 1, result.stdout
+    return json.loads(reports[0])
 
 
 def requirements_of(name):
