@@ -23,13 +23,13 @@ from .errors import ConversionError, VerificationError
 from .google import REPORT_FILE
 from .key_map import GROUPS, HEADS
 from .model_folder import ModelFolder, new_folder, write_json
+from .transformers_bert import OUR_FIELDS
 
 logger = logging.getLogger(__name__)
 
 ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _AXES = {"batch": "batch_size", "choices": "num_choices", "length": "sequence_length"}
-_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 _EXAMPLE = (2, 3, 8)  # batch, choices, length while tracing; a size of 1 would become a constant of the graph
 _SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # those that are compared; no longer than the model reads
 _TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
@@ -270,7 +270,7 @@ def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
 
 
 def _write_config(source: ModelFolder, folder: Path) -> None:
-    config = {name: value for name, value in source.config.items() if name not in _OUR_FIELDS}
+    config = {name: value for name, value in source.config.items() if name not in OUR_FIELDS}
     architecture = f"Bert{HEADS[source.head].class_suffix}"
     config |= {"model_type": "bert", "architectures": [architecture], "dtype": "float32"}
     write_json(folder / "config.json", config)

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
-from .errors import ConfigurationError
+from .errors import ConfigurationError, ModelFolderError
 from .google import MODEL_CARD, ConversionReport, write_report
-from .key_map import HEADS, find_head
+from .key_map import GROUPS, HEADS, find_head
 from .model_folder import WEIGHTS, ModelFolder, new_folder, state_dict_names, write_json
 from .verification import require, verify_folder
 
@@ -25,7 +25,8 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-_OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction")  # code of ours, and what only MyBERT knows
+# Code of ours, and what only MyBERT knows.
+OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 
 
 def to_transformers_bert(
@@ -42,7 +43,7 @@ def to_transformers_bert(
         ConversionError: If the folder is incomplete, or the result differs.
     """
     folder = ModelFolder(model_dir)
-    config = {name: value for name, value in folder.config.items() if name not in _OUR_FIELDS}
+    config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
     return _convert(folder, output_dir, "bert", config, verify)
 
 
@@ -78,6 +79,9 @@ def _convert(
         raise ConfigurationError(path=folder.path / "config.json", problem=str(error)) from error
     prefix = "MyBert" if model_type == "mybert" else "Bert"
     names = folder.parameters()
+    if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
+        problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
+        raise ModelFolderError(path=folder.path, problem=problem)
     left_over = folder.left_over()
     with new_folder(output_dir) as output:
         tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)

@@ -70,7 +70,17 @@ def test_there_and_back(tmp_path, head):
     assert_same_bits(tmp_path / "model", tmp_path / "back")
     before, after = (json.loads((tmp_path / name / "config.json").read_text()) for name in ("model", "back"))
     assert {name: value for name, value in before.items() if after.get(name, value) != value} == {}
-    assert set(before) - set(after) <= {"sparse_prediction"}
+    assert set(before) - set(after) <= {"sparse_prediction", "unpad_inputs"}
+
+
+def test_left_to_right_models(tmp_path):
+    """Without a pooler they are the same on both sides; with one they pool another token."""
+    our_model(tmp_path / "model", "masked-lm", is_decoder=True)
+    assert to_transformers_bert(tmp_path / "model", tmp_path / "bert").verification.ok
+    our_model(tmp_path / "pooled", "sequence-classification", is_decoder=True)
+    with pytest.raises(errors.ConversionError, match="MyBERT then pools the last token"):
+        to_transformers_bert(tmp_path / "pooled", tmp_path / "bert2")
+    assert not (tmp_path / "bert2").exists()
 
 
 @pytest.mark.parametrize("head", key_map.HEADS)

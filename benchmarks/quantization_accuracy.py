@@ -1,0 +1,71 @@
+"""What bfloat16 and int8 cost a fine-tuned classifier: accuracy, and answers that stay the same as in float32.
+
+    mybert finetune --task sst2 --data_dir SST-2 --model MODEL --output_dir my-sst2
+    python benchmarks/quantization_accuracy.py my-sst2 SST-2/dev.tsv SST-2/test.tsv
+
+The files are tab-separated, with a header and columns `sentence` and `label`.
+"""
+
+import argparse
+import copy
+import csv
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
+
+import mybert  # noqa: F401  transformers knows MyBERT from here on
+from mybert.bench.peers import int8
+from mybert.bench.timing import describe_machine
+
+BATCH_SIZE = 32
+
+
+def answer(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[int]:
+    """The class of each sentence."""
+    classes: list[int] = []
+    for start in range(0, len(sentences), BATCH_SIZE):
+        batch = tokenizer(sentences[start : start + BATCH_SIZE], padding=True, truncation=True, return_tensors="pt")
+        with torch.no_grad():
+            classes += model(**batch).logits.argmax(-1).tolist()
+    return classes
+
+
+def main() -> None:
+    """Print a table for each file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("files", nargs="+", type=Path)
+    arguments = parser.parse_args()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    model = AutoModelForSequenceClassification.from_pretrained(arguments.model).eval()
+    variants = {
+        "float32": model,
+        "float32, prepacked": copy.deepcopy(model).prepack_weights(),
+        "bfloat16, prepacked": copy.deepcopy(model).bfloat16().prepack_weights(),
+        "int8": int8(model),
+    }
+    print(describe_machine())
+    for path in arguments.files:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        labels = [model.config.label2id[row["label"]] for row in rows]
+        print(
+            f"\n{path.name}, {len(rows)} sentences\n\n| | accuracy, % | same answers, % | seconds |\n|---|---|---|---|"
+        )
+        expected: list[int] = []
+        for name, variant in variants.items():
+            start = time.perf_counter()
+            classes = answer(variant, tokenizer, [row["sentence"] for row in rows])
+            seconds = time.perf_counter() - start
+            expected = expected or classes
+            right, same = (
+                sum(one == other for one, other in zip(classes, others, strict=True)) / len(rows)
+                for others in (labels, expected)
+            )
+            print(f"| {name} | {right:.2%} | {same:.2%} | {seconds:.1f} |".replace("%", ""))
+
+
+if __name__ == "__main__":
+    main()
