@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
 from mybert.bench import model_speed
 from mybert.bench.model_speed import INFERENCE, SENTENCES, SKEWED, BenchArguments, padded_batch, run_benchmarks
 from mybert.bench.timing import speed_table
@@ -78,6 +79,23 @@ def test_gpu_script_on_a_cpu():
     run = subprocess.run([sys.executable, script, *flags], capture_output=True, text=True, check=True)
     rows = [line for line in run.stdout.splitlines() if line.strip().startswith("| tiny")]
     assert [row.split("|")[4].strip() for row in rows] == ["transformers SDPA", "mybert, packed rows"] * 2
+
+
+@pytest.mark.slow
+def test_script_for_quantized_accuracy(tmp_path):
+    tokenizer = MyBertTokenizer(
+        vocab={t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
+    )
+    labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na a\t0\na b a\t1\n")
+    script = Path(__file__).resolve().parents[2] / "benchmarks" / "quantization_accuracy.py"
+    command = [sys.executable, script, tmp_path, tmp_path / "dev.tsv"]
+    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-4:]
+    assert [row.split("|")[1].strip() for row in rows][::3] == ["float32", "int8"]
+    assert [row.split("|")[3].strip() for row in rows[:2]] == ["100.00"] * 2
 
 
 def test_sides_that_disagree_are_refused(small, monkeypatch):
