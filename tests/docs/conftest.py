@@ -106,6 +106,8 @@ def files() -> dict[str, str]:
         "predictions.json": json.dumps(answers),
         "ratings_train.txt": korean + "9\t\t1\n",
         "ratings_test.txt": korean,
+        "nsmc_train.tsv": korean,
+        "nsmc_dev.tsv": korean,
         "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 150
         + "고양이가 잔다.\n개가 뛴다.\n\n" * 150,
     }
