@@ -21,6 +21,7 @@ from ..training import (
     MyBertAdamW,
     ResumableTrainer,
     StopOnInterrupt,
+    draw_curves,
     last_complete_checkpoint,
     open_run_folder,
     prepare_once,
@@ -31,7 +32,7 @@ from .arguments import FinetuningArguments
 from .feature_based import feature_tasks
 from .freezing import Unfreezing, freeze_layers
 from .layers import layerwise_groups, reinitialize_layers
-from .report import draw_curves, run_examples, write_finetuning_card
+from .report import run_examples, write_finetuning_card
 from .task import Labels, Task, TaskData
 
 logger = logging.getLogger(__name__)

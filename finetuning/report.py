@@ -1,6 +1,5 @@
 """What a fine-tuning run says about itself: examples, curves and the card."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,10 @@ from ..hub_card import (
     run_example,
     write_card,
 )
-from ..visualization import training_curves
 from .arguments import FinetuningArguments
 from .task import Task, TaskData
 
-logger = logging.getLogger(__name__)
-
 EXAMPLES = 3  # on the card
-
-
-def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
-    """Draw `training_curves.png`; without matplotlib, or after a run too short to log, there is a warning instead."""
-    try:
-        training_curves(log_history, output_dir / "training_curves.png")
-    except (ImportError, ValueError) as error:
-        logger.warning(str(error))
 
 
 def run_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:

@@ -16,6 +16,7 @@ from ..tokenization import MyBertTokenizer, train_wordpiece, usable_cores
 from ..training import (
     PretrainingTrainer,
     StopOnInterrupt,
+    draw_curves,
     moved_when_complete,
     nothing_left_behind,
     open_run_folder,
@@ -26,7 +27,7 @@ from .arguments import Phase, PretrainingArguments
 from .collator import PretrainingCollator
 from .documents import expand_sources, read_documents
 from .examples import PretrainingDataset
-from .report import draw_curves, fill_mask_examples, write_pretraining_card
+from .report import fill_mask_examples, write_pretraining_card
 from .token_store import TokenStore, build_token_store
 
 logger = logging.getLogger(__name__)

@@ -1,17 +1,13 @@
 """What a pretraining run says about itself: examples, curves and the card."""
 
-import logging
 from pathlib import Path
 
 import numpy as np
 
 from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
 from ..tokenization import MyBertTokenizer
-from ..visualization import training_curves
 from .arguments import PretrainingArguments
 from .token_store import TokenStore
-
-logger = logging.getLogger(__name__)
 
 EXAMPLES = 3  # fill-mask examples on the card
 _OBJECTIVES = {
@@ -21,14 +17,6 @@ _OBJECTIVES = {
     "ltr": "left-to-right LM (causal attention)",
 }
 _OPTIMIZERS = {"google": "Adam without bias correction", "adamw": "AdamW with bias correction", "lamb": "LAMB"}
-
-
-def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
-    """Draw `training_curves.png`; without matplotlib there is a warning in its place."""
-    try:
-        training_curves(log_history, output_dir / "training_curves.png")
-    except ImportError as error:
-        logger.warning(str(error))
 
 
 def fill_mask_examples(

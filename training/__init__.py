@@ -3,7 +3,14 @@
 from .optimization import Lamb, MyBertAdamW, linear_schedule, parameter_groups
 from .processes import prepare_once, speak_in_one_process
 from .resumable_trainer import DivergedError, ResumableTrainer
-from .run_folder import last_complete_checkpoint, moved_when_complete, nothing_left_behind, open_run_folder, write_json
+from .run_folder import (
+    draw_curves,
+    last_complete_checkpoint,
+    moved_when_complete,
+    nothing_left_behind,
+    open_run_folder,
+    write_json,
+)
 from .trainer import OPTIMIZERS, PretrainingTrainer, StopOnInterrupt
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "PretrainingTrainer",
     "ResumableTrainer",
     "StopOnInterrupt",
+    "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",
     "moved_when_complete",

@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 from tqdm.auto import tqdm
 from transformers.trainer_utils import sort_checkpoints
 
+from ..visualization import training_curves
+
 logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
@@ -232,3 +234,11 @@ def moved_when_complete(path: str | Path) -> Iterator[Path]:
                 file.replace(Path(path) / file.name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
+    """Draw `training_curves.png`; without matplotlib, or after a run too short to log, there is a warning instead."""
+    try:
+        training_curves(log_history, output_dir / "training_curves.png")
+    except (ImportError, ValueError) as error:
+        logger.warning(str(error))

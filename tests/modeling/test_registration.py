@@ -75,6 +75,7 @@ def answers(first: str) -> dict:
                 "from mybert import MyBertForMaskedLM",
                 "from mybert import MyBertTokenizer",
                 "import mybert.modeling_mybert.modeling_mybert",
+                "import mybert.pipelines.question_answering",
                 "import mybert; from transformers import pipeline",
                 "import mybert; from transformers import BertForMaskedLM",
             )

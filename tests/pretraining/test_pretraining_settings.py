@@ -133,6 +133,12 @@ def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenize
         pretrain(arguments("a", **store, tokenizer=str(tmp_path / "tokenizer")))
 
 
+def test_a_run_too_short_for_curves(tmp_path, arguments):
+    pretrain(arguments(logging_steps=50, max_steps=2, heldout=0.0))
+    assert (tmp_path / "out" / "model.safetensors").exists()
+    assert not (tmp_path / "out" / "training_curves.png").exists()
+
+
 def test_packed_rows(tmp_path, arguments):
     metrics = pretrain(arguments(pack=True, row_length=48, per_device_train_batch_size=4, dropout=0.0))
     assert metrics["eval_mlm_loss"] < 6
