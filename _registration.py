@@ -56,6 +56,15 @@ def _register_pipelines() -> None:
     register_pipelines()
 
 
+def _register_adapters() -> None:
+    """PEFT looks up by model type which layers it adapts: those of `bert`, which has the same names."""
+    from peft.utils import constants
+
+    for name, layers in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and "bert" in layers:
+            layers.setdefault("mybert", layers["bert"])
+
+
 def _nothing() -> None:
     """Nothing to register for a module that is only waited for."""
 
@@ -65,6 +74,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     "transformers.models.auto.modeling_auto": _register_models,
     "transformers.models.auto.tokenization_auto": _register_tokenizer,
     "transformers.pipelines": _register_pipelines,
+    "peft.utils.constants": _register_adapters,
     # These import a registry on their way and are needed by our classes: registration waits for their end.
     "transformers.modeling_utils": _nothing,
     "transformers.modeling_layers": _nothing,

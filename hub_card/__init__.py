@@ -13,7 +13,7 @@ from .card import (
 from .card_command import CardArguments, make_card
 from .environment import describe_environment
 from .examples import run_example
-from .publish import auto_map, publish, publishable_files, write_publishable
+from .publish import publish, publishable_files, write_publishable
 from .push_command import PushArguments, push
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "ModelDescription",
     "PushArguments",
     "TrainingDescription",
-    "auto_map",
     "describe_environment",
     "describe_model",
     "make_card",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import EvalResult
+from huggingface_hub import EvalResult, metadata_load, metadata_save
 
 from .card import CardContent, Example, TrainingDescription, describe_model, write_card
 from .examples import run_example
@@ -82,7 +82,7 @@ class CardArguments:
 
 
 def make_card(arguments: CardArguments) -> Path:
-    """Run `mybert card`: write a model folder's `README.md`.
+    """Run `mybert card`: write a model folder's `README.md`, or add metadata to the one that is there.
 
     Args:
         arguments: The folder, and what is known about the model.
@@ -92,12 +92,16 @@ def make_card(arguments: CardArguments) -> Path:
 
     Raises:
         FileNotFoundError: If there is no such folder, no `config.json` in it, or no such file of results.
-        ValueError: If there is a card already and `overwrite` is not set, or an argument cannot be used.
+        ValueError: If there is a card already whose text would change and `overwrite` is not set, or an argument
+            cannot be used.
     """
     model_dir = Path(arguments.model)
     model = describe_model(model_dir)
-    if (model_dir / "README.md").exists() and not arguments.overwrite:
-        raise ValueError(f"{model_dir / 'README.md'} is there already; --overwrite replaces it.")
+    card = model_dir / "README.md"
+    if card.exists() and not arguments.overwrite:
+        _add_metadata(card, arguments)
+        logger.info("Added to the metadata of %s; its text is as it was.", card)
+        return card
     content = CardContent(
         name=arguments.name or model_dir.resolve().name,
         summary=arguments.summary,
@@ -112,7 +116,7 @@ def make_card(arguments: CardArguments) -> Path:
         datasets=arguments.datasets or (),
         tags=arguments.tags or (),
     )
-    card = write_card(model_dir, content)
+    write_card(model_dir, content)
     logger.info("Wrote %s", card)
     return card
 
@@ -157,6 +161,27 @@ def run_examples(model_dir: str | Path, texts: Sequence[str] | None = None) -> l
         )
         examples.append(run_example(task.replace("-", " ").capitalize(), code))
     return examples
+
+
+def _add_metadata(card: Path, arguments: CardArguments) -> None:
+    """What a run's card cannot know (licence, languages and so on) goes into it; what the run said of itself stays."""
+    known = {
+        "license": arguments.license,
+        "language": arguments.languages,
+        "base_model": arguments.base_model,
+        "datasets": arguments.datasets,
+        "tags": arguments.tags,
+    }
+    added = {name: value for name, value in known.items() if value is not None}
+    texts = ("name", "summary", "corpus", "limits", "results", "texts")
+    if not added or any(getattr(arguments, name) is not None for name in texts):
+        raise ValueError(
+            f"{card} is there already; --overwrite replaces it (licence, tags and the like need no such)."
+        )
+    metadata = metadata_load(card) or {}
+    if arguments.tags:
+        added["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *arguments.tags]))
+    metadata_save(card, metadata | added)
 
 
 def _read_results(path: str) -> list[EvalResult]:

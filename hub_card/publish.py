@@ -22,6 +22,7 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 
 from .. import modeling_mybert
 from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert.modeling_mybert import auto_map
 from .card import CardContent, describe_model, render_card
 
 logger = logging.getLogger(__name__)
@@ -33,15 +34,6 @@ _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.png", "LICENSE*")
 
 Content = Path | bytes
-
-
-def auto_map() -> dict[str, str]:
-    """Auto class of transformers -> class in the modelling code, for the configuration and every head."""
-    classes = {"AutoConfig": "configuration_mybert.MyBertConfig", "AutoModel": "modeling_mybert.MyBertModel"}
-    for name in modeling_mybert.__all__:
-        if name.startswith("MyBertFor") and not name.endswith("Output"):
-            classes[name.replace("MyBert", "AutoModel", 1)] = f"modeling_mybert.{name}"
-    return classes
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:

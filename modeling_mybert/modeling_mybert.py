@@ -360,6 +360,29 @@ class MyBertPreTrainedModel(PreTrainedModel):
                 module.packed_weight = PackedWeight(module.weight)  # type: ignore[assignment]
         return self
 
+    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers; this code and the `auto_map` of all heads go along, so that it loads without mybert."""
+        model_class, classes = type(self), auto_map()
+        own = [name for name, source in classes.items() if source.endswith(f".{model_class.__name__}")]
+        if not own or model_class._auto_class is not None:  # a class of the user's, or one that takes its code along
+            return super().push_to_hub(*args, **kwargs)
+        model_class._auto_class, self.config.auto_map = own[0], classes
+        try:
+            return super().push_to_hub(*args, **kwargs)
+        finally:
+            model_class._auto_class = None
+            del self.config.auto_map
+
+
+def auto_map() -> dict[str, str]:
+    """Auto class of transformers -> class in these files, for the configuration and every head."""
+    heads = [name for name in __all__ if name.startswith("MyBertFor") and not name.endswith("Output")]
+    return {
+        "AutoConfig": "configuration_mybert.MyBertConfig",
+        "AutoModel": "modeling_mybert.MyBertModel",
+        **{name.replace("MyBert", "AutoModel", 1): f"modeling_mybert.{name}" for name in heads},
+    }
+
 
 class MyBertModel(MyBertPreTrainedModel):
     """The trunk: embeddings, layers and pooler.

@@ -1,9 +1,11 @@
 import json
+from pathlib import Path
 
 import pytest
 
 from mybert import cli
 from mybert.ablation import ROWS, AblationArguments, run_ablation
+from mybert.pretraining.arguments import MODEL_SIZES
 
 
 @pytest.fixture
@@ -81,15 +83,18 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_recipe_is_read_as_the_command_reads_it(monkeypatch):
-    monkeypatch.setitem(
-        cli.COMMANDS, "ablation", cli.Command("ablation", ".ablation", "AblationArguments", "run_ablation")
-    )
-    recipe = __file__.replace("tests/ablation/test_table5.py", "recipes/ablation.yaml")
-    flags = ["--config", recipe, "--text", "corpus", "--output_dir", "out"]
+@pytest.mark.parametrize(
+    ("name", "tasks", "layers"),
+    [("ablation", {"sst2", "mrpc", "rte"}, 4), ("ablation_small", {"sst2", "mrpc", "stsb"}, 4)],
+)
+def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
+    recipe = Path(__file__).parents[2] / "recipes" / f"{name}.yaml"
+    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
     arguments = cli._parse("ablation", AblationArguments, flags)
     assert arguments.rows == list(ROWS)
-    assert set(arguments.tasks) == {"sst2", "mrpc", "rte"}
-    assert arguments.pretraining["model_size"] == "mini"
+    assert set(arguments.tasks) == tasks
+    pretraining = arguments.pretraining_of("mlm+nsp", None)
+    assert (pretraining.num_hidden_layers or MODEL_SIZES[pretraining.model_size][0]) == layers
+    assert f"--config recipes/{name}.yaml" in recipe.read_text()
     flags += ["--tasks", '{"rte": {"data_dir": "RTE"}}']
     assert cli._parse("ablation", AblationArguments, flags).tasks == {"rte": {"data_dir": "RTE"}}

@@ -151,10 +151,24 @@ def test_a_card_that_is_there_is_kept(copy_of, capsys):
     folder = copy_of("MyBertModel")
     (folder / "README.md").write_text("by hand")
     assert main(["card", str(folder)]) == 2
-    assert "README.md is there already; --overwrite replaces it." in capsys.readouterr().err
+    assert "README.md is there already; --overwrite replaces it" in capsys.readouterr().err
     assert read_card(folder) == "by hand"
     assert main(["card", str(folder), "--overwrite", "--no_examples"]) == 0
     assert read_card(folder).startswith("---\n")
+
+
+def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
+    folder = copy_of("MyBertModel")
+    assert main(["card", str(folder), "--no_examples", "--summary", "Made by a run."]) == 0
+    text = ModelCard(read_card(folder)).text
+    flags = ["--license", "mit", "--languages", "en", "ko", "--tags", "films", "mybert"]
+    assert main(["card", str(folder), *flags]) == 0
+    card = ModelCard(read_card(folder))
+    assert (card.text, card.data.license, card.data.language) == (text, "mit", ["en", "ko"])
+    assert card.data.tags == ["mybert", "films"] and card.data.pipeline_tag == "feature-extraction"
+    before = read_card(folder)
+    assert main(["card", str(folder), "--license", "mit", "--summary", "Another text."]) == 2
+    assert "--overwrite replaces it" in capsys.readouterr().err and read_card(folder) == before
 
 
 @pytest.mark.parametrize(

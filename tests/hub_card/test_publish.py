@@ -12,7 +12,8 @@ import pytest
 import transformers
 
 import mybert
-from mybert.hub_card import CardContent, auto_map, publish, publishable_files, write_card, write_publishable
+from mybert.hub_card import CardContent, publish, publishable_files, write_card, write_publishable
+from mybert.modeling_mybert.modeling_mybert import auto_map
 
 CODE = ["configuration_mybert.py", "modeling_mybert.py", "padding_mybert.py"]
 PUBLISHED = sorted(
@@ -90,6 +91,22 @@ def test_pull_gives_the_bytes_that_were_pushed(client, hub, model_dir, tmp_path)
     assert set(hub.files(REPO)) == {*expected, ".gitattributes"}
     assert hub.repositories[REPO].messages == ["initial commit", "Upload model"]
     assert snapshot(model_dir) == before
+
+
+def test_models_and_tokenizers_push_themselves(client, hub, model_dir):
+    """transformers' way: code and all heads go along, and the model here stays as it was."""
+    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    before = model.config.to_dict()
+    model.push_to_hub(REPO)
+    mybert.MyBertTokenizer.from_pretrained(model_dir).push_to_hub(REPO)
+    files = hub.files(REPO)
+    assert {*CODE, "config.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    for name in CODE:
+        assert files[name] == (Path(mybert.__file__).parent / "modeling_mybert" / name).read_bytes()
+    assert json.loads(files["config.json"])["auto_map"] == auto_map()
+    assert files["model.safetensors"] == (model_dir / "model.safetensors").read_bytes()
+    assert model.config.to_dict() == before
+    assert type(model)._auto_class is None
 
 
 def test_nothing_is_uploaded_twice(client, hub, model_dir):
