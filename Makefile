@@ -40,6 +40,7 @@ bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's
 	$(BIN)/python benchmarks/tokenization_speed.py encode demo_output/text --vocab demo_output/pretrained/vocab.txt
 	$(BIN)/python benchmarks/conversion_speed.py
 	$(BIN)/python benchmarks/question_answering_speed.py
+	$(BIN)/mybert bench --workloads sentences skewed dense query windows training memory
 
 demo_output/report.json: | $(INSTALLED)
 	$(BIN)/mybert demo --output_dir demo_output
