@@ -1,6 +1,8 @@
 """What all tests share: no network, few threads, tiny text."""
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -13,6 +15,16 @@ from mybert import MyBertTokenizer
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+
+
+@pytest.fixture(autouse=True)
+def logger_left_as_it_was() -> Iterator[None]:
+    """Commands show what the package's logger says and keep it from all others; the next test hears it again."""
+    logger = logging.getLogger("mybert")
+    handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level
+    yield
+    logger.handlers, logger.propagate = handlers, propagate
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,7 @@ MODELS = {
     "path/to/model": (MyBertForPreTraining, TWO),
     "bert-base-folder": (BertForPreTraining, TWO),
     "bert-base-uncased": (BertForPreTraining, TWO),
+    "all-MiniLM-L6-v2": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
     "my-ner": (MyBertForTokenClassification, TAGS),

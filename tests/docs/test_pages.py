@@ -10,7 +10,6 @@ import ast
 import contextlib
 import importlib
 import importlib.util
-import logging
 import re
 import shlex
 import shutil
@@ -95,10 +94,7 @@ def desk(tmp_path, monkeypatch, stand_ins):
     shutil.copytree(stand_ins, folder)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     monkeypatch.chdir(folder)
-    logger = logging.getLogger("mybert")
-    before = logger.handlers, logger.level, logger.propagate
-    yield folder
-    logger.handlers, logger.level, logger.propagate = before
+    return folder
 
 
 def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:

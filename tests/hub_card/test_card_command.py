@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import logging
 import re
 import shutil
 
@@ -33,15 +32,6 @@ RESULT = {
     "metric_type": "accuracy",
     "metric_value": 0.875,
 }
-
-
-@pytest.fixture(autouse=True)
-def logger_as_before():
-    """`main` sends the package's messages to the standard output of the moment."""
-    logger = logging.getLogger("mybert")
-    before = logger.handlers, logger.level, logger.propagate
-    yield
-    logger.handlers, logger.level, logger.propagate = before
 
 
 @pytest.fixture
