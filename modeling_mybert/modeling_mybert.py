@@ -185,8 +185,8 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
     rows = hidden_states.numel() // layer.in_features
     if rows > FEW_ROWS:
         return layer(hidden_states)
-    columns = torch.addmm(layer.bias[:, None], layer.weight, hidden_states.reshape(rows, -1).t())
-    return columns.t().contiguous().view(*hidden_states.shape[:-1], -1)
+    columns = torch.addmm(layer.bias[:, None], layer.weight, hidden_states.reshape(rows, layer.in_features).t())
+    return columns.t().contiguous().view(*hidden_states.shape[:-1], layer.out_features)
 
 
 class MyBertSelfAttention(nn.Module):

@@ -135,8 +135,8 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     halves = ["\n\n".join("\n".join(document) for document in documents[half::2]) + "\n" for half in (0, 1)]
     (folder / "corpus").mkdir()
     (folder / "corpus.txt").write_text(halves[0])
-    for number, half in enumerate(halves):
-        (folder / "corpus" / f"part{number}.txt").write_text(half)
+    for number in range(8):  # enough that one document in a hundred can be held out
+        (folder / "corpus" / f"part{number}.txt").write_text(halves[number % 2])
     (folder / "more.txt.gz").write_bytes(gzip.compress(halves[1].encode()))
 
     words = sorted({word for document in documents for sentence in document for word in sentence.split()})
@@ -156,6 +156,9 @@ def stand_ins(tmp_path_factory, documents) -> Path:
         config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
         model_class(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+
+    curve = [{"step": step, "loss": 10 / step, "learning_rate": 1e-4} for step in (1, 2, 3)]
+    (folder / "demo_output" / "pretrained" / "trainer_state.json").write_text(json.dumps({"log_history": curve}))
 
     google = folder / "google" / "uncased_L-12_H-768_A-12"
     export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from accelerate.commands.launch import launch_command_parser
+from accelerate.state import AcceleratorState
 from markdown_it import MarkdownIt
 from torch.distributed.run import get_args_parser as torchrun_parser
 
@@ -94,6 +95,7 @@ def desk(tmp_path, monkeypatch, stand_ins):
     shutil.copytree(stand_ins, folder)
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     monkeypatch.chdir(folder)
+    AcceleratorState._reset_state(reset_partial_state=True)  # as in a new process
     return folder
 
 

@@ -179,6 +179,12 @@ def test_no_label_counts(heads, training):
         loss = model(**batch).loss
         loss.backward()
         assert loss.isfinite() and (name == "ForPreTraining" or loss == 0)
+        if name != "ForTokenClassification":
+            model.eval().config.sparse_prediction = True
+            with torch.no_grad():
+                torch.testing.assert_close(model(**batch).loss, loss)
+                if torch.backends.mkldnn.is_available():
+                    torch.testing.assert_close(model.prepack_weights()(**batch).loss, loss)
 
 
 def test_either_loss_of_pretraining_alone(heads):

@@ -383,7 +383,7 @@ def test_what_the_kernel_takes():
 # Few rows--------
 
 
-@pytest.mark.parametrize("rows", [1, 2, 31, 64, 65])
+@pytest.mark.parametrize("rows", [0, 1, 2, 31, 64, 65])
 def test_product_of_few_rows(rows):
     layer = torch.nn.Linear(24, 40).eval()
     states = torch.randn(1, rows, 24, generator=torch.Generator().manual_seed(rows))
