@@ -13,7 +13,15 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, set_seed
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    TrainerCallback,
+    TrainerState,
+    set_seed,
+)
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..hub_card import Example
@@ -245,8 +253,9 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
     folders = {seed: output_dir / f"seed_{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
     outcomes: dict[int, Outcome] = {}
     for seed, folder in folders.items():
-        if len(seeds) > 1 and (folder / METRICS).is_file():  # done before an interruption
-            outcomes[seed] = Outcome(json.loads((folder / METRICS).read_text(encoding="utf-8")))
+        if (folder / METRICS).is_file():
+            logger.info("%s is finished; it is not trained again.", folder)
+            outcomes[seed] = _read_outcome(folder, output_dir)
             continue
         if len(seeds) > 1:
             logger.info("Seed %d, %d of %d.", seed, len(outcomes) + 1, len(seeds))
@@ -309,6 +318,14 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
         write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
     trainer.accelerator.wait_for_everyone()
     return Outcome(metrics, seconds)
+
+
+def _read_outcome(folder: Path, output_dir: Path) -> Outcome:
+    """What a finished run gave; with several seeds only the best one's log is kept, in the output folder."""
+    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+    states = [path for path in (folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
+    history = TrainerState.load_from_json(str(states[0])).log_history if states else []
+    return Outcome(metrics, next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None))
 
 
 def _compare(

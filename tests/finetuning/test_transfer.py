@@ -153,6 +153,16 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, seeds):
+    settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "seeds": seeds}
+    first = finetune(arguments(**settings))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+    monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
+    assert finetune(arguments(**settings)) == first
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == files
+
+
 def test_the_best_checkpoint_is_kept(arguments, tmp_path):
     metrics = finetune(
         arguments(save_strategy="steps", eval_strategy="steps", save_steps=1, eval_steps=1, logging_steps=1)

@@ -1,0 +1,140 @@
+"""Scores and times of fine-tuning: MyBERT beside transformers' BERT, what to train, and the feature-based approach.
+
+    python benchmarks/finetuning_tasks.py all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
+
+Every run is one of `mybert finetune`, printed before it starts; those that are finished already are not repeated.
+The same weights, data, seed and settings go to both classes (`--keep_model_type` leaves transformers' own), one after
+the other in this process. `data` holds `glue/`, `ner/` and `squad/`. Nothing is chosen on the validation data: the
+model after the last step is scored.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from mybert.bench.timing import describe_machine
+from mybert.finetuning import FinetuningArguments, finetune
+
+COMMON: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "per_device_train_batch_size": 32,
+    "eval_strategy": "no",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+NER = {"task": "ner", **{f"{split}_file": f"ner/wnut17/{name}.conll" for split, name in
+                         (("train", "train"), ("validation", "dev"), ("test", "test"))}}  # fmt: skip
+SQUAD = {"train_file": "squad/train-v1.1.json.gz", "validation_file": "squad/dev-v1.1.json.gz"}
+STSB = {"task": "stsb", "data_dir": "glue/STS-B", "num_train_epochs": 2}
+
+# Name -> settings; with each class.
+TASKS: dict[str, dict[str, Any]] = {
+    "CoLA": {"task": "cola", "data_dir": "glue/CoLA", "num_train_epochs": 2},
+    "SST-2": {"task": "sst2", "data_dir": "glue/SST-2", "max_steps": 600},
+    "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 2},
+    "STS-B": STSB,
+    "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 2},
+    "WNUT-17": NER | {"num_train_epochs": 3},
+    "SQuAD 1.1": SQUAD | {"task": "squad", "max_steps": 300, "per_device_train_batch_size": 16},
+}
+# What learns; MyBERT alone.
+MODES: dict[str, dict[str, Any]] = {
+    "everything": {},
+    "all but the embeddings and three of six layers": {"freeze_layers": 3},
+    "one epoch the head, then everything": {"train_head_first": 1},
+    "a layer more every quarter of an epoch": {"gradual_unfreezing": 0.25},
+    "pooler and head": {"freeze": "encoder"},
+}
+FEATURES = NER | {"approach": "features", "features": "all", "lstm_size": 256, "num_train_epochs": 8}
+FEATURES |= {"learning_rate": 1e-3}
+
+
+def run(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train, unless that was done before.
+
+    Returns:
+        The metrics, and `seconds` of training where there is one training.
+    """
+    metrics_file, state_file = output_dir / "metrics.json", output_dir / "trainer_state.json"
+    if not metrics_file.is_file():
+        settings = COMMON | settings | {"model": arguments.model, "output_dir": str(output_dir)}
+        if arguments.max_steps:
+            settings["max_steps"] = arguments.max_steps
+        for name in ("data_dir", "train_file", "validation_file", "test_file"):
+            if name in settings:
+                settings[name] = str(arguments.data / settings[name])
+        print("mybert finetune", *(f"--{name} {value}" for name, value in settings.items()), flush=True)
+        finetune(FinetuningArguments(**settings | {
+            name: [settings[name]] for name in ("validation_file", "test_file") if name in settings
+        }))  # fmt: skip
+    metrics: dict[str, Any] = json.loads(metrics_file.read_text(encoding="utf-8"))
+    if state_file.is_file():
+        history = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
+        metrics["seconds"] = next(entry["train_runtime"] for entry in history if "train_runtime" in entry)
+    return metrics
+
+
+def show(values: list[float]) -> str:
+    """Mean and, of several, deviation, of values that are shares."""
+    values = [100 * value for value in values]
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{deviation}"
+
+
+def compare_classes(arguments: argparse.Namespace) -> None:
+    """Print the table of the tasks."""
+    results: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+    for seed in range(42, 42 + arguments.seeds):
+        for name in arguments.tasks:
+            for keep in (False, True):
+                settings = TASKS[name] | {"seed": seed, "keep_model_type": keep}
+                folder = arguments.output_dir / name.replace(" ", "_") / f"{'bert' if keep else 'mybert'}_{seed}"
+                results.setdefault((name, keep), []).append(run(settings, folder, arguments))
+    print("\n| task, metric | MyBERT | transformers' BERT | seconds | transformers' | times as fast |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in arguments.tasks:
+        metric = FinetuningArguments(task=TASKS[name]["task"], output_dir="-").metric_for_best_model
+        ours, theirs = results[name, False], results[name, True]
+        seconds = [statistics.median(metrics["seconds"] for metrics in side) for side in (ours, theirs)]
+        scores = [show([metrics[metric] for metrics in side]) for side in (ours, theirs)]
+        ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True))
+        print(f"| {name}, {metric} | {' | '.join(scores)} | {seconds[0]:.0f} | {seconds[1]:.0f} | {ratio:.2f} |")
+
+
+def compare_modes(arguments: argparse.Namespace) -> None:
+    """Print the table of what learns."""
+    print("\n| STS-B: what learns | Pearson | seconds |\n|---|---:|---:|")
+    for number, (name, settings) in enumerate(MODES.items()):
+        metrics = run(STSB | settings, arguments.output_dir / "modes" / str(number), arguments)
+        print(f"| {name} | {show([metrics['pearson']])} | {metrics['seconds']:.0f} |")
+
+
+def compare_features(arguments: argparse.Namespace) -> None:
+    """Print the rows of the paper's table 7."""
+    rows = run(FEATURES, arguments.output_dir / "table7", arguments)
+    print("\n| WNUT-17: features of the frozen encoder | validation F1 | test F1 |\n|---|---:|---:|")
+    for name, metrics in rows.items():
+        print(f"| {name} | {show([metrics['f1']])} | {show([metrics['test_f1']])} |")
+
+
+def main() -> None:
+    """Run what is asked for and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="A pretrained model folder.")
+    parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")
+    parser.add_argument("--output_dir", type=Path, required=True, help="Folder for all runs.")
+    parser.add_argument("--parts", nargs="+", default=["tasks", "modes", "features"], help="Tables to make.")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="Rows of the first table.")
+    parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
+    parser.add_argument("--max_steps", type=int, help="Only so many steps of each run, to try the script.")
+    arguments = parser.parse_args()
+    print(describe_machine())
+    parts = {"tasks": compare_classes, "modes": compare_modes, "features": compare_features}
+    for part in arguments.parts:
+        parts[part](arguments)
+
+
+if __name__ == "__main__":
+    main()
