@@ -5,8 +5,9 @@ from .text_files import expand_paths, open_text
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import load_vocab, save_vocab
 from .vocab_command import VocabArguments, train_vocabulary
+from .vocabulary_report import VocabularyReport
 from .word_counting import usable_cores
-from .wordpiece_trainer import VocabularyReport, train_wordpiece
+from .wordpiece_trainer import train_wordpiece
 
 __all__ = [
     "BulkEncoder",

@@ -10,7 +10,8 @@ from types import TracebackType
 import numpy as np
 from tokenizers import Tokenizer
 
-from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer, replace_lone_surrogates
+from .normalization import replace_lone_surrogates
+from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer
 from .unicode_classes import PUNCTUATION
 from .word_splitting import END_OF_CHUNK, WordSplitter
 

@@ -2,66 +2,24 @@
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer, decoders, processors
 from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from .unicode_classes import CASE_IGNORABLE, CASED, CJK, DELETED, NONSPACING_MARKS, PUNCTUATION, regex_class
+from .normalization import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_cased, save_vocab
-
-if TYPE_CHECKING:
-    from .wordpiece_trainer import VocabularyReport
+from .vocabulary_report import VocabularyReport
 
 logger = logging.getLogger(__name__)
 
 # Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
 MAX_WORD_LENGTH = 200
 
-# How far back a final sigma looks for its letter, over case-ignorable characters. Python looks back without limit;
-# in a regular expression that would make a line of single capital sigmas cost quadratic time.
-_SIGMA_REACH = 1000
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
 Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
-
-
-def build_normalizer(do_lower_case: bool, strip_accents: bool | None = None) -> normalizers.Normalizer:
-    """Compose ``BasicTokenizer``'s work on characters, in its order: clean, lower-case, strip accents.
-
-    Args:
-        do_lower_case: Whether to lower-case as Python's ``str.lower`` does, final sigma included.
-        strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which takes Hangul apart into jamo; by
-            default Google's rule, the same as ``do_lower_case``.
-    """
-    steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
-    if do_lower_case:
-        cased = f"[{regex_class(CASED)}]"
-        ignorable = f"[{regex_class(NONSPACING_MARKS)}{regex_class(CASE_IGNORABLE)}]"
-        final_sigma = f"\\u03a3(?!{ignorable}*{cased})(?<={cased}{ignorable}{{0,{_SIGMA_REACH}}}\\u03a3)"
-        steps += [normalizers.Replace(Regex(final_sigma), "ς"), normalizers.Lowercase()]
-    if do_lower_case if strip_accents is None else strip_accents:
-        steps += [normalizers.NFD(), normalizers.Replace(Regex(f"[{regex_class(NONSPACING_MARKS)}]"), "")]
-    return normalizers.Sequence(steps)
-
-
-def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreTokenizer:
-    """Split at white space, and around every punctuation mark and CJK ideograph.
-
-    Google separates ideographs before lower-casing; no ideograph changes or appears in the steps between, so doing it
-    here gives the same words.
-
-    Args:
-        tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
-    """
-    alone = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
-    isolate = pre_tokenizers.Split(Regex(f"[{regex_class(alone)}]"), behavior="isolated")
-    return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), isolate])
 
 
 class MyBertTokenizer(PreTrainedTokenizerFast):
@@ -97,7 +55,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
     vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
     model_input_names = ["input_ids", "token_type_ids", "attention_mask"]
     model = WordPiece
-    training_report: "VocabularyReport | None" = None  # after train_wordpiece
+    training_report: VocabularyReport | None = None  # after train_wordpiece
 
     def __init__(
         self,
@@ -231,14 +189,6 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         return files + self.save_vocabulary(save_directory, filename_prefix)
-
-
-def replace_lone_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which the ``tokenizers`` library does not take, by U+FFFF.
-
-    To BERT both are a character without properties that no vocabulary knows, so the tokens stay the same.
-    """
-    return _LONE_SURROGATE.sub("\uffff", text)
 
 
 def _without_surrogates(text: Any) -> Any:

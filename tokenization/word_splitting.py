@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from .tokenization_mybert import build_normalizer, replace_lone_surrogates
+from .normalization import build_normalizer, replace_lone_surrogates
 from .unicode_classes import CJK, DELETED, PUNCTUATION, Ranges, regex_class
 
 # Follows the words of each chunk. BERT deletes NUL, so it is part of no word; str.split does not take it for a space.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from mybert.tokenization import MyBertTokenizer, load_vocab, unicode_classes
-from mybert.tokenization.tokenization_mybert import build_normalizer, build_pre_tokenizer
+from mybert.tokenization.normalization import build_normalizer, build_pre_tokenizer
 
 PYTHON_OF_THE_FIXTURES = pytest.mark.skipif(
     unicodedata.unidata_version != "14.0.0", reason="the classes are those of Unicode 14 (Python 3.11)"
