@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +161,44 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             if (clean, clean_pair) == (text, text_pair):
                 raise
             return super()._encode_plus(clean, clean_pair, *args, **kwargs)
+
+    def train_new_from_iterator(
+        self,
+        text_iterator: Iterable[str] | Iterable[list[str]],
+        vocab_size: int,
+        length: int | None = None,
+        new_special_tokens: Sequence[Any] | None = None,
+        special_tokens_map: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> "MyBertTokenizer":
+        """Learn a new vocabulary with this tokenizer's settings: `train_wordpiece` under transformers' name.
+
+        Args:
+            text_iterator: Texts, or lists of texts.
+            vocab_size: Size of the new vocabulary, `new_special_tokens` included.
+            length: Number of texts; not needed.
+            new_special_tokens: Special tokens beside BERT's five; they get the last ids.
+            special_tokens_map: Not supported: BERT's special tokens keep their names.
+            **kwargs: Further settings of `train_wordpiece`, such as ``algorithm`` and ``min_frequency``; ``layout`` is
+                this vocabulary's unless it is given.
+
+        Raises:
+            ValueError: As `train_wordpiece`; also for special_tokens_map, and if this tokenizer keeps CJK words whole.
+        """
+        from .wordpiece_trainer import train_wordpiece  # which makes tokenizers of this class
+
+        if special_tokens_map:
+            raise ValueError(f"special_tokens_map is {special_tokens_map}; BERT's special tokens keep their names.")
+        if not self.tokenize_chinese_chars:
+            raise ValueError("tokenize_chinese_chars is False; vocabularies are learned with CJK characters alone.")
+        layout = "google" if "[unused0]" in self.get_vocab() else "compact"
+        strip_accents = self.do_lower_case if self.strip_accents is None else self.strip_accents
+        settings = {"layout": layout, "lower_case": self.do_lower_case, "strip_accents": strip_accents} | kwargs
+        extra = list(new_special_tokens or ())
+        tokenizer = train_wordpiece(text_iterator, vocab_size - len(extra), **settings)
+        tokenizer.add_special_tokens({"extra_special_tokens": extra})
+        tokenizer.model_max_length = self.model_max_length
+        return tokenizer
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
         """Write ``vocab.txt`` (without tokens added later) and return its path."""

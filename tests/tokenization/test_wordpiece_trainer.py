@@ -9,6 +9,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 from mybert.tokenization import MyBertTokenizer, train_wordpiece
 from mybert.tokenization.vocab import reserved_tokens
@@ -185,6 +186,39 @@ class TestInput:
 
     def test_lone_surrogates(self):
         assert len(train(["a\ud800b \udfff"] * 3, 100, held_out_fraction=0.1)) > 5
+
+
+class TestNewFromOld:
+    """transformers' name for it."""
+
+    def test_same_settings_same_vocabulary(self, tmp_path):
+        old = MyBertTokenizer([*reserved_tokens("google"), "a"], do_lower_case=False, model_max_length=77)
+        new = old.train_new_from_iterator(iter(corpus()), 1400, length=400, min_frequency=3)
+        expected = train(corpus(), 1400, lower_case=False, strip_accents=False, layout="google", min_frequency=3)
+        assert new.get_vocab() == expected.get_vocab()
+        assert (new.do_lower_case, new.model_max_length) == (False, 77)
+        assert new.tokenize("café") != new.tokenize("Café")
+        korean = MyBertTokenizer(reserved_tokens("compact"), strip_accents=False)
+        assert korean.train_new_from_iterator(corpus(), 300).get_vocab() == train(corpus(), 300).get_vocab()
+
+    def test_further_special_tokens_come_last(self, tmp_path):
+        old = MyBertTokenizer(reserved_tokens("compact"))
+        new = old.train_new_from_iterator(corpus(), 220, new_special_tokens=["[ENT]", "[/ENT]"])
+        assert len(new) == 220
+        assert new.convert_tokens_to_ids(["[ENT]", "[/ENT]"]) == [218, 219]
+        new.save_pretrained(tmp_path)
+        again = AutoTokenizer.from_pretrained(tmp_path)
+        assert again.tokenize("[ENT] cats[/ENT]") == new.tokenize("[ENT] cats[/ENT]")
+        assert again.tokenize("[ENT]") == ["[ENT]"]
+
+    def test_what_cannot_be(self):
+        with pytest.raises(ValueError, match="special tokens keep their names"):
+            MyBertTokenizer(reserved_tokens("compact")).train_new_from_iterator(
+                corpus(), 300, special_tokens_map={"[CLS]": "<s>"}
+            )
+        whole = MyBertTokenizer(reserved_tokens("compact"), tokenize_chinese_chars=False)
+        with pytest.raises(ValueError, match="tokenize_chinese_chars is False"):
+            whole.train_new_from_iterator(corpus(), 300)
 
 
 class TestReport:
