@@ -193,7 +193,11 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             raise ValueError("tokenize_chinese_chars is False; vocabularies are learned with CJK characters alone.")
         layout = "google" if "[unused0]" in self.get_vocab() else "compact"
         strip_accents = self.do_lower_case if self.strip_accents is None else self.strip_accents
-        settings = {"layout": layout, "lower_case": self.do_lower_case, "strip_accents": strip_accents} | kwargs
+        settings: dict[str, Any] = {
+            "layout": layout,
+            "lower_case": self.do_lower_case,
+            "strip_accents": strip_accents,
+        } | kwargs
         extra = list(new_special_tokens or ())
         tokenizer = train_wordpiece(text_iterator, vocab_size - len(extra), **settings)
         tokenizer.add_special_tokens({"extra_special_tokens": extra})
