@@ -1,0 +1,182 @@
+"""Draw docs/images/architecture.svg from the code: rooms, their floors, and what imports what.
+
+    python docs/draw_architecture.py
+
+A room stands one floor above the highest room that it imports from. Arrows that follow from others are left out: if A
+imports B and C, and B imports C, there is none from A to C.
+"""
+
+import ast
+import textwrap
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from itertools import combinations, permutations
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PICTURE = Path(__file__).parent / "images" / "architecture.svg"
+
+WIDTH, FLOOR_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
+FACE = "Whole commands and the public face: cli.py, __init__.py, __main__.py, _registration.py"
+
+Point = tuple[float, float]
+
+
+@cache
+def imports(room: str) -> frozenset[str]:
+    """The rooms that a room's files import from."""
+    found = set()
+    for path in (ROOT / room).rglob("*.py"):
+        above = len(path.relative_to(ROOT).parts)  # dots that lead out of the room
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level == above and node.module:
+                found.add(node.module.split(".")[0])
+    return frozenset(found)
+
+
+@cache
+def floor(room: str) -> int:
+    """0 for a room that imports from no other."""
+    return 1 + max(map(floor, imports(room)), default=-1)
+
+
+@cache
+def below(room: str) -> frozenset[str]:
+    """All rooms that a room needs, directly or not."""
+    return imports(room).union(*map(below, imports(room)))
+
+
+def purpose(room: str) -> str:
+    """The first line of a room's docstring, without its command."""
+    docstring = ast.get_docstring(ast.parse((ROOT / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return docstring.splitlines()[0].rstrip(".").split(" (`")[0].split(", as one command")[0].replace("`", "")
+
+
+def arrows(rooms: Sequence[str]) -> list[tuple[str, str]]:
+    """(room, room that it imports from), without those that follow from others."""
+    return [
+        (room, other)
+        for room in rooms
+        for other in sorted(imports(room))
+        if not any(other in below(between) for between in imports(room))
+    ]
+
+
+def places(order: Sequence[Sequence[str | None]]) -> dict[str, Point]:
+    """The middle of each room; floors from the ground up, each with a place or none in every column."""
+    return {
+        room: (WIDTH * (column + 0.5) / len(row), FLOOR_HEIGHT * (len(order) - number - 0.5))
+        for number, row in enumerate(order)
+        for column, room in enumerate(row)
+        if room
+    }
+
+
+def curve(start: Point, end: Point) -> list[Point]:
+    """The four points of the arrow between two boxes, a Bezier curve that leaves and arrives upright."""
+    (x0, y0), (x1, y1) = start, end
+    y0, y1 = y0 + BOX_HEIGHT / 2, y1 - BOX_HEIGHT / 2 - 2
+    return [(x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
+
+
+def along(points: Sequence[Point]) -> list[Point]:
+    """Points on a Bezier curve."""
+    return [
+        tuple(sum(w * p[axis] for w, p in zip(weights, points, strict=True)) for axis in (0, 1))  # type: ignore[misc]
+        for t in (number / 20 for number in range(21))
+        for weights in [((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)]
+    ]
+
+
+def cross(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
+    """Whether two straight lines without a common end cross."""
+
+    def side(a: Point, b: Point, c: Point) -> float:
+        return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+    (a, b), (c, d) = one, other
+    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
+
+
+def best_order(floors: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, ...]]:
+    """Columns for the rooms: arrows run behind few boxes, cross seldom and are short. One floor after the other."""
+
+    def cost(order: Sequence[Sequence[str | None]]) -> tuple[int, int, float]:
+        where = places(order)
+        lines = [(where[room], where[other]) for room, other in pairs]
+        hidden = sum(
+            any(abs(x - a) < BOX_WIDTH / 2 + 4 and abs(y - b) < BOX_HEIGHT / 2 for x, y in along(curve(*line)))
+            for line in lines
+            for a, b in set(where.values()) - set(line)
+        )
+        crossings = sum(cross(one, other) for one, other in combinations(lines, 2))
+        return hidden, crossings, sum(abs(start[0] - end[0]) for start, end in lines)
+
+    columns = max(map(len, floors))
+    order: list[tuple[str | None, ...]] = [(*rooms, *[None] * (columns - len(rooms))) for rooms in floors]
+    before = None
+    while before != order:
+        before = list(order)
+        for number, row in enumerate(before):
+            ways = dict.fromkeys(permutations(row))
+            order[number] = min(ways, key=lambda way: cost([*order[:number], way, *order[number + 1 :]]))
+    return order
+
+
+def draw() -> str:
+    """The picture, as SVG."""
+    rooms = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+    floors = [[room for room in rooms if floor(room) == number] for number in range(max(map(floor, rooms)) + 1)]
+    pairs = arrows(rooms)
+    order = best_order(floors, pairs)
+    where = places(order)
+    top = 60  # the face of the package
+    return "\n".join([*_frame(len(floors), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
+
+
+def _frame(number_of_floors: int, top: int) -> Iterator[str]:
+    height = number_of_floors * FLOOR_HEIGHT
+    yield (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height + top}" width="{WIDTH}" '
+        'font-family="Helvetica, Arial, sans-serif" text-anchor="middle">'
+    )
+    yield "<title>The rooms of mybert and what imports what</title>"
+    yield '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+    yield '<path d="M0 0 L8 4 L0 8 Z" fill="#5b6b7d"/></marker></defs>'
+    yield f'<rect width="{WIDTH}" height="{height + top}" fill="#ffffff"/>'
+    yield f'<rect x="{MARGIN}" y="12" width="{WIDTH - 2 * MARGIN}" height="36" rx="6" fill="#22303f"/>'
+    yield f'<text x="{WIDTH / 2:g}" y="35" font-size="15" fill="#ffffff">{FACE}</text>'
+    yield f'<g transform="translate(0 {top})">'
+    for number in range(number_of_floors):
+        y = height - FLOOR_HEIGHT * (number + 1)
+        if number % 2:
+            yield f'<rect y="{y}" width="{WIDTH}" height="{FLOOR_HEIGHT}" fill="#f3f6f9"/>'
+        yield f'<text x="8" y="{y + 18}" font-size="12" fill="#7a8794" text-anchor="start">floor {number}</text>'
+
+
+def _arrows(pairs: Sequence[tuple[str, str]], where: dict[str, Point]) -> Iterator[str]:
+    for room, other in pairs:
+        start, *others = (f"{x:g} {y:g}" for x, y in curve(where[room], where[other]))
+        yield (
+            f'<path d="M{start} C{" ".join(others)}" fill="none" stroke="#5b6b7d" stroke-width="1.5" '
+            'marker-end="url(#tip)"/>'
+        )
+
+
+def _boxes(where: dict[str, Point]) -> Iterator[str]:
+    for room, (x, y) in where.items():
+        left, high = x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2
+        yield (
+            f'<rect x="{left:g}" y="{high:g}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" fill="#ffffff" '
+            'stroke="#22303f"/>'
+        )
+        yield f'<text x="{x:g}" y="{high + 20:g}" font-size="14" font-weight="bold" fill="#22303f">{room}/</text>'
+        for number, line in enumerate(textwrap.wrap(purpose(room), 34)):
+            yield (
+                f'<text x="{x:g}" y="{high + 39 + 15 * number:g}" font-size="12" fill="#3f4d5c">{escape(line)}</text>'
+            )
+
+
+if __name__ == "__main__":
+    PICTURE.write_text(draw(), encoding="utf-8")
