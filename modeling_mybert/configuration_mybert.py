@@ -126,6 +126,8 @@ class MyBertConfig(PreTrainedConfig):
             self.pad_token_id is None or (_is_integer(self.pad_token_id) and 0 <= self.pad_token_id < self.vocab_size),
             f"None or a token id between 0 and {self.vocab_size - 1}",
         )
+        kinds = ("regression", "single_label_classification", "multi_label_classification")
+        _require(self, "problem_type", self.problem_type in (None, *kinds), f"None or one of {', '.join(kinds)}")
         for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs"):
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
         if self.hidden_size % self.num_attention_heads:

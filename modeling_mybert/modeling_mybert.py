@@ -13,6 +13,7 @@ the layers of a packed batch B is 1 and L the number of its tokens. Where rows h
 other (as transformers' `DataCollatorWithFlattening` makes them), pooled output has a row for each of the N sequences.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -106,7 +107,8 @@ def eager_attention_forward(
     Args:
         module: The attention module; only its `training` flag is read.
         query, key, value: (B, H, L, D / H).
-        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L).
+        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L); a bool mask is True where a
+            token is seen.
         scaling: Factor of the scores.
         dropout: Dropout of the weights, in [0, 1].
 
@@ -114,7 +116,9 @@ def eager_attention_forward(
         The context (B, L, H, D / H) and the weights (B, H, L, L).
     """
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
         scores = scores + attention_mask
     weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
@@ -360,6 +364,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
                 module.packed_weight = PackedWeight(module.weight)  # type: ignore[assignment]
         return self
 
+    @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
         """As in transformers; this code and the `auto_map` of all heads go along, so that it loads without mybert."""
         model_class, classes = type(self), auto_map()
@@ -428,7 +433,8 @@ class MyBertModel(MyBertPreTrainedModel):
 
         Args:
             input_ids: Token ids (B, L), in [0, V).
-            attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L). None: no padding.
+            attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L): bool, True where a token
+                is seen, or what is added to the scores. None: no padding.
             token_type_ids: Segments (B, L), in [0, type_vocab_size). None: all 0.
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
@@ -615,10 +621,18 @@ class MyBertModel(MyBertPreTrainedModel):
                     f"{name} has shape {_shape(ids)}; expected ({batch_size}, {length}) as the other inputs."
                 )
             _check_ids(name, ids, limit, self.training)
-        # A prepared mask has four dimensions; it may be flex attention's BlockMask, which has a shape and no `dim()`.
-        if attention_mask is None or len(attention_mask.shape) == 4:
+        if attention_mask is None:
             return
-        if attention_mask.shape != (batch_size, length):
+        # A prepared mask has four dimensions; it may be flex attention's BlockMask, which has a shape and no `dim()`.
+        if len(attention_mask.shape) == 4:
+            if isinstance(attention_mask, torch.Tensor) and not (
+                attention_mask.is_floating_point() or attention_mask.dtype == torch.bool
+            ):
+                raise ValueError(
+                    f"attention_mask has type {attention_mask.dtype}; a prepared mask is expected to be bool (True "
+                    "where a token is seen) or floating point (added to the scores)."
+                )
+        elif attention_mask.shape != (batch_size, length):
             raise ValueError(
                 f"attention_mask has shape {_shape(attention_mask)}; expected ({batch_size}, {length}), or four "
                 "dimensions for a prepared mask."
@@ -728,8 +742,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            unpad_inputs=_padding_is_ignored(labels, attention_mask),
-            **{**kwargs, "return_dict": True},
+            **{"unpad_inputs": _padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
         )
         prediction_logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
         seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
@@ -786,8 +799,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            unpad_inputs=_padding_is_ignored(labels, attention_mask),
-            **{**kwargs, "return_dict": True},
+            **{"unpad_inputs": _padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
         )
         logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
         return MaskedLMOutput(
@@ -1025,8 +1037,7 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            unpad_inputs=_padding_is_ignored(labels, attention_mask),
-            **{**kwargs, "return_dict": True},
+            **{"unpad_inputs": _padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
@@ -1081,8 +1092,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            unpad_inputs=start_positions is None or attention_mask is None,  # the loss compares all positions
-            **{**kwargs, "return_dict": True},
+            # the loss compares all positions
+            **{"unpad_inputs": start_positions is None or attention_mask is None, **kwargs, "return_dict": True},
         )
         start_logits, end_logits = (
             scores.squeeze(-1).contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
@@ -1105,6 +1116,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 positions = positions.view(-1)
                 if positions.shape != logits.shape[:1]:
                     raise ValueError(f"{name} has shape {_shape(positions)}; expected ({logits.shape[0]},).")
+                _check_type(name, positions)
                 positions = positions.clamp(min=0).masked_fill(positions >= length, IGNORED_LABEL)
                 losses.append(cross_entropy(logits, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2
@@ -1133,7 +1145,7 @@ def cross_entropy(
         A scalar; 0 if no label counts.
     """
     total = F.cross_entropy(
-        logits.flatten(0, -2).float(), labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
+        logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
     )
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
@@ -1155,10 +1167,14 @@ def _shape(tensor: torch.Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
+def _check_type(name: str, ids: torch.Tensor) -> None:
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{name} has type {ids.dtype}; expected integers of 64 or 32 bits.")
+
+
 def _check_ids(name: str, ids: torch.Tensor, limit: int, training: bool) -> None:
     """Check an id tensor's type, and its values where looking at them does not make a training device wait."""
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise ValueError(f"{name} has type {ids.dtype}; expected integers.")
+    _check_type(name, ids)
     if ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing())):
         return
     try:

@@ -62,6 +62,7 @@ WRONG = [
     *[("layer_norm_eps", value, "a number above 0") for value in (0, -1e-12, "1e-12")],
     *[("hidden_act", value, "one of ") for value in ("gleu", None, 3)],
     *[("pad_token_id", value, "None or a token id between 0 and 30521") for value in (-1, 30522, 0.0)],
+    ("problem_type", "classification", "None or one of regression, single_label_classification, "),
     *[
         (name, value, "True or False")
         for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction")

@@ -96,6 +96,15 @@ def test_labels_at_padding_still_count(heads, name):
     torch.testing.assert_close(ours(**batch).loss, theirs(**batch).loss, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining", "ForTokenClassification", "ForQuestionAnswering"])
+def test_a_caller_of_a_head_may_want_the_padding(heads, name):
+    head = heads(name)
+    ours, theirs = head.twins()
+    batch = head.batch()
+    found, expected = ours(**batch, unpad_inputs=False)[0], theirs(**batch)[0]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)  # at padding, too
+
+
 def test_sequence_of_padding_only(heads):
     ours, theirs = heads("Model").twins()
     batch = heads("Model").batch()

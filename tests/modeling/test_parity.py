@@ -105,6 +105,10 @@ def test_prepared_four_dimensional_mask(heads, agree):
     allowed = torch.rand(4, 1, 11, 11, generator=torch.Generator().manual_seed(2)) < 0.7
     allowed |= torch.eye(11, dtype=torch.bool)
     agree(*head.twins(), {**batch, "attention_mask": allowed})
+    expected = head.twins()[0](**batch, attention_mask=allowed).last_hidden_state
+    eager = head.twins(attn_implementation="eager")[0]  # transformers' adds True and False to the scores, as 1 and 0
+    found = eager(**batch, attention_mask=allowed).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("attn_implementation", ["eager", "sdpa"])
