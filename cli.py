@@ -6,7 +6,8 @@ A mistake of the user's gets one sentence on standard error and exit status 2; `
 import importlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -154,16 +155,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, 2 for a mistake of the user's, 130 if the command was interrupted.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ("-h", "--help"):
-        print(_usage())
-        return 0 if argv else 2
-    if argv[0] == "--version":
+    words = 2 if argv and any(name.startswith(f"{argv[0]} ") for name in COMMANDS) else 1
+    group, name, flags = " ".join(argv[: words - 1]), " ".join(argv[:words]), argv[words:]
+    commands = {name: command for name, command in COMMANDS.items() if name.startswith(group)}
+    if len(argv) < words or argv[words - 1] in ("-h", "--help"):
+        print(_usage(commands))
+        return 2 if len(argv) < words else 0
+    if name == "--version":
         print(f"mybert {__version__}")
         return 0
-    words = 2 if " ".join(argv[:2]) in COMMANDS else 1
-    name, flags = " ".join(argv[:words]), argv[words:]
     if name not in COMMANDS:
-        print(f"mybert: unknown command {name!r}; expected one of {', '.join(COMMANDS)}.", file=sys.stderr)
+        print(f"mybert: unknown command {name!r}; expected one of {', '.join(commands)}.", file=sys.stderr)
         return 2
     flags, debug = _take_debug(flags)
     try:
@@ -202,9 +204,9 @@ def _name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
     return [part for name, value in zip(names, leading, strict=True) for part in (f"--{name}", value)] + rest
 
 
-def _usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+def _usage(commands: Mapping[str, Command]) -> str:
+    width = max(map(len, commands))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in commands.items()]
     return "\n".join(
         ["usage: mybert <command> [flags]", "", *lines, "", "mybert <command> --help lists the flags of a command."]
     )
@@ -214,22 +216,27 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     from transformers import HfArgumentParser
     from transformers.utils import logging as hf_logging
 
+    config_parser = ArgumentParser(prog=f"mybert {name}", add_help=False, allow_abbrev=False)
+    config_parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
     parser = HfArgumentParser(
         arguments_class,
         prog=f"mybert {name}",
         description=COMMANDS[name].summary.capitalize() + ".",
         allow_abbrev=False,
+        parents=[config_parser],
     )
-    parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
     if "quiet" not in arguments_class.__dataclass_fields__:
         parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
-    config, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
+    path = config_parser.parse_known_args(flags)[0].config
+    settings = _read_config(path, {action.dest for action in parser._actions}) if path else {}
+    parser.set_defaults(**settings)
+    for action in parser._actions:
+        action.required = action.required and action.dest not in settings
+    known, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
     if unknown:
         raise ValueError(f"unknown flag {unknown[0]!r}; --help lists the flags.")
-    if config.config:
-        parser.set_defaults(**_read_config(config.config, {action.dest for action in parser._actions}))
-    _set_up_output(config.quiet)
-    if config.quiet:
+    _set_up_output(known.quiet)
+    if known.quiet:
         if "disable_tqdm" in arguments_class.__dataclass_fields__:
             parser.set_defaults(disable_tqdm=True)
         hf_logging.disable_progress_bar()

@@ -12,6 +12,12 @@ from mybert import cli
 
 
 @dataclass
+class NamedArguments:
+    name: str = field(metadata={"help": "A name."})
+    number: int = field(default=1, metadata={"help": "A number."})
+
+
+@dataclass
 class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
@@ -48,6 +54,20 @@ def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert cli.main(["echo", "--config", str(path), "--number", "5"]) == 0
     assert calls == [EchoArguments(number=4, rate=0.001), EchoArguments(number=5, rate=0.001)]
+
+
+def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedArguments", "echo"))
+    path = tmp_path / "run.yaml"
+    path.write_text("name: Ada\n")
+    assert cli.main(["name", "--config", str(path)]) == 0
+    assert cli.main(["name", "--config", str(path), "--name", "Grace"]) == 0
+    assert calls == [NamedArguments("Ada"), NamedArguments("Grace")]
+    path.write_text("number: 2\n")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["name", "--config", str(path)])
+    assert stop.value.code == 2
+    assert "the following arguments are required: --name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -88,6 +108,17 @@ def test_usage_lists_every_command(capsys):
     assert cli.main(["--help"]) == 0
     usage = capsys.readouterr().out
     assert all(f"  {name} " in usage for name in cli.COMMANDS)
+
+
+def test_usage_of_a_group_lists_its_commands(capsys):
+    assert cli.main(["convert"]) == 2
+    assert cli.main(["convert", "--help"]) == 0
+    usage = capsys.readouterr().out
+    assert "  convert to-google  model folder" in usage
+    assert "pretrain" not in usage
+    assert cli.main(["convert", "gogle", "a", "b"]) == 2
+    expected = "unknown command 'convert gogle'; expected one of convert google, convert to-google, convert bert, "
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
