@@ -17,7 +17,8 @@ from typing import Any
 
 import jinja2
 from huggingface_hub import EvalResult, ModelCardData, get_local_safetensors_metadata
-from huggingface_hub.errors import NotASafetensorsRepoError
+from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
+from safetensors import SafetensorError, safe_open
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -168,7 +169,7 @@ def describe_model(model_dir: str | Path) -> ModelDescription:
 
     Raises:
         FileNotFoundError: If the folder has no `config.json`.
-        ValueError: If `config.json` is not a JSON object.
+        ValueError: If `config.json` is not a JSON object, or a safetensors file is broken or cut off.
     """
     config_file = Path(model_dir) / "config.json"
     try:
@@ -180,10 +181,15 @@ def describe_model(model_dir: str | Path) -> ModelDescription:
     if not isinstance(config, dict):
         raise ValueError(f"{config_file} holds a {type(config).__name__}, expected a JSON object.")
     try:
-        files = get_local_safetensors_metadata(model_dir).files_metadata.values()
-        parameters = sum(sum(file.parameter_count.values()) for file in files)
+        files = get_local_safetensors_metadata(model_dir).files_metadata
+        for name in files:
+            with safe_open(Path(model_dir, name), framework="pt"):  # a file that was cut off has a whole header
+                pass
+        parameters = sum(sum(file.parameter_count.values()) for file in files.values())
     except NotASafetensorsRepoError:
         parameters = None
+    except (SafetensorsParsingError, SafetensorError) as error:
+        raise ValueError(f"The weights in {model_dir} cannot be read: {str(error).rstrip('.')}.") from error
     labels = config.get("id2label") or {}
     return ModelDescription(
         architecture=next(iter(config.get("architectures") or []), None),

@@ -218,6 +218,17 @@ def test_describe_model_names_what_is_wrong(tmp_path):
             describe_model(tmp_path)
 
 
+def test_broken_weights_are_neither_described_nor_published(tmp_path):
+    save_model_folder(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    whole = weights.read_bytes()
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"  # cloned without its large files
+    for broken in (whole[:-1], whole[:40], b"", pointer):
+        weights.write_bytes(broken)
+        with pytest.raises(ValueError, match=f"The weights in {tmp_path} cannot be read: .*[^.]\\.$"):
+            describe_model(tmp_path)
+
+
 def test_write_card_describes_the_folder_and_shows_its_curves(tmp_path):
     save_model_folder(tmp_path)
     path = write_card(tmp_path, CardContent(name="tiny", curves="training_curves.png"))
