@@ -13,6 +13,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from . import __version__
 
 INTERRUPTED = 130  # exit status of a command ended by Ctrl-C, as shells have it
@@ -172,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments_class, function = COMMANDS[name].load()
         arguments = _parse(name, arguments_class, _name_positional(flags, COMMANDS[name].positional))
         result = function(arguments)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, SafetensorError) as error:
         if debug:
             raise
         print(f"mybert {name}: {_sentence(error)}", file=sys.stderr)
@@ -272,6 +274,8 @@ def _set_up_output(quiet: bool) -> None:
 
 
 def _sentence(error: Exception) -> str:
+    if isinstance(error, SafetensorError):
+        return f"the weights are no whole safetensors file: {error}."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     return " ".join(str(error).split())

@@ -46,7 +46,9 @@ class ConvertToGoogleArguments:
     """A model folder to a checkpoint that Google's TensorFlow 1 code restores."""
 
     model: str = field(metadata={"help": "MyBERT or BERT model folder."})
-    prefix: str = field(metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt, or a folder."})
+    prefix: str = field(
+        metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt, or a folder (out/)."}
+    )
     allow_other_activation: bool = field(
         default=False, metadata={"help": "Write a model whose activation Google's code does not compute."}
     )
@@ -57,7 +59,7 @@ class ConvertToGoogleArguments:
 class ConvertBertArguments:
     """A BERT folder of transformers to a MyBERT model folder."""
 
-    model: str = field(metadata={"help": "BERT model folder."})
+    model: str = field(metadata={"help": "BERT model folder, or name on the Hub."})
     output: str = field(metadata={"help": "Model folder to write."})
     head: str | None = field(default=None, metadata=_HEAD)
     verify: bool = field(default=True, metadata=_VERIFY)

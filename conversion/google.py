@@ -193,7 +193,8 @@ def export_google_checkpoint(
 
     Args:
         model_dir: A MyBERT (or BERT) model folder.
-        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`; an existing folder takes it under that name.
+        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`; a folder (one that exists, or a name that ends in
+            a slash) takes it under that name.
         allow_other_activation: Whether to write a model whose activation Google's code does not compute, with a
             warning.
         verify: Whether to read the result back and compare.
@@ -202,8 +203,9 @@ def export_google_checkpoint(
         ActivationError: If the activation is one that Google's code does not compute.
         ModelFolderError: If the folder is incomplete, or the model is one that Google's graph cannot express.
     """
-    folder, prefix = ModelFolder(model_dir), Path(prefix)
-    if prefix.is_dir():
+    folder, is_folder = ModelFolder(model_dir), os.fspath(prefix).endswith(("/", os.sep))
+    prefix = Path(prefix)
+    if is_folder or prefix.is_dir():
         prefix /= "bert_model.ckpt"
     config = MyBertConfig.from_pretrained(folder.path)
     fields, decisions = _google_configuration(folder, config, allow_other_activation)

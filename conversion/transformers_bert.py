@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError
 from safetensors.torch import save_file
 
 from ..modeling_mybert import MyBertConfig
@@ -25,6 +27,10 @@ _TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
+# What of a repository on the Hub is read.
+_HUB_FILES = (
+    "config.json", WEIGHTS, "model-*-of-*.safetensors", f"{WEIGHTS}.index.json", MODEL_CARD, *_TOKENIZER_FILES,
+)  # fmt: skip
 # Code of ours, and what only MyBERT knows.
 OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 
@@ -44,7 +50,7 @@ def to_transformers_bert(
     """
     folder = ModelFolder(model_dir)
     config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
-    return _convert(folder, output_dir, "bert", config, verify)
+    return _convert(folder, model_dir, output_dir, "bert", config, verify)
 
 
 def from_transformers_bert(
@@ -57,7 +63,8 @@ def from_transformers_bert(
     """Write a model of transformers' `Bert` classes as a MyBERT model folder.
 
     Args:
-        model_dir: A BERT model folder with safetensors weights; the names of before 2020 (`LayerNorm.gamma`) are read.
+        model_dir: A BERT model folder with safetensors weights, or the name of one on the Hub; the names of before
+            2020 (`LayerNorm.gamma`) are read.
         output_dir: The folder to write; files of the same names are replaced, at the end and only if all went well.
         head: Kind of model, as for `convert_google_checkpoint`; by default the one that `architectures` names. Weights
             of another head are left out, and the report says so: `bert-base-uncased` has all of `pretraining`.
@@ -66,12 +73,30 @@ def from_transformers_bert(
     Raises:
         ConversionError: If the folder is incomplete or computes what MyBERT does not, or the result differs.
     """
-    folder = ModelFolder(model_dir, find_head(head) if head else None)
-    return _convert(folder, output_dir, "mybert", folder.config, verify)
+    folder = ModelFolder(_local(model_dir), find_head(head) if head else None)
+    return _convert(folder, model_dir, output_dir, "mybert", folder.config, verify)
+
+
+def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    """A folder as it is; for a name on the Hub its copy in the cache."""
+    if Path(model).exists():
+        return model
+    try:
+        return snapshot_download(os.fspath(model), allow_patterns=_HUB_FILES)
+    except HFValidationError:  # no name that the Hub could have
+        return model
+    except OSError as error:
+        problem = f"no model folder, and not to be had from the Hub: {error}"
+        raise ModelFolderError(path=model, problem=problem) from error
 
 
 def _convert(
-    folder: ModelFolder, output_dir: str | os.PathLike[str], model_type: str, config: dict[str, Any], verify: bool
+    folder: ModelFolder,
+    source: str | os.PathLike[str],
+    output_dir: str | os.PathLike[str],
+    model_type: str,
+    config: dict[str, Any],
+    verify: bool,
 ) -> ConversionReport:
     try:
         MyBertConfig.from_pretrained(folder.path)
@@ -92,7 +117,7 @@ def _convert(
         decisions = _copy_tokenizer(folder.path, output, model_type)
         report = require(verify_folder(folder, ModelFolder(output)), output_dir) if verify else None
         result = ConversionReport(
-            source=str(folder.path),
+            source=str(source),
             output=str(output_dir),
             head=folder.head,
             decisions=tuple(decisions),

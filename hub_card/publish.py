@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
 from huggingface_hub.errors import HTTPError, RevisionNotFoundError
+from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
 from ..modeling_mybert import MyBertConfig
@@ -48,8 +49,10 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 
     Raises:
         FileNotFoundError: If the folder has no configuration, safetensors weights or tokenizer.
-        ValueError: If the configuration is broken or of another model type, or the card's metadata is not valid.
+        ValueError: If the configuration is broken or of another model type, the card's metadata is not valid, or the
+            Hub allows no such name.
     """
+    validate_repo_id(repo_id)
     model_dir = Path(model_dir)
     description = describe_model(model_dir)
     if description.model_type != MyBertConfig.model_type:

@@ -16,7 +16,12 @@ class PushArguments:
     model: str = field(metadata={"help": "MyBERT model folder; it stays as it is."})
     repo_id: str = field(metadata={"help": "Name of the repository: NAME or OWNER/NAME."})
     private: bool | None = field(
-        default=None, metadata={"help": "Make the repository private (true) or public (false); by default as set."}
+        default=None,
+        metadata={
+            "help": "Make the repository private, or with false public; by default as set.",
+            "nargs": "?",
+            "const": True,
+        },
     )
     revision: str | None = field(
         default=None, metadata={"help": "Branch to commit to, made if there is none, or a pull request: refs/pr/1."}

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from safetensors import SafetensorError
 
 from mybert import cli
 
@@ -33,6 +34,8 @@ def echo(arguments):
         raise ValueError("number is 13;\n expected luck.")
     if arguments.number == 14:
         raise PermissionError(13, "Permission denied", "/no/x")
+    if arguments.number == 16:
+        raise SafetensorError("Error while deserializing header: header too large")
     return {"interrupted": arguments.number == 15}
 
 
@@ -91,6 +94,8 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert capsys.readouterr().err == "mybert echo: number is 13; expected luck.\n"
     assert cli.main(["echo", "--number", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: /no/x: Permission denied.\n"
+    assert cli.main(["echo", "--number", "16"]) == 2  # transformers passes it on as it is
+    assert "mybert echo: the weights are no whole safetensors file: Error while" in capsys.readouterr().err
     assert cli.main(["echo", "--numer", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2

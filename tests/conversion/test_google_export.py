@@ -133,6 +133,16 @@ def test_models_that_googles_graph_cannot_express(tmp_path, fields, message):
         export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
 
 
+def test_a_folder_takes_the_checkpoint_under_googles_name(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    (tmp_path / "there").mkdir()
+    for folder in (str(tmp_path / "there"), f"{tmp_path}/new/"):
+        export_google_checkpoint(tmp_path / "model", folder)
+        names = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001", "checkpoint")
+        assert {path.name for path in Path(folder).iterdir()} == {*names, "bert_config.json", "vocab.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"model", "there", "new"}
+
+
 def test_a_bert_folder_is_exported_as_well(tmp_path):
     save_model(tmp_path / "model", "pretraining")
     to_transformers_bert(tmp_path / "model", tmp_path / "bert")

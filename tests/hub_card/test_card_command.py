@@ -222,9 +222,10 @@ def test_push_refuses_a_folder_that_has_content(copy_of, tmp_path, capsys):
     assert "is there already; expected a new or empty folder" in capsys.readouterr().err
 
 
-def test_push_uploads(client, hub, copy_of, capsys):
+@pytest.mark.parametrize("flags", [["--private"], ["--private", "true"]])
+def test_push_uploads(client, hub, copy_of, capsys, flags):
     folder = copy_of("MyBertModel")
-    assert main(["push", str(folder), "owner/name", "--private", "true"]) == 0
+    assert main(["push", str(folder), "owner/name", *flags]) == 0
     assert hub.repositories["owner/name"].private
     assert set(hub.files("owner/name")) == {*publishable_files(folder, "owner/name"), ".gitattributes"}
     assert f"{hub.url}/owner/name/commit/" in capsys.readouterr().out

@@ -8,12 +8,14 @@ import sysconfig
 import venv
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import torch
 import transformers
 from packaging.requirements import Requirement
 
 import mybert
+from mybert.conversion import ConversionError, from_transformers_bert, to_transformers_bert
 from mybert.hub_card import publish, write_publishable
 
 HEADS = [name for name in mybert.__all__ if name.startswith(("MyBertFor", "MyBertModel"))]
@@ -194,6 +196,20 @@ def test_name_folder_revision_subfolder_and_cache(client, hub, hub_environment, 
     )
     assert offline == online
     assert not hub.requests
+
+
+def test_a_bert_of_the_hub_is_converted_by_its_name(client, hub, make_model_dir, monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    to_transformers_bert(make_model_dir("MyBertForMaskedLM"), tmp_path / "plain")
+    (tmp_path / "plain" / "pytorch_model.bin").write_bytes(b"not read")
+    client.create_repo("owner/plain")
+    client.upload_folder(repo_id="owner/plain", folder_path=tmp_path / "plain")
+    report = from_transformers_bert("owner/plain", tmp_path / "model")
+    assert report.source == "owner/plain"
+    assert report.verification.ok
+    assert not list((tmp_path / "cache").rglob("pytorch_model.bin"))
+    with pytest.raises(ConversionError, match="owner/nothing: no model folder, and not to be had from the Hub: "):
+        from_transformers_bert("owner/nothing", tmp_path / "model")
 
 
 def test_push_to_hub_of_model_and_tokenizer(client, hub, make_model_dir, monkeypatch, tmp_path):

@@ -287,3 +287,5 @@ def test_mistakes_get_one_sentence(model_dir):
         publish(model_dir, REPO)
     with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
         publish(model_dir / "nowhere", REPO)
+    with pytest.raises(ValueError, match="Repo id"):
+        publishable_files(model_dir, "owner/a name")
