@@ -117,4 +117,7 @@ class BatchedPipeline(Pipeline):
         """Tokens that tokenizer and network can take, special tokens included."""
         positions = getattr(self.model.config, "max_position_embeddings", None)
         limit = self.tokenizer.model_max_length
+        for name, module in self.model.named_modules():
+            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+                positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from behind padding
         return min(positions, limit) if positions and positions > 0 else limit  # XLNet says -1: no limit

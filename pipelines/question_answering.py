@@ -60,6 +60,10 @@ class QuestionAnsweringPipeline(BatchedPipeline):
             ValueError: A question or context is missing or empty, or a parameter is out of its range.
         """
         if question is not None or context is not None:
+            if len(args) == 1 and question is None:
+                (question,) = args
+            elif args:
+                raise ValueError("found a question or context twice: pass each of them once")
             inputs: Any = {"question": question, "context": context}
         elif len(args) == 1:
             inputs = args[0]

@@ -121,7 +121,7 @@ def test_forms_of_input(answerer):
     two = [one, answerer(question=other, context=context)]
     assert set(one) == {"score", "start", "end", "answer"}
     assert [type(value) for value in one.values()] == [float, int, int, str]
-    assert answerer(question, context) == one
+    assert answerer(question, context) == answerer(question, context=context) == one
     assert answerer({"question": question, "context": context, "id": 7}) == one
     rows = [{"question": question, "context": context}, {"question": other, "context": context}]
     for found in (
@@ -218,7 +218,8 @@ def test_models_without_token_types(tokenizer, tiny):
     assert_same_answers(answerer(QUESTIONS[0], CONTEXT, top_k=9, doc_stride=16), expected[:9])
 
 
-def test_roberta(tiny):
+@pytest.mark.parametrize("limit", [62, None])
+def test_roberta(tiny, limit):
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     pieces = {piece: number for number, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *alphabet])}
     backend = Tokenizer(models.BPE(pieces, [], unk_token="<unk>"))
@@ -226,7 +227,7 @@ def test_roberta(tiny):
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0), trim_offsets=True)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=backend, pad_token="<pad>", cls_token="<s>", sep_token="</s>", unk_token="<unk>",
-        model_max_length=62, model_input_names=["input_ids", "attention_mask"],
+        model_max_length=limit, model_input_names=["input_ids", "attention_mask"],
     )  # fmt: skip
     model = tiny(RobertaForQuestionAnswering, RobertaConfig, vocab_size=len(pieces), pad_token_id=1)
     answerer = pipeline("question-answering", model=model, tokenizer=tokenizer)
@@ -283,6 +284,7 @@ def test_evaluator_of_evaluate(answerer, tmp_path):
     [
         (lambda ask: ask(), "nothing to answer"),
         (lambda ask: ask(question="who?"), "found None as context"),
+        (lambda ask: ask("who?", question="who?", context="a"), "found a question or context twice"),
         (lambda ask: ask(question="", context="the dog"), "found '' as question"),
         (lambda ask: ask(question="who?", context="  "), "found '  ' as context"),
         (lambda ask: ask([{"question": "who?"}]), "expected a dict with the keys question and context"),
