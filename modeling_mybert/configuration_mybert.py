@@ -77,6 +77,7 @@ class MyBertConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Take over fields that are not declared here, then check all values."""
+        kwargs.pop("model_type", None)  # that of the `bert` configuration whose fields were passed
         known = list(self.__dataclass_fields__)
         for name in kwargs:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .writing import new_figure, write_figure
+from .writing import new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,9 +78,11 @@ def training_curves(
         `output_path`.
 
     Raises:
-        ValueError: If the history holds nothing to draw.
+        ValueError: If the history holds nothing to draw, or the file's name has another ending.
+        FileNotFoundError: If the file's folder does not exist.
         ImportError: If matplotlib is not installed.
     """
+    path = picture_path(output_path, (".png",))
     curves = _curves(log_history)
     panels = _panels(curves)
     if not panels:
@@ -115,7 +117,7 @@ def training_curves(
         fontsize=9,
         labelcolor=_TEXT_COLOUR,
     )
-    return write_figure(figure, Path(output_path))
+    return write_figure(figure, path)
 
 
 def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path:
@@ -129,8 +131,10 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
         The path of the picture.
 
     Raises:
-        FileNotFoundError: If neither the folder nor a checkpoint in it holds a `trainer_state.json`.
-        ValueError: If that file is not a trainer state, or there is nothing in it to draw.
+        FileNotFoundError: If neither the folder nor a checkpoint in it holds a `trainer_state.json`, or the picture's
+            folder does not exist.
+        ValueError: If that file is not a trainer state, or there is nothing in it to draw; or if the picture's name
+            has another ending.
     """
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -143,14 +147,13 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
                 f"{run_dir} holds no trainer_state.json and no checkpoint-* folder with one: expected the output"
                 " folder of a training run."
             )
+    path = picture_path(output_path or run_dir / "training_curves.png", (".png",))
     try:
-        log_history = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]
+        log_history = [dict(entry) for entry in json.loads(state_file.read_text(encoding="utf-8"))["log_history"]]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{state_file} is not a trainer state: expected JSON with a list `log_history`.") from error
     try:
-        return training_curves(
-            log_history, output_path or run_dir / "training_curves.png", title=run_dir.resolve().name
-        )
+        return training_curves(log_history, path, title=run_dir.resolve().name)
     except ValueError as error:
         raise ValueError(f"{state_file}: {error}") from error
 

@@ -45,16 +45,16 @@ def token_fonts() -> list[str]:
     return ["DejaVu Sans", *(font for font in _FURTHER_FONTS if font in installed)]
 
 
-def picture_path(output_path: str | Path) -> Path:
+def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
     """Checks that a picture can be written there.
 
     Raises:
-        ValueError: If the name ends neither in .html nor in .png.
+        ValueError: If the name has none of the endings.
         FileNotFoundError: If its folder does not exist.
     """
     path = Path(output_path)
-    if path.suffix not in (".html", ".png"):
-        raise ValueError(f"The picture's name {str(path)!r} must end in .html (interactive) or .png.")
+    if path.suffix not in endings:
+        raise ValueError(f"The picture's name {str(path)!r} must end in {' (interactive) or '.join(endings)}.")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: this folder for {path.name} does not exist.")
     return path

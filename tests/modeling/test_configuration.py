@@ -31,6 +31,13 @@ def test_round_trip(tmp_path):
     assert again.num_labels == 3 and again.id2label[2] == "maybe"
 
 
+def test_fields_of_a_bert_configuration_are_taken_over(no_complaints):
+    theirs = transformers.BertConfig(hidden_size=24, num_hidden_layers=1)
+    for config in (mybert.MyBertConfig(**theirs.to_dict()), mybert.MyBertConfig.from_dict(theirs.to_dict())):
+        assert config.model_type == "mybert"
+        assert (config.hidden_size, config.num_hidden_layers) == (24, 1)
+
+
 def test_labels(no_complaints):
     assert mybert.MyBertConfig(num_labels=5).id2label == {number: f"LABEL_{number}" for number in range(5)}
 

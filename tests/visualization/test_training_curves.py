@@ -1,6 +1,7 @@
 import json
 import math
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -131,13 +132,18 @@ def test_plot_run_names_what_is_missing_or_broken(tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{folder} holds no trainer_state.json"):
             plot_run(folder)
     state = tmp_path / "trainer_state.json"
-    for text in ("{", "[]", "{}"):
+    for text in ("{", "[]", "{}", '{"log_history": [1]}', '{"log_history": ["loss"]}', '{"log_history": 1}'):
         state.write_text(text)
         with pytest.raises(ValueError, match=f"{state} is not a trainer state"):
             plot_run(tmp_path)
     state.write_text('{"log_history": []}')
     with pytest.raises(ValueError, match=f"{state}: .*nothing to draw"):
         plot_run(tmp_path)
+    for draw in (partial(plot_run, tmp_path), partial(training_curves, pretraining_history())):
+        with pytest.raises(ValueError, match=r"^The picture's name '.*curves\.svg' must end in \.png\."):
+            draw(tmp_path / "curves.svg")
+        with pytest.raises(FileNotFoundError, match=r"absent: this folder for curves\.png does not exist"):
+            draw(tmp_path / "absent" / "curves.png")
 
 
 def test_missing_matplotlib_names_the_extra(tmp_path, monkeypatch):
