@@ -106,7 +106,8 @@ class ModelFolder:
             raise self._wrong(f"the weights cannot be read: {error}") from error
 
     def _weight_files(self) -> list[Path]:
-        if (self.path / _INDEX).is_file():
+        # Weights in one file win, as in transformers: save_pretrained leaves the index of an earlier save behind.
+        if (self.path / _INDEX).is_file() and not (self.path / WEIGHTS).is_file():
             weight_map = read_json(self.path / _INDEX, ModelFolderError).get("weight_map")
             names = sorted(set(map(str, weight_map.values()))) if isinstance(weight_map, dict) else []
             if any(Path(name).name != name for name in names):

@@ -29,8 +29,8 @@ from .card import CardContent, describe_model, render_card
 logger = logging.getLogger(__name__)
 
 _CARD, _CONFIG = "README.md", "config.json"
-# Sharded weights as `save_pretrained` names them.
-_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json")
+# Weights as `save_pretrained` names them: in one file, or in parts.
+_WEIGHTS, _PARTS = ("model.safetensors",), ("model-*-of-*.safetensors", "model.safetensors.index.json")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.png", "LICENSE*")
 
@@ -65,7 +65,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
-    weights = _matching(model_dir, _WEIGHTS)
+    # One file wins, as in transformers: `save_pretrained` leaves the index of an earlier save behind.
+    weights = _matching(model_dir, _WEIGHTS) or _matching(model_dir, _PARTS)
     if not any(name.endswith(".safetensors") for name in weights):
         raise FileNotFoundError(
             f"{model_dir} holds no model.safetensors: only safetensors are published; save_pretrained writes them."
@@ -207,7 +208,7 @@ def _matching(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
 
 
 def _stale_weights(present: Iterable[str], files: Mapping[str, Any]) -> list[str]:
-    patterns = (*_WEIGHTS, "pytorch_model*.bin", "pytorch_model.bin.index.json")
+    patterns = (*_WEIGHTS, *_PARTS, "pytorch_model*.bin", "pytorch_model.bin.index.json")
     return [name for name in present if name not in files and any(fnmatch(name, pattern) for pattern in patterns)]
 
 

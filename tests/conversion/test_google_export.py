@@ -167,6 +167,10 @@ def test_sharded_weights_and_other_layouts(tmp_path):
     assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 2
     export_google_checkpoint(tmp_path / "sharded", tmp_path / "out" / "m")
     assert verify_conversion(tmp_path / "out", tmp_path / "model").ok
+    model.save_pretrained(tmp_path / "sharded")  # which takes the parts away, but not their index
+    assert (tmp_path / "sharded" / "model.safetensors.index.json").is_file()
+    export_google_checkpoint(tmp_path / "sharded", tmp_path / "again" / "m")
+    assert verify_conversion(tmp_path / "again", tmp_path / "model").ok
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Publishing through the real huggingface_hub client to a Hub on the loopback address."""
 
 import importlib
+import inspect
 import itertools
 import json
 import subprocess
@@ -107,6 +108,8 @@ def test_models_and_tokenizers_push_themselves(client, hub, model_dir):
     assert files["model.safetensors"] == (model_dir / "model.safetensors").read_bytes()
     assert model.config.to_dict() == before
     assert type(model)._auto_class is None
+    signatures = {inspect.signature(cls.push_to_hub) for cls in (mybert.MyBertModel, transformers.PreTrainedModel)}
+    assert len(signatures) == 1
 
 
 def test_nothing_is_uploaded_twice(client, hub, model_dir):
@@ -176,6 +179,14 @@ def test_weights_of_an_earlier_upload_do_not_stay(client, hub, model_dir):
     weights = {name for name in hub.files(REPO) if name.startswith(("model.", "model-", "pytorch"))}
     assert weights == {path.name for path in model_dir.glob("model*")} and len(weights) > 2
     assert "notes.txt" in hub.files(REPO)
+
+
+def test_the_index_of_an_earlier_save_stays_behind(model_dir):
+    model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
+    model.save_pretrained(model_dir, max_shard_size="10KB")
+    model.save_pretrained(model_dir)
+    assert (model_dir / "model.safetensors.index.json").is_file()
+    assert [name for name in publishable_files(model_dir, REPO) if name.startswith("model.")] == ["model.safetensors"]
 
 
 def test_an_interrupted_upload_goes_on(client, hub, model_dir):
