@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import yaml
 from huggingface_hub import EvalResult, metadata_load, metadata_save
 
 from .card import CardContent, Example, TrainingDescription, describe_model, write_card
@@ -178,7 +179,10 @@ def _add_metadata(card: Path, arguments: CardArguments) -> None:
         raise ValueError(
             f"{card} is there already; --overwrite replaces it (licence, tags and the like need no such)."
         )
-    metadata = metadata_load(card) or {}
+    try:
+        metadata = metadata_load(card) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"The metadata of {card} is not YAML: {' '.join(str(error).split())}.") from error
     if arguments.tags:
         added["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *arguments.tags]))
     metadata_save(card, metadata | added)

@@ -159,6 +159,10 @@ def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
     before = read_card(folder)
     assert main(["card", str(folder), "--license", "mit", "--summary", "Another text."]) == 2
     assert "--overwrite replaces it" in capsys.readouterr().err and read_card(folder) == before
+    for broken, message in (("a: [", "is not YAML"), ("- a", "should be a dict")):
+        (folder / "README.md").write_text(f"---\n{broken}\n---\n")
+        assert main(["card", str(folder), "--license", "mit"]) == 2
+        assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
