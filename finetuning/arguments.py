@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy
 
 from .sources import HubSplit, Source, hub_splits
 from .task import Task
@@ -44,7 +45,7 @@ class TaskArguments:
     max_document_context: bool | None = field(
         default=None, metadata={"help": "Read a sentence to be tagged with as much of its document as fits."}
     )
-    doc_stride: int | None = field(default=None, metadata={"help": "Tokens that neighbouring windows share (128)."})
+    doc_stride: int | None = field(default=None, metadata={"help": "Tokens that windows share (128 or less)."})
     max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
     max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
     n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
@@ -255,6 +256,8 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     def sources(self, task: Task) -> dict[str, dict[str, Source]]:
         """Split -> name -> data; a split's only data set has the name "".
 
+        What validation data a data set on the Hub has, shows only here; evaluation is fitted to it.
+
         Raises:
             ValueError: If the data set on the Hub has no training data.
             OSError: If it cannot be loaded.
@@ -270,9 +273,14 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
+        validation = evaluation_names(task, by_kind["validation"])
+        if not validation:
+            self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
+        elif self.metric_for_best_model == task.main_metric:
+            self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation))]), task.main_metric])
         return {
             "train": {"": by_kind["train"][0]},
-            "validation": evaluation_names(task, by_kind["validation"]),
+            "validation": validation,
             "test": evaluation_names(task, self.test_file or by_kind["test"]),
         }
 

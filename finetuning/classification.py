@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +16,7 @@ from .tables import read_table, write_lines
 from .task import Labels, Task, TaskData, label_name
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
+_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds, as tables write it
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def _several_labels(self, row: Row) -> frozenset[str]:
         if not self.label_columns:
-            value = row.value(self.label_column)
-            names = value if isinstance(value, (list, tuple)) else str(value or "").split(",")
-            return frozenset(label_name(name) for name in names if label_name(name))
+            return _label_names(row.value(self.label_column))
         values = {name: label_name(row.value(name)) for name in self.label_columns}
         for name, value in values.items():
-            if value not in ("0", "1"):
+            if value not in _INDICATORS:
                 raise row.mistake(f"{value!r} as {name}; expected 0 or 1")
-        return frozenset(name for name, value in values.items() if value == "1")
+        return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
     def labels(self, examples: Sequence[TextExample], source: Source) -> Labels | None:
         """The classes of the benchmark or of the training data; None for regression."""
@@ -127,18 +126,29 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Tokenize sentences or pairs; of a pair the longer sentence is cut first."""
         columns = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
         inputs = dict(tokenizer(*columns, truncation=True, max_length=self.max_length))
-        values: list[Any] = [example.label for example in examples]
-        if values[0] is not None:
-            inputs["labels"] = self._targets(values, labels, source)
+        if examples[0].label is not None:
+            inputs["labels"], examples = self._targets(examples, labels, source)
         return TaskData(examples, inputs, source)
 
-    def _targets(self, values: list[Any], labels: Labels | None, source: Source) -> list[Any]:
+    def _targets(
+        self, examples: Sequence[TextExample], labels: Labels | None, source: Source
+    ) -> tuple[list[Any], Sequence[TextExample]]:
+        """What is learnt of each example, and the examples with the classes' names, where the data may number them."""
+        values: list[Any] = [example.label for example in examples]
         if labels is None or self.problem == "regression":
-            return values
-        if self.problem == "single_label_classification":
-            return labels.ids(values, source)
-        labels.ids([name for names in values for name in names], source)
-        return [[float(name in names) for name in labels.names] for names in values]
+            return values, examples
+        several = self.problem == "multi_label_classification"
+        found = [sorted(value) if several else [value] for value in values]
+        names = [name for row in found for name in row]
+        number = dict(zip(names, labels.ids(names, source), strict=True))
+        ids = [[number[name] for name in row] for row in found]
+        named: list[Any] = [[labels.names[place] for place in row] for row in ids]
+        examples = [
+            replace(example, label=frozenset(row) if several else row[0])
+            for example, row in zip(examples, named, strict=True)
+        ]
+        places = range(len(labels.names))
+        return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
 
     def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
         """The most probable class, all labels with a probability above 1/2, or the number."""
@@ -204,7 +214,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _predicted(self, row: Row) -> Any:
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
-            return frozenset(name for name in str(value).split(",") if name)
+            return _label_names(value)
         if self.problem == "single_label_classification":
             return label_name(value)
         try:
@@ -224,6 +234,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         )
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return f"Text classification (the data says: {label})", code
+
+
+def _label_names(value: Any) -> frozenset[str]:
+    """Several labels: a list, or a text with commas between them."""
+    names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(",")
+    return frozenset(label_name(name) for name in names if label_name(name))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

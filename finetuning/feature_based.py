@@ -249,7 +249,9 @@ class FeatureTask(TokenClassificationTask):
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
         is_word = [data.layout[number][:, 0] >= 0 for number in numbers]
-        found = hidden_states(load_encoder(self.encoder, self.device), tokenizer, sequences, self._states(self.stored))
+        encoder = load_encoder(self.encoder, self.device)
+        check_length(self.max_length, self.encoder, encoder.config)
+        found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
             "features": [states[words].astype(np.float16) for states, words in zip(found, is_word, strict=True)]
         }
@@ -290,7 +292,6 @@ class FeatureTask(TokenClassificationTask):
     ) -> tuple[PreTrainedModel, list[str]]:
         """A fresh tagger for the encoder; see `Task.load_model`."""
         encoder = AutoConfig.from_pretrained(self.encoder)
-        check_length(self.max_length, name, encoder)
         config = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,
@@ -340,26 +341,30 @@ def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, devic
     return {name if len(names) > 1 else "": FeatureTask(**shared, features=name) for name in names}
 
 
-def tag_words(tagger: str | Path, sentences: Sequence[Sequence[str]], max_length: int = 128) -> list[tuple[str, ...]]:
+def tag_words(
+    tagger: str | Path, sentences: Sequence[Sequence[str]], max_length: int | None = None
+) -> list[tuple[str, ...]]:
     """Tag sentences with a tagger that `finetune` trained on frozen features; its encoder has to be where it was.
 
     Args:
         tagger: Folder of the tagger.
         sentences: Words of each sentence.
-        max_length: Longest sequence of the encoder, in tokens.
+        max_length: Longest sequence of the encoder, in tokens; None for 128, or what it reads if that is less.
 
     Returns:
         A tag for each word.
 
     Raises:
         OSError: If tagger or encoder cannot be loaded.
+        ValueError: If the encoder cannot read `max_length` tokens, or a sentence has no words.
     """
     model = FeatureTagger.from_pretrained(tagger).eval()
     config = model.config
     tokenizer = AutoTokenizer.from_pretrained(config.encoder)
+    longest = getattr(AutoConfig.from_pretrained(config.encoder), "max_position_embeddings", 128)
     task = FeatureTask(
         main_metric="f1",
-        max_length=max_length,
+        max_length=min(128, longest) if max_length is None else max_length,
         encoder=config.encoder,
         features=config.features,
         stored=(config.features,),

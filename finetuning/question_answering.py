@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from ..metrics import squad_metrics, squad_v2_metrics
 from ..pipelines.qa_spans import Answer, answer_positions, best_answers, make_windows
 from ..training import write_json
 from .sources import Row, Source
-from .task import Labels, Task, TaskData
+from .task import Labels, Task, TaskData, label_name
 
 logger = logging.getLogger(__name__)
 
@@ -49,15 +50,17 @@ class AnswerPrediction:
     """Predicted answers.
 
     Attributes:
-        text: The best stretch of the context, whatever speaks for "no answer".
+        text: The best stretch of the context, whatever speaks for "no answer"; None where a file lacks the question.
         null_odds: Score of "no answer" less that of the best stretch; None where there is always an answer, or where
-            it is not known and an empty text says that there is none.
+            it is not known.
         best: The best stretches, and "no answer" if it is possible, from best to worst.
+        is_final: Whether the text is what is answered, as in a file: empty where there is said to be no answer.
     """
 
-    text: str
+    text: str | None
     null_odds: float | None = None
     best: tuple[Answer, ...] = ()
+    is_final: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             "answer_start"}`, or the text of the only answer.
         id_column: Column of the question's name; rows are numbered where it is missing.
         unanswerable: Whether a question may have no answer.
-        doc_stride: Tokens that neighbouring windows share.
+        doc_stride: Tokens that neighbouring windows share; None for 128, or half of a text's room if that is less.
         max_question_length: Tokens of a question; the rest is cut.
         max_answer_length: Tokens of an answer.
         n_best_size: How many answers are written to `nbest_predictions.json`.
@@ -85,7 +88,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     id_column: str = "id"
     max_length: int = 384
     unanswerable: bool = False
-    doc_stride: int = 128
+    doc_stride: int | None = None
     max_question_length: int = 64
     max_answer_length: int = 30
     n_best_size: int = 20
@@ -137,7 +140,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def _given_answers(self, row: Row) -> list[tuple[int, str]]:
         """(first character or -1, text) of the answers as they stand in a row."""
         answers = row.value(self.label_column)
-        if row.values.get("is_impossible"):
+        if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
             return []
         if isinstance(answers, str):
             start = row.values.get("answer_start")
@@ -227,16 +230,16 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def score(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> dict[str, float]:
         """Exact match and F1 in percent, as the official scripts have them; for 2.0 with the best thresholds."""
-        texts = {example.id: prediction.text for example, prediction in zip(examples, predictions, strict=True)}
+        pairs = list(zip(examples, predictions, strict=True))
+        texts = {example.id: prediction.text for example, prediction in pairs if prediction.text is not None}
         answers = {example.id: [text for _, text in example.answers or ()] for example in examples}
         if not self.unanswerable:
             return squad_metrics(texts, answers)
-        odds = {
-            example.id: prediction.null_odds
-            for example, prediction in zip(examples, predictions, strict=True)
-            if prediction.null_odds is not None
-        }
-        return squad_v2_metrics(texts, answers, odds or None, self.null_score_threshold or 0.0)
+        odds = {example.id: prediction.null_odds for example, prediction in pairs if prediction.null_odds is not None}
+        threshold = self.null_score_threshold
+        if threshold is None:
+            threshold = math.inf if predictions[0].is_final else 0.0
+        return squad_v2_metrics(texts, answers, odds or None, threshold)
 
     def adapted(self, metrics: Mapping[str, float]) -> QuestionAnsweringTask:
         """The task with the threshold that gave the best F1, unless the user set one."""
@@ -271,20 +274,22 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def read_predictions(self, path: Path, examples: Sequence[QuestionExample]) -> list[AnswerPrediction]:
         """Read SQuAD's `{id: text}`, with the `null_odds.json` that belongs to it if it is in the same folder.
 
-        Without that file an empty text says that there is no answer.
+        An empty text says that there is no answer. As with the official scripts a question that is missing counts as
+        wrong in SQuAD 1.1 and is a mistake in 2.0; texts stand as they are, whatever their odds, unless
+        `null_score_threshold` is set.
         """
-        texts = _read_object(path)
+        texts = _read_object(path, (str,), "a text")
         odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
-        odds = _read_object(odds_file) if odds_file != path and odds_file.is_file() else {}
-        if missing := [example.id for example in examples if example.id not in texts]:
-            raise ValueError(
-                f"{path} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
-                "answer, which may be empty, to each."
-            )
-        return [
-            AnswerPrediction(str(texts[example.id]), odds.get(example.id) if self.unanswerable else None)
-            for example in examples
-        ]
+        has_odds = self.unanswerable and odds_file != path and odds_file.is_file()
+        odds = _read_object(odds_file, (int, float), "a number") if has_odds else {}
+        for file, found in {path: texts, **({odds_file: odds} if has_odds else {})}.items():
+            missing = [example.id for example in examples if example.id not in found]
+            if missing and self.unanswerable:
+                raise ValueError(
+                    f"{file} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
+                    "entry for each."
+                )
+        return [AnswerPrediction(texts.get(example.id), odds.get(example.id), is_final=True) for example in examples]
 
     def snippet(self, example: QuestionExample, model: str) -> tuple[str, str]:
         """The question-answering pipeline."""
@@ -318,11 +323,15 @@ def _first_span(example: QuestionExample) -> tuple[int, int]:
     return next(((start, start + len(text)) for start, text in example.answers or () if start >= 0), (0, 0))
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path, kinds: tuple[type, ...], expected: str) -> dict[str, Any]:
+    """Read a JSON object whose values are all of certain types."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON ({error.msg}, line {error.lineno}).") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object of ids.")
+    for name, value in content.items():
+        if type(value) not in kinds:
+            raise ValueError(f"{path} holds {value!r:.60} for {name!r}; expected {expected}.")
     return content

@@ -120,6 +120,13 @@ class TaskTrainer(ResumableTrainer):
         """In the data's own order, to which predictions belong, whatever the order of training."""
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
 
+    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
+        """`Trainer`'s; a metric that there is not is the user's mistake."""
+        try:
+            return super()._determine_best_metric(metrics, trial)
+        except KeyError as error:
+            raise ValueError(error.args[0]) from error
+
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for the data that is being read."""
         data: Any = dataloader.dataset
@@ -222,6 +229,8 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     (train,) = sources["train"].values()
     examples = task.training_examples(task.read(train), train)
     labels = task.labels(examples, train)
+    if labels is not None:
+        labels = task.in_order_of(arguments.model, labels)
     data = {"train": {"": task.encode(examples, labels, tokenizer, train)}}
     for split in ("validation", "test"):
         data[split] = {
@@ -334,8 +343,12 @@ def _compare(
     """The best seed, and mean and standard deviation of every metric over the seeds."""
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
     choose = max if arguments.greater_is_better else min
+    # A type of entity that the data lacks is measured only where a seed has predicted it.
+    names = [name for name in measured[arguments.seed] if all(name in metrics for metrics in measured.values())]
+    if metric not in names:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(names) or 'no metric'}.")
     best = choose(measured, key=lambda seed: measured[seed][metric])
-    values = {name: np.array([metrics[name] for metrics in measured.values()]) for name in measured[best]}
+    values = {name: np.array([metrics[name] for metrics in measured.values()]) for name in names}
     mean = {name: float(value.mean()) for name, value in values.items()}
     deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
     logger.info(

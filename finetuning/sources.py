@@ -41,9 +41,11 @@ class Row:
         """Text that a column holds.
 
         Raises:
-            ValueError: If there is no such column, or it is empty.
+            ValueError: If there is no such column, or it is empty or no text.
         """
         value = self.value(name)
+        if isinstance(value, (list, dict)):
+            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
         if value is None or not (str(value).strip() or may_be_empty):
             raise self.mistake(f"an empty {name}; expected a text")
         return str(value)
@@ -110,7 +112,10 @@ def read_rows(
         values = read_conll(source, encoding)
     else:
         values = read_table(source, columns, encoding, skip_broken_rows)
-    return [Row(row, str(source), number) for number, row in enumerate(values, start=1)]
+    rows = [Row(row, str(source), number) for number, row in enumerate(values, start=1)]
+    if not rows:
+        raise ValueError(f"{source} holds no rows.")
+    return rows
 
 
 def hub_splits(name: str, config: str | None) -> list[HubSplit]:

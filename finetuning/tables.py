@@ -25,12 +25,13 @@ def read_table(
     r"""Read a table, plain or compressed.
 
     Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` without any quoting, as GLUE's files;
-    `.jsonl`, an object a line; `.json`, a list of objects, or SQuAD's articles, which become a row a question with
-    `id`, `question`, `context`, `answers` and `is_impossible`.
+    `.jsonl`, an object a line; `.json`, the same, a list of objects, or SQuAD's articles, which become a row a
+    question with `id`, `question`, `context`, `answers` and `is_impossible`.
 
     Args:
         path: The file.
-        columns: Names of the columns of a CSV or TSV file that has no header; None if it has one.
+        columns: Names of the columns of a CSV or TSV file that may have no header: a first line with one of these
+            names is one (of CoLA's files only the test data has a header). None if there is one.
         encoding: Encoding of the file.
         skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
             counts them; GLUE's QQP has some.
@@ -50,13 +51,11 @@ def read_table(
     if kind in (".csv", ".tsv"):
         rows = list(_read_separated(path, kind, columns, encoding, skip_broken_rows))
     elif kind == ".jsonl":
-        rows = [
-            _object(path, number, _parse(path, number, line))
-            for number, line in enumerate(open_text(path, encoding), start=1)
-            if line.strip()
-        ]
+        rows = _json_lines(path, open_text(path, encoding))
+    elif _is_json_lines(lines := list(open_text(path, encoding))):
+        rows = _json_lines(path, lines)
     else:
-        content = _parse(path, 1, "\n".join(open_text(path, encoding)))
+        content = _parse(path, 1, "\n".join(lines))
         if isinstance(content, dict) and isinstance(content.get("data"), list):
             rows = list(_squad_rows(path, content["data"]))
         elif isinstance(content, list):
@@ -145,20 +144,27 @@ def _read_separated(
     lines = (line + "\n" for line in open_text(path, encoding))
     reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     skipped = 0
-    for fields in reader:
-        if not fields:
-            continue
-        if columns is None:
-            columns = fields
-        elif len(fields) == len(columns):
-            yield dict(zip(columns, fields, strict=True))
-        elif skip_broken_rows:
-            skipped += 1
-        else:
-            raise ValueError(
-                f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(columns)} "
-                f"({', '.join(columns)})."
-            )
+    header = None
+    try:
+        for fields in reader:
+            if not fields:
+                continue
+            if header is None:
+                is_header = columns is None or not set(columns).isdisjoint(fields)
+                header = fields if is_header else columns
+                if is_header:
+                    continue
+            if len(fields) == len(header):
+                yield dict(zip(header, fields, strict=True))
+            elif skip_broken_rows:
+                skipped += 1
+            else:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)} "
+                    f"({', '.join(header)})."
+                )
+    except csv.Error as error:  # such as a quote that is never closed
+        raise ValueError(f"{path}, line {reader.line_num}: not {kind[1:].upper()} ({error}).") from error
     if skipped:
         logger.warning("%s has %d broken rows; they are left out.", path, skipped)
 
@@ -177,6 +183,21 @@ def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]
             f"{path} is not a SQuAD file ({type(error).__name__}: {error}); expected data > paragraphs > qas with id "
             "and question, beside a context."
         ) from error
+
+
+def _is_json_lines(lines: Sequence[str]) -> bool:
+    """Whether there are several lines, the first of which is an object by itself."""
+    filled = [line for line in lines if line.strip()]
+    try:
+        return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
+    except json.JSONDecodeError:
+        return False
+
+
+def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [
+        _object(path, number, _parse(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
 
 
 def _parse(path: Path, number: int, text: str) -> Any:

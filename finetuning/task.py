@@ -8,6 +8,8 @@ A kind of task (classification, tagging, ...) is a subclass; a task is an instan
 from __future__ import annotations
 
 import logging
+import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +38,7 @@ P = TypeVar("P")  # a prediction for an example
 
 # Parts of a trunk that a checkpoint may well lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
 
 
 @dataclass(frozen=True)
@@ -292,8 +295,9 @@ class Task(ABC, Generic[E, P]):
         if from_scratch:
             model = self.auto_class.from_config(config)
             return model, [key for key, _ in model.named_parameters()]
-        if labels is not None and not new_head:
-            _check_head(name, before, self.auto_class, labels)
+        names = fields.get("id2label", {})
+        if names and not new_head:
+            _check_head(name, before, self.auto_class, Labels(tuple(names.values())))
         with only_errors():
             model, loaded = self.auto_class.from_pretrained(
                 name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
@@ -308,6 +312,8 @@ class Task(ABC, Generic[E, P]):
             logger.warning("%s lacks %d weights of the encoder, such as %s.", name, len(trunk), trunk[0])
         if new_head:
             new |= set(reset_head(model))
+        elif _has_other_head(before, self.auto_class) and not new.issuperset(_head_parameters(model)):
+            new |= set(reinitialize(model, _head(model)))  # the other's layers have the same names and sizes
         return model, sorted(new)
 
     def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
@@ -317,8 +323,14 @@ class Task(ABC, Generic[E, P]):
             ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
+        config = read_config(name)
+        if _has_other_head(config, self.auto_class):
+            raise ValueError(
+                f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
+                f"fine-tuned for {self.pipeline}."
+            )
         with only_errors():
-            model, loaded = self.auto_class.from_pretrained(name, config=read_config(name), output_loading_info=True)
+            model, loaded = self.auto_class.from_pretrained(name, config=config, output_loading_info=True)
         head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
         if head:
             raise ValueError(
@@ -326,7 +338,27 @@ class Task(ABC, Generic[E, P]):
                 f"as {type(model).__name__}."
             )
         check_length(self.max_length, name, model.config)
-        return model, self.named(Labels.from_config(model.config))
+        labels = self.named(Labels.from_config(model.config))
+        outputs = self.config_fields(labels).get("id2label", labels.names)
+        if len(outputs) != len(labels.names):
+            raise ValueError(
+                f"{name} was fine-tuned with {len(labels.names)} labels ({_listing(labels.names)}); this task has "
+                f"{len(outputs)}."
+            )
+        return model, labels
+
+    def in_order_of(self, name: str, labels: Labels) -> Labels:
+        """The classes in the order in which a model knows them that was fine-tuned for the same.
+
+        Args:
+            name: Folder or Hub name of the model.
+            labels: The classes.
+
+        Raises:
+            OSError: If there is no such model.
+        """
+        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name)))
+        return known if set(known.names) == set(labels.names) else labels
 
     def named(self, labels: Labels) -> Labels:
         """A model's classes under the names that the task's data has for them."""
@@ -379,13 +411,16 @@ def reset_head(model: PreTrainedModel) -> list[str]:
     Returns:
         Names of the parameters.
     """
-    return reinitialize(
-        model,
-        [
-            *(module for name, module in model.named_children() if name != model.base_model_prefix),
-            *filter(None, [getattr(model.base_model, "pooler", None)]),
-        ],
-    )
+    return reinitialize(model, [*_head(model), *filter(None, [getattr(model.base_model, "pooler", None)])])
+
+
+def _head(model: PreTrainedModel) -> list[Any]:
+    """The modules on top of a model's encoder."""
+    return [module for name, module in model.named_children() if name != model.base_model_prefix]
+
+
+def _head_parameters(model: PreTrainedModel) -> list[str]:
+    return [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
 
 
 def reinitialize(model: PreTrainedModel, modules: Sequence[Any]) -> list[str]:
@@ -408,11 +443,19 @@ def reinitialize(model: PreTrainedModel, modules: Sequence[Any]) -> list[str]:
     return [name for name, parameter in model.named_parameters() if id(parameter) in fresh]
 
 
+def _heads(config: PreTrainedConfig) -> set[str]:
+    """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none."""
+    return {name.partition("For")[2] for name in config.architectures or []}
+
+
+def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
+    own = auto_class.__name__.partition("For")[2]
+    return bool(own) and not _heads(config) <= {own, ""}
+
+
 def _check_head(name: str, config: PreTrainedConfig, auto_class: Any, labels: Labels) -> None:
     """Refuse to throw away a head that was fine-tuned for other classes."""
-    mapping = auto_class._model_mapping
-    own = mapping[type(config)].__name__ if type(config) in mapping else None
-    if own not in (config.architectures or []):
+    if auto_class.__name__.partition("For")[2] not in _heads(config):
         return
     known = Labels.from_config(config)
     if len(known.names) != len(labels.names):
@@ -435,15 +478,13 @@ def _listing(names: Sequence[str]) -> str:
 
 def _natural_order(name: str) -> tuple[int, float, str]:
     try:
-        return (0, float(name), name)
+        number = float(name)
     except ValueError:
-        return (1, 0.0, name)
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)  # "nan" has no place among numbers
 
 
 def label_name(value: Any) -> str:
-    """A label as text; whole numbers are the same label however they are written (1, 1.0, "1")."""
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
+    """A label as text; whole numbers are the same label however they are written (1, 1.0, "1", "1.0")."""
+    text = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    return _WHOLE_NUMBER.sub(r"\1", text)

@@ -118,6 +118,6 @@ TASKS: dict[str, Task] = {
     ),
     "regression": ClassificationTask(main_metric="pearson", label_column="score", problem="regression"),
     "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
-    "tagging": TokenClassificationTask(main_metric="f1", text_column="tokens", label_column="tags"),
+    "tagging": TokenClassificationTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
     "question_answering": QuestionAnsweringTask(main_metric="f1"),
 }

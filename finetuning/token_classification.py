@@ -6,16 +6,16 @@ with what fits of its surroundings, so every word gets a tag.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
-from ..metrics import entity_metrics
+from ..metrics import accuracy, entity_metrics, entity_spans, f1
 from .sources import Row, Source
 from .tables import read_conll, write_lines
 from .task import Labels, Task, TaskData
@@ -58,10 +58,13 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         continuation_labels: What is learnt at a word's pieces after the first: nothing ("ignore"), or that they are
             inside the entity, I-, ("inside").
         max_document_context: Read every sentence with as much of its document before and after it as fits.
+        any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; then words are
+            counted in place of entities.
     """
 
     continuation_labels: Literal["ignore", "inside"] = "ignore"
     max_document_context: bool = False
+    any_tags: bool = False
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context")
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
@@ -80,10 +83,20 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         return TaggedSentence(words, tags, document)
 
     def labels(self, examples: Sequence[TaggedSentence], source: Source) -> Labels:
-        """The tags of the training data; B- and I- of a type come together, even if one of them is not there."""
+        """The tags of the training data; B- and I- of a type come together, even if one of them is not there.
+
+        Raises:
+            ValueError: If there is only one tag, or one that is not of an entity where all have to be.
+        """
         found = {tag for example in examples for tag in example.tags or ()}
-        if {tag[0] for tag in found} >= {"B", "I"}:
-            found |= {f"{prefix}{tag[1:]}" for tag in found if tag[0] in "BI" for prefix in "BI"}
+        if not self.any_tags:
+            try:
+                entity_spans(sorted(found))
+            except ValueError as error:
+                raise ValueError(f"{source}: {error}; other tags are for the task tagging.") from None
+        of_entities = {tag for tag in found if tag[:2] in ("B-", "I-")}
+        if {tag[0] for tag in of_entities} == {"B", "I"}:
+            found |= {f"{prefix}{tag[1:]}" for tag in of_entities for prefix in "BI"}
         return Labels.from_data(sorted(found), source)
 
     def encode(
@@ -156,7 +169,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         """The most probable tag at the first piece of every word."""
         assert labels is not None
         tags = [[OUTSIDE] * len(example.words) for example in data.examples]
-        for logits, layout in zip(np.asarray(outputs), data.layout, strict=True):
+        for logits, layout in zip(outputs, data.layout, strict=True):
             places = np.flatnonzero(layout[:, 0] >= 0)
             for place, best in zip(places, logits[places].argmax(-1), strict=True):
                 sentence, word = layout[place]
@@ -164,8 +177,15 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         return [tuple(sentence) for sentence in tags]
 
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags."""
-        found = entity_metrics(predictions, [example.tags or () for example in examples])
+        """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.
+
+        Where tags are of no entities: accuracy and macro F1.
+        """
+        wanted = [example.tags or () for example in examples]
+        if self.any_tags and not _are_of_entities({*chain(*predictions), *chain(*wanted)}):
+            words = list(chain(*predictions)), list(chain(*wanted))
+            return {"accuracy": accuracy(*words), "f1": f1(*words, average="macro")}
+        found = entity_metrics(predictions, wanted)
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
@@ -271,17 +291,26 @@ class _WordPieces:
         self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
         same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
         self.is_first = ~same
-        self._documents = np.array([example.document for example in examples])
+        changes = [before.document != after.document for before, after in pairwise(examples)]
+        self._documents = np.cumsum([False, *changes])  # whatever a table calls them
 
     def sentence(self, number: int) -> tuple[int, int]:
         """First piece of a sentence, and the one after its last."""
         return self._starts[number], self._starts[number + 1]
 
     def document(self, number: int) -> tuple[int, int]:
-        """First piece of a sentence's document, and the one after its last; documents are numbered in order."""
+        """First piece of a sentence's document, and the one after its last."""
         first = np.searchsorted(self._documents, self._documents[number], side="left")
         last = np.searchsorted(self._documents, self._documents[number], side="right")
         return self._starts[first], self._starts[last]
+
+
+def _are_of_entities(tags: Iterable[str]) -> bool:
+    try:
+        entity_spans(list(tags))
+    except ValueError:
+        return False
+    return True
 
 
 def _inside(tag: str) -> str:

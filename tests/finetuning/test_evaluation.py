@@ -8,7 +8,8 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraini
 
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
-from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning.task import Labels
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 
@@ -77,8 +78,15 @@ def test_classes_without_names_are_the_benchmarks(tmp_path, rte, finetuned):
 
 
 def test_mistakes(tmp_path, rte, pretrained, finetuned):
-    with pytest.raises(ValueError, match=r"has no head for this task \(it lacks classifier.bias, classifier.weight\)"):
+    with pytest.raises(ValueError, match=r"has no head for this task \(it is a MyBertForPreTraining\)"):
         evaluate_model(arguments(tmp_path, rte, model=str(pretrained)))
+    with pytest.raises(ValueError, match=r"was fine-tuned with 2 labels .*; this task has 1"):
+        (tmp_path / "sts.tsv").write_text("sentence1\tsentence2\tscore\na\tb\t1.0\n")
+        evaluate_model(arguments(tmp_path, tmp_path / "sts.tsv", task="stsb", model=str(finetuned[0])))
+    with pytest.raises(ValueError, match=r"has no head for this task \(it is a MyBertForSequenceClassification\)"):
+        (tmp_path / "choices.jsonl").write_text('{"text": "a", "choices": ["b", "c"], "label": 0}\n')
+        data = tmp_path / "choices.jsonl"
+        evaluate_model(arguments(tmp_path, data, task="multiple_choice", model=str(finetuned[0])))
     with pytest.raises(ValueError, match="Expected a model or predictions, and not both"):
         arguments(tmp_path, rte)
     with pytest.raises(ValueError, match="data is not set"):
@@ -105,6 +113,33 @@ def test_starting_from_a_finetuned_model(tmp_path, rte, finetuned, capsys):
     assert not (tmp_path / "out").exists()
     assert main([*flags, "--new_head", "True"]) == 0
     assert MyBertForSequenceClassification.from_pretrained(tmp_path / "out").config.id2label == dict(enumerate("xyz"))
+
+
+def test_a_regression_does_not_throw_classes_away(finetuned):
+    with pytest.raises(ValueError, match=r"fine-tuned with 2 labels \(entail.*the data has 1 \(value\): pass --new"):
+        TASKS["stsb"].load_model(str(finetuned[0]), None)
+    assert TASKS["stsb"].load_model(str(finetuned[0]), None, new_head=True)[0].classifier.out_features == 1
+
+
+def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetuned):
+    """A tagger's classifier is called like that of sentences, and may have its size."""
+    model, new = TASKS["ner"].load_model(str(finetuned[0]), Labels(("B-A", "O")))
+    assert new == ["classifier.bias", "classifier.weight"]
+    before = MyBertForSequenceClassification.from_pretrained(finetuned[0])
+    assert not torch.equal(model.classifier.weight, before.classifier.weight)
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, before.bert.embeddings.word_embeddings.weight)
+
+
+def test_a_finetuned_model_keeps_the_order_of_its_classes(tmp_path, rte, finetuned):
+    model = MyBertForSequenceClassification.from_pretrained(finetuned[0])
+    model.config.id2label = {0: "y", 1: "x"}
+    model.save_pretrained(tmp_path / "turned")
+    task, labels = TASKS["classification"], Labels(("x", "y"))
+    labels = task.in_order_of(str(tmp_path / "turned"), labels)
+    assert labels.names == ("y", "x")
+    continued, new = task.load_model(str(tmp_path / "turned"), labels)
+    assert (continued.config.id2label, new) == ({0: "y", 1: "x"}, [])
+    assert task.in_order_of(str(tmp_path / "turned"), Labels(("x", "z"))).names == ("x", "z")
 
 
 def test_a_head_of_another_kind_is_left_out(tmp_path, finetuned):

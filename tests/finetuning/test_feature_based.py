@@ -12,9 +12,11 @@ from mybert import MyBertConfig, MyBertForPreTraining, MyBertModel
 from mybert.finetuning import (
     FEATURES,
     TABLE_7,
+    EvaluateArguments,
     FeaturesArguments,
     FeatureTagger,
     FinetuningArguments,
+    evaluate_model,
     extract_features,
     finetune,
     tag_words,
@@ -166,6 +168,28 @@ def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
     tags = tag_words(tmp_path / "out", SENTENCES)
     assert sum(a == b for a, b in zip(tags, wanted, strict=True)) >= 0.9 * len(wanted)
     assert (encoder / "model.safetensors").read_bytes() == before
+
+
+def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+    )
+    MyBertModel(config).save_pretrained(tmp_path / "short")
+    tokenizer.save_pretrained(tmp_path / "short")
+    finetune(tagging(model=str(tmp_path / "short"), max_steps=1))
+    tags = tag_words(tmp_path / "out", [SENTENCES[0] * 10, SENTENCES[1]])
+    assert [len(sentence) for sentence in tags] == [10 * len(SENTENCES[0]), len(SENTENCES[1])]
+    with pytest.raises(ValueError, match=r"max_length is 17; .*short reads at most 16 tokens"):
+        tag_words(tmp_path / "out", SENTENCES, max_length=17)
+    with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 16 tokens"):
+        evaluate_model(
+            EvaluateArguments(task="ner", model=str(tmp_path / "out"), data=[str(tmp_path / "train.conll")])
+        )
 
 
 def test_all_rows_are_those_of_table_7(tagging, tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 
 from mybert.cli import main
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import FinetuningArguments, finetune, sources
 from mybert.finetuning.sources import HubSplit, read_rows
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
@@ -139,6 +139,12 @@ def test_a_data_set_without_network(tmp_path, pretrained):
         finetune(arguments)
 
 
+def test_an_empty_split(monkeypatch):
+    monkeypatch.setattr(sources, "_hub_rows", lambda split: iter(()))
+    with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
+        read_rows(HubSplit("somebody/some", None, "validation"))
+
+
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
     """As on the Hub: splits, class names behind numbers, -1 where there is no label."""
     datasets = pytest.importorskip("datasets")
@@ -170,3 +176,35 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
     )
     assert "accuracy" in finetune(arguments)
     assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("splits", "metrics"),
+    [
+        (("train", "validation_matched", "validation_mismatched"), {"matched_accuracy", "mismatched_accuracy"}),
+        (("train", "validation"), {"accuracy"}),
+        (("train",), set()),
+    ],
+)
+def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics):
+    """MNLI has two validation splits on the Hub, other data sets none."""
+    datasets = pytest.importorskip("datasets")
+    rows = {"premise": ["a cat"] * 3, "hypothesis": ["a dog"] * 3, "label": [0, 1, 2]}
+    (tmp_path / "mnli" / "data").mkdir(parents=True)
+    for split in splits:
+        data = datasets.Dataset.from_dict(rows).cast_column(
+            "label", datasets.ClassLabel(names=["entailment", "neutral", "contradiction"])
+        )
+        data.to_parquet(tmp_path / "mnli" / "data" / f"{split}-00000-of-00001.parquet")
+    arguments = FinetuningArguments(
+        task="mnli",
+        model=str(pretrained),
+        output_dir=str(tmp_path / "out"),
+        dataset=str(tmp_path / "mnli"),
+        max_steps=1,
+        max_length=16,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    assert finetune(arguments).keys() >= metrics
+    assert arguments.load_best_model_at_end == bool(metrics)

@@ -12,6 +12,7 @@ from mybert.finetuning.tasks import TASKS
     [
         ("t.csv", 'text,label\n"a, ""b""\nc",x\nd,y\n'),
         ("t.jsonl", '{"text": "a, \\"b\\"\\nc", "label": "x"}\n\n{"text": "d", "label": "y"}\n'),
+        ("t.json", '{"text": "a, \\"b\\"\\nc", "label": "x"}\n\n{"text": "d", "label": "y"}\n'),
         ("t.json", '[{"text": "a, \\"b\\"\\nc", "label": "x"},\n {"text": "d", "label": "y"}]'),
     ],
 )
@@ -33,9 +34,20 @@ def test_tsv_has_no_quoting(tmp_path):
     assert read_table(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
 
 
+def test_only_colas_test_file_has_a_header(tmp_path):
+    (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
+    labelled = TASKS["cola"].read(tmp_path / "dev.tsv")
+    unlabelled = TASKS["cola"].read(tmp_path / "test.tsv", labelled=False)
+    assert [example.label for example in labelled] == ["1", "0"]
+    assert [example.label for example in unlabelled] == [None, None]
+    assert [example.texts for example in labelled] == [example.texts for example in unlabelled]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("t.csv", 'text,label\n"a,1\n' + 30_000 * "b,1 b\n", r"t.csv, line \d+: not CSV \(field larger than"),
         ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl or .json file"),
         ("t", "text", r"ends in nothing"),
         ("t.csv", "", r"t.csv holds no rows"),

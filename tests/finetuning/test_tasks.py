@@ -48,6 +48,8 @@ def test_of_a_pair_the_longer_sentence_is_cut(tokenizer):
         (["no", "yes", "yes"], ["yes", "no"], [1, 0]),
         (["no", "yes", "yes"], [1, 0], [1, 0]),
         ([10, 9, 9], [10, 9], [1, 0]),
+        (["1.0", "0.0", "0.0"], [True, "0", 0.0], [1, 0, 0]),
+        (["nan", "b", "a"], ["a", "b", "nan"], [0, 1, 2]),
     ],
 )
 def test_labels_are_numbers_or_names(tokenizer, train, dev, ids):
@@ -55,7 +57,10 @@ def test_labels_are_numbers_or_names(tokenizer, train, dev, ids):
     examples = task.examples(_rows([{"text": "a cat", "label": label} for label in train]), True)
     labels = task.labels(examples, "train")
     examples = task.examples(_rows([{"text": "a cat", "label": label} for label in dev]), True)
-    assert list(task.encode(examples, labels, tokenizer, "dev").inputs["labels"]) == ids
+    data = task.encode(examples, labels, tokenizer, "dev")
+    assert list(data.inputs["labels"]) == ids
+    predictions = task.predict(logits_of(labels, ids), data, labels)
+    assert task.score(predictions, data.examples)["accuracy"] == 1.0
 
 
 def test_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
@@ -76,6 +81,10 @@ def test_qqp_leaves_out_the_broken_rows_of_its_file(tmp_path, caplog):
             [{"text": "a cat", "animal": 1, "small": "1"}, {"text": "a tree", "animal": 0, "small": 0}],
             {"label_columns": ("animal", "small")},
         ),
+        (
+            [{"text": "a cat", "animal": "1.0", "small": "True"}, {"text": "a tree", "animal": "0.0", "small": False}],
+            {"label_columns": ("animal", "small")},
+        ),
     ],
 )
 def test_several_labels(tokenizer, rows, options, tmp_path):
@@ -93,6 +102,21 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
     assert (tmp_path / "predictions.tsv").read_text().splitlines()[0] == "index\tprediction\tanimal\tsmall"
     again = task.read_predictions(tmp_path / "predictions.tsv", examples)
     assert [item.label for item in again] == [item.label for item in predictions]
+
+
+def test_several_labels_by_number(tokenizer):
+    task = TASKS["multilabel"]
+    labels = Labels(("animal", "small"))
+    examples = task.examples(_rows([{"text": "a cat", "labels": [1, 0]}, {"text": "a tree", "labels": ["1"]}]), True)
+    data = task.encode(examples, labels, tokenizer, "dev")
+    assert data.inputs["labels"] == [[1.0, 1.0], [0.0, 1.0]]
+    assert [example.label for example in data.examples] == [{"animal", "small"}, {"small"}]
+
+
+@pytest.mark.parametrize("text", [["a", "cat"], {"words": "a cat"}])
+def test_a_text_is_no_list(text):
+    with pytest.raises(ValueError, match=r"x.csv has in row 1 .* as text; expected a text"):
+        TASKS["classification"].examples(_rows([{"text": text, "label": "x"}]), True)
 
 
 def test_glue_scores_are_of_the_positive_class():
@@ -210,8 +234,25 @@ def test_tags_of_a_type_come_together():
     )
     sentences = [TaggedSentence(("a", "b", "c"), ("B-A", "I-A", "B-P"))]
     assert TASKS["ner"].labels(sentences, "x").names == ("B-A", "B-P", "I-A", "I-P")
-    pos = [TaggedSentence(("a", "b"), ("NOUN", "VERB"))]
-    assert TASKS["tagging"].labels(pos, "x").names == ("NOUN", "VERB")
+    pos = [TaggedSentence(("a", "b", "c"), ("NOUN", "IN", "BES"))]
+    assert TASKS["tagging"].labels(pos, "x").names == ("BES", "IN", "NOUN")
+
+
+def test_tags_that_are_not_of_entities(tokenizer):
+    sentences = [TaggedSentence(("a", "cat"), ("DET", "NOUN")), TaggedSentence(("sat",), ("VERB",))]
+    task = TASKS["tagging"]
+    assert task.score([("DET", "NOUN"), ("NOUN",)], sentences) == {"accuracy": 2 / 3, "f1": pytest.approx(5 / 9)}
+    predictions = [sentence.tags for sentence in SENTENCES]
+    assert task.score(predictions, SENTENCES) == TASKS["ner"].score(predictions, SENTENCES)
+    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; other tags are for the task tagging"):
+        TASKS["ner"].labels(sentences, "x")
+
+
+def test_documents_may_have_any_name(tokenizer):
+    named = [replace(sentence, document=name) for sentence, name in zip(SENTENCES, "zza", strict=True)]
+    task = replace(TASKS["ner"], max_document_context=True)
+    found, expected = (task.encode(rows, TAGS, tokenizer, "x").inputs["input_ids"] for rows in (named, SENTENCES))
+    assert found == expected
 
 
 def test_tags_from_tables(tmp_path):
@@ -316,6 +357,59 @@ def test_broken_questions(row, message):
     rows = [{"question": "What?", "context": CONTEXT, "answers": "fish"} | row]
     with pytest.raises(ValueError, match=message):
         TASKS["question_answering"].examples(_rows(rows), True)
+
+
+@pytest.mark.parametrize(("value", "count"), [(False, 1), ("False", 1), ("0", 1), (True, 0), ("True", 0), ("1", 0)])
+def test_impossible_as_tables_write_it(value, count):
+    rows = _rows([{"question": "What?", "context": CONTEXT, "answers": "fish", "is_impossible": value}])
+    assert len(TASKS["squad_v2"].examples(rows, True)[0].answers) == count
+
+
+def test_windows_share_less_where_there_is_less_room(tmp_path, tokenizer):
+    task = replace(TASKS["squad"], max_length=14)
+    data = task.encode(task.read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}]])), None, tokenizer, "x")
+    assert max(map(len, data.inputs["input_ids"])) <= 14
+
+
+def test_predictions_count_as_they_stand(tmp_path):
+    """As in the official script without odds; the odds serve to find the best threshold."""
+    examples = TASKS["squad_v2"].read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}], []]))
+    path = write_json(tmp_path / "predictions.json", {"0": "fish", "1": "", "more": "cat"})
+    write_json(tmp_path / "null_odds.json", {"0": 2.5, "1": 3})
+    task = TASKS["squad_v2"]
+    scores = task.score(task.read_predictions(path, examples), examples)
+    assert (scores["exact"], scores["f1"], scores["best_exact"]) == (100.0, 100.0, 100.0)
+    task = replace(task, null_score_threshold=1.0)  # the official script's --na-prob-thresh
+    assert task.score(task.read_predictions(path, examples), examples)["exact"] == 50.0
+
+
+def test_missing_predictions_are_wrong_in_squad_1(tmp_path):
+    task = TASKS["squad"]
+    examples = task.read(
+        squad(tmp_path, [[{"text": "fish", "answer_start": 36}], [{"text": "The", "answer_start": 0}]])
+    )
+    path = write_json(tmp_path / "predictions.json", {"0": "fish"})
+    assert task.score(task.read_predictions(path, examples), examples) == {"exact_match": 50.0, "f1": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "odds", "message"),
+    [
+        ({"0": None}, None, r"predictions.json holds None for '0'; expected a text"),
+        ({"0": [{"text": "fish"}]}, None, r"predictions.json holds .* for '0'; expected a text"),
+        ({"1": "fish"}, None, r"predictions.json lacks 1 of 1 questions, such as '0'"),
+        (["fish"], None, r"predictions.json holds a JSON list; expected an object of ids"),
+        ({"0": "fish"}, {"0": "1.5"}, r"null_odds.json holds '1.5' for '0'; expected a number"),
+        ({"0": "fish"}, {"1": 1.5}, r"null_odds.json lacks 1 of 1 questions, such as '0'"),
+    ],
+)
+def test_broken_predictions(tmp_path, texts, odds, message):
+    examples = TASKS["squad_v2"].read(squad(tmp_path, [[]]))
+    path = write_json(tmp_path / "predictions.json", texts)
+    if odds:
+        write_json(tmp_path / "null_odds.json", odds)
+    with pytest.raises(ValueError, match=message):
+        TASKS["squad_v2"].read_predictions(path, examples)
 
 
 def test_questions_with_the_same_id():

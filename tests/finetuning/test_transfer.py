@@ -153,6 +153,20 @@ def test_seeds_keep_the_best(arguments, tmp_path):
     assert finetune(arguments(seeds=3, seed=5))["mean"] == result["mean"]  # nothing left to do
 
 
+def test_a_metric_that_only_some_seeds_have(arguments):
+    """That of a type of entity which the data lacks and a model has predicted."""
+    measured = {42: {"accuracy": 0.5}, 43: {"accuracy": 0.75, "A_f1": 0.0}}
+    best, summary = recipe._compare(measured, arguments(seeds=2))
+    assert (best, summary["mean"]) == (43, {"accuracy": 0.625})
+    with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
+        recipe._compare(measured, arguments(seeds=2, metric_for_best_model="A_f1"))
+
+
+def test_a_best_metric_that_there_is_not(arguments):
+    with pytest.raises(ValueError, match="'eval_mood', which is not found in the evaluation metrics"):
+        finetune(arguments(metric_for_best_model="mood", save_strategy="epoch", max_steps=1))
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, seeds):
     settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "seeds": seeds}
