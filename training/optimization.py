@@ -76,8 +76,16 @@ class MyBertAdamW(torch.optim.AdamW):
                         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                         "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
                     }
+                    if group["amsgrad"]:
+                        self.state[parameter]["max_exp_avg_sq"] = torch.zeros_like(self.state[parameter]["exp_avg_sq"])
         super().step()
         return loss
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a state, be it of torch's AdamW, whose groups know nothing of `correct_bias`."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("correct_bias", self.defaults["correct_bias"])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; see `torch.optim.Optimizer.load_state_dict`."""

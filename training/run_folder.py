@@ -29,7 +29,11 @@ _TROUBLE_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def open_run_folder(
-    path: str | Path, settings: Mapping[str, Any], overwrite: bool = False, files: Sequence[str | Path] = ()
+    path: str | Path,
+    settings: Mapping[str, Any],
+    overwrite: bool = False,
+    files: Sequence[str | Path] = (),
+    folders: Sequence[str | Path] = (),
 ) -> str | None:
     """Make a run's folder, or find the one that an interrupted run with the same settings and files left.
 
@@ -41,18 +45,23 @@ def open_run_folder(
         overwrite: Whether to delete what the folder holds.
         files: Files whose contents decide the result. They are read once; after that a file counts as the same while
             size and time of change are, and is read again if they are not.
+        folders: Model folders and the like that the run reads too.
 
     Returns:
         The newest complete checkpoint, if there is one to go on from.
 
     Raises:
-        ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not set.
+        ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not set;
+            or if it is, and the folder holds what the run reads.
         OSError: If the folder cannot be made or written to, or a file cannot be read.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
     if path.is_dir() and overwrite:
+        for read in (*files, *folders):
+            if Path(read).resolve().is_relative_to(path.resolve()):
+                raise ValueError(f"{path} holds {read}, which the run reads, and is to be overwritten; name another.")
         shutil.rmtree(path)
     entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
     run_file = path / RUN_FILE

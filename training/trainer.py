@@ -1,6 +1,7 @@
 """The trainer of pretraining: both means right, both losses and accuracies in the log."""
 
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from types import FrameType
@@ -233,6 +234,8 @@ class StopOnInterrupt(TrainerCallback):
     ) -> None:
         """Take over the signals."""
         self.interrupted = False
+        if threading.current_thread() is not threading.main_thread():
+            return  # signals are the main thread's
         self._previous = {
             number: signal.signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
         }

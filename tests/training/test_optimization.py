@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from mybert.training import Lamb, MyBertAdamW, linear_schedule, parameter_groups
+from mybert.training.optimization import UNCORRECTED_STEP
 
 
 def make_model() -> nn.Module:
@@ -74,6 +75,31 @@ def test_corrected_bias_is_adamw():
             optimizer.step()
         results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(*results)
+
+
+def test_state_of_torchs_adamw_is_taken_over():
+    model = make_model()
+    parameters = list(model.parameters())
+    theirs = torch.optim.AdamW(parameters)
+    (model.forward(batches(1)[0]) ** 3).sum().backward()
+    theirs.step()
+    ours = MyBertAdamW(parameters)
+    ours.load_state_dict(theirs.state_dict())
+    ours.step()
+    assert all(float(state["step"]) == UNCORRECTED_STEP + 2 for state in ours.state.values())
+    assert all(torch.isfinite(parameter).all() for parameter in parameters)
+
+
+def test_the_largest_mean_may_be_kept():
+    results = []
+    for amsgrad in (False, True):
+        parameter = torch.nn.Parameter(torch.ones(3))
+        optimizer = MyBertAdamW([parameter], lr=1e-2, betas=(0.0, 0.5), amsgrad=amsgrad)
+        for size in (4.0, 0.0, 1.0):
+            parameter.grad = torch.full((3,), size)
+            optimizer.step()
+        results.append(parameter.detach())
+    assert (results[0] < results[1]).all()  # without it the last denominator is smaller
 
 
 def test_state_goes_on_exactly_and_takes_steps_counted_from_0():

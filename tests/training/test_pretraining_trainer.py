@@ -1,5 +1,6 @@
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -198,6 +199,20 @@ class PressCtrlC(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
         if state.global_step == 2:
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_training_in_a_thread_leaves_the_signals_alone(tmp_path):
+    trainer = PretrainingTrainer(
+        model=make_model(),
+        args=TrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=1, max_steps=1, disable_tqdm=True, use_cpu=True
+        ),
+        train_dataset=examples(),
+        callbacks=[StopOnInterrupt()],
+    )
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(trainer.train).result()
+    assert trainer.state.global_step == 1
 
 
 def test_interrupt_saves_and_stops(tmp_path):

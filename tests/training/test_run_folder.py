@@ -27,6 +27,19 @@ def test_a_new_folder_is_made_and_found_again(tmp_path):
     assert open_run_folder(folder, SETTINGS) == str(newest)
 
 
+def test_what_the_run_reads_is_not_overwritten(tmp_path):
+    run = tmp_path / "run"
+    open_run_folder(run, SETTINGS)
+    (run / "text.txt").write_text("years of work")
+    for reads in ({"files": [run / "text.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
+        with pytest.raises(ValueError, match="which the run reads, and is to be overwritten"):
+            open_run_folder(run, SETTINGS, overwrite=True, **reads)
+    assert (run / "text.txt").exists()
+    (tmp_path / "run-2").mkdir()
+    open_run_folder(run, SETTINGS, overwrite=True, folders=[tmp_path / "run-2"])
+    assert not (run / "text.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
