@@ -67,8 +67,9 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         raise ValueError(f"output_dir {folder} is not empty; name another folder or use --overwrite.")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"output_dir {folder} is a file, expected a folder.")
+    files = [arguments.files] if isinstance(arguments.files, (str, Path)) else arguments.files
     tokenizer = train_wordpiece(
-        [Path(name) if name != "-" else name for name in arguments.files],
+        [Path(name) if name != "-" else name for name in files],
         arguments.vocab_size,
         algorithm=arguments.algorithm,
         lower_case=arguments.lower_case,

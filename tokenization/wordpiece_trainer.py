@@ -90,6 +90,8 @@ def train_wordpiece(
         raise ValueError(f"held_out_fraction is {held_out_fraction}, expected a share from 0 to 0.5.")
     if min_frequency < 1:
         raise ValueError(f"min_frequency is {min_frequency}, expected at least 1.")
+    if num_processes is not None and num_processes < 1:
+        raise ValueError(f"num_processes is {num_processes}, expected at least 1.")
     reserved = reserved_tokens(layout)
 
     start = time.perf_counter()

@@ -55,6 +55,12 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
         train_vocabulary(parse("--files", text_file, "--output_dir", text_file))
 
 
+def test_a_single_file(text_file, tmp_path):
+    for files in (str(text_file), text_file):
+        arguments = VocabArguments(files, str(tmp_path / "out"), vocab_size=60, layout="compact", overwrite=True)
+        assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
+
+
 def test_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     out = tmp_path / "out"

@@ -178,6 +178,7 @@ class TestInput:
             ({"character_coverage": 0}, "character_coverage is 0"),
             ({"held_out_fraction": 0.9}, "held_out_fraction is 0.9"),
             ({"min_frequency": 0}, "min_frequency is 0"),
+            ({"num_processes": 0}, "num_processes is 0"),
         ],
     )
     def test_options(self, options, message):
