@@ -81,9 +81,12 @@ class AblationArguments:
             if not isinstance(value, dict):
                 raise ValueError(f"{name} is {value!r}; expected a map of settings.")
             setattr(self, name, value)
-        for name in ("text", "output_dir", "tasks"):
+        for name in ("text", "output_dir", "tasks", "rows"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is not set; an ablation needs text, output_dir and at least one task.")
+                raise ValueError(f"{name} is not set; an ablation needs text, output_dir, a task and a row at least.")
+        for name, settings in self.map_of("tasks").items():
+            if not isinstance(settings, dict):
+                raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in ROWS]:
             raise ValueError(f"There is no row {unknown[0]!r}; expected some of {', '.join(ROWS)}.")
         for objective in dict.fromkeys(ROWS[name].objective for name in self.rows):
@@ -148,6 +151,9 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
         ValueError: If a setting is wrong, or training diverges.
         OSError: If a file cannot be read or written.
     """
+    for row in arguments.rows:
+        for task in arguments.map_of("tasks"):
+            arguments.finetuning_of(row, task)  # a mistake in it is found before hours of pretraining
     output_dir = Path(arguments.output_dir)
     pretrained: dict[str, dict[str, Any]] = {}
     shared = None

@@ -73,6 +73,8 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
     for change, message in (
         ({"tasks": {}}, "tasks is not set"),
         ({"tasks": "{"}, "tasks is not JSON"),
+        ({"tasks": {"sst2": "glue/SST-2"}}, "The task sst2 is 'glue/SST-2'; expected a map"),
+        ({"rows": []}, "rows is not set"),
         ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
         ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),
         ({"pretraining": {"objective": "mlm"}}, "pretraining sets objective, which the ablation decides"),
@@ -80,6 +82,13 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
     ):
         with pytest.raises(ValueError, match=message):
             AblationArguments(**good | change)
+    for change, message in (
+        ({"tasks": {"classification": {"train_files": task_file}}}, "finetuning has unknown settings: train_files"),
+        ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is no folder"),
+        ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_ablation(AblationArguments(**good | change))
     assert not (tmp_path / "out").exists()
 
 
