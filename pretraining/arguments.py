@@ -1,7 +1,8 @@
 """The settings of `mybert pretrain`."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
@@ -9,7 +10,7 @@ from transformers import TrainingArguments
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
 from ..training import OPTIMIZERS
-from .examples import Objective
+from .examples import Objective, check_settings
 from .masking import MaskingRates
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
@@ -29,9 +30,9 @@ _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
-    *("masking_unit", "static_masking", "pack", "row_length"),
+    *("mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
     *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay", "max_grad_norm"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed", "data_seed"),
 )
 
 
@@ -111,6 +112,12 @@ class PretrainingArguments(TrainingArguments):
         default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
     )
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
+    mask_replace_prob: float = field(
+        default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
+    )
+    random_replace_prob: float = field(
+        default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
+    )
     max_predictions: int | None = field(
         default=None, metadata={"help": "Most tokens to predict in a sequence; no limit if not given."}
     )
@@ -167,6 +174,10 @@ class PretrainingArguments(TrainingArguments):
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files."""
+        self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
+        for name in ("data", "tokenizer", "model"):
+            if isinstance(getattr(self, name), Path):
+                setattr(self, name, str(getattr(self, name)))
         if bool(self.text) == bool(self.data):
             raise ValueError(
                 "text is empty; name at least one file or folder to pretrain on, or a token store as data."
@@ -187,8 +198,9 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
-        if self.objective not in get_args(Objective):
-            raise ValueError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        for phase in self.phases():
+            row_length = self.row_length_of(phase) if self.pack else None
+            check_settings(self.objective, phase.max_length, self.short_probability, row_length)
         self.masking_rates()  # checks the rates
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
@@ -204,7 +216,11 @@ class PretrainingArguments(TrainingArguments):
             ValueError: If a rate is out of its range.
         """
         return MaskingRates(
-            predicted=self.mlm_probability, unit=self.masking_unit, max_predictions=self.max_predictions
+            predicted=self.mlm_probability,
+            masked=self.mask_replace_prob,
+            random=self.random_replace_prob,
+            unit=self.masking_unit,
+            max_predictions=self.max_predictions,
         )
 
     def phases(self) -> list[Phase]:
@@ -218,6 +234,10 @@ class PretrainingArguments(TrainingArguments):
             self.phase2_gradient_accumulation_steps or batch[1],
         )
         return [Phase(self.max_length, *batch, self.max_steps - max(steps, 1)), Phase(self.phase2_max_length, *batch2)]
+
+    def row_length_of(self, phase: Phase) -> int:
+        """Tokens of a packed row in a phase."""
+        return self.row_length or max(512, phase.max_length)
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""

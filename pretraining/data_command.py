@@ -117,7 +117,7 @@ def _build(arguments: DataArguments, output: Path, tokenizer: MyBertTokenizer) -
         split=arguments.split_sentences,
         encoding=arguments.encoding,
         text_column=arguments.text_column,
-        num_processes=arguments.num_processes or usable_cores(),
+        num_processes=usable_cores() if arguments.num_processes is None else arguments.num_processes,
         shard_index=arguments.shard_index,
         num_shards=arguments.num_shards,
         append=arguments.append,

@@ -17,6 +17,7 @@ from .packing import pack_rows
 from .token_store import TokenStore
 
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
+SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
 MINIMAL_TOKENS = 2  # of both segments together, as in Google's script
 
 # An epoch goes through groups of blocks that lie anywhere in the corpus; only the group at hand is planned.
@@ -177,6 +178,30 @@ def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.
     return ExamplePlan(*(np.concatenate(column) for column in zip(*rows, strict=True)))
 
 
+def check_settings(objective: str, max_length: int, short_probability: float, row_length: int | None) -> None:
+    """Check what a `PretrainingDataset` can be asked for, whatever its corpus.
+
+    Args:
+        objective: See `PretrainingDataset`, like the following two.
+        max_length: See there.
+        short_probability: See there.
+        row_length: Tokens of a packed row; None where nothing is packed.
+
+    Raises:
+        ValueError: If a setting is unknown or out of its range.
+    """
+    if objective not in get_args(Objective):
+        raise ValueError(f"objective is {objective!r}; expected one of {', '.join(get_args(Objective))}.")
+    least = SPECIAL_TOKENS[objective] + MINIMAL_TOKENS
+    if max_length < least:
+        layout = "[CLS] A [SEP] B [SEP]" if SPECIAL_TOKENS[objective] == 3 else "[CLS] A [SEP]"
+        raise ValueError(f"max_length is {max_length}; {layout} needs at least {least}.")
+    if not 0 <= short_probability <= 1:
+        raise ValueError(f"short_probability is {short_probability}; expected a share in [0, 1].")
+    if row_length is not None and row_length < max_length:
+        raise ValueError(f"row_length is {row_length}, less than max_length {max_length}; a row holds sequences.")
+
+
 class PretrainingDataset(Dataset):
     """Examples of a token store, as a map from (seed, epoch, index) to an example.
 
@@ -228,8 +253,7 @@ class PretrainingDataset(Dataset):
     ) -> None:
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
-        if objective not in get_args(Objective):
-            raise ValueError(f"objective is {objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        check_settings(objective, max_length, short_probability, row_length if pack else None)
         if objective == "mlm+nsp" and len(documents) < 2:
             raise ValueError(
                 f"{store.path} holds {len(documents)} document(s) to train on; next sentence prediction draws random "
@@ -237,17 +261,11 @@ class PretrainingDataset(Dataset):
             )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")
-        self.has_pairs = objective in ("mlm+nsp", "mlm+sop")
-        special_tokens = 3 if self.has_pairs else 2
-        if max_length < special_tokens + MINIMAL_TOKENS:
-            layout = "[CLS] A [SEP] B [SEP]" if self.has_pairs else "[CLS] A [SEP]"
-            raise ValueError(f"max_length is {max_length}; {layout} needs at least {special_tokens + MINIMAL_TOKENS}.")
-        if pack and row_length < max_length:
-            raise ValueError(f"row_length is {row_length}, less than max_length {max_length}; a row holds sequences.")
+        self.has_pairs = SPECIAL_TOKENS[objective] == 3
         self.store = store
         self.documents = documents
         self.max_length = max_length
-        self.max_tokens = max_length - special_tokens
+        self.max_tokens = max_length - SPECIAL_TOKENS[objective]
         self.seed = seed
         self.short_probability = short_probability
         self.objective: Objective = objective

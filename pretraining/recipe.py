@@ -59,6 +59,8 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
     checkpoint = prepare_once(arguments, lambda: _prepare(arguments))
     tokenizer, store, training, heldout = _open(arguments)
+    # What is saved truncates to what the model can read, as everywhere on the Hub.
+    tokenizer.model_max_length = arguments.model_config(tokenizer).max_position_embeddings
     logger.info("Corpus: %s.", store.summary)
     state = train(lambda: _model(arguments, tokenizer), tokenizer, store, training, heldout, arguments, checkpoint)
     if state["interrupted"]:
@@ -151,6 +153,8 @@ def _trainer(
     phase: Phase,
     callbacks: list[TrainerCallback],
 ) -> PretrainingTrainer:
+    seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+
     def examples(documents: np.ndarray, pack: bool = False) -> PretrainingDataset:
         return PretrainingDataset(
             store,
@@ -158,17 +162,17 @@ def _trainer(
             sep_token_id=tokenizer.sep_token_id,
             max_length=phase.max_length,
             documents=documents,
-            seed=arguments.seed,
+            seed=seed,
             short_probability=arguments.short_probability,
             objective=arguments.objective,
             static=arguments.static_masking,
             pack=pack,
-            row_length=arguments.row_length or max(512, phase.max_length),
+            row_length=arguments.row_length_of(phase),
         )
 
     dataset = examples(training, arguments.pack)
     collator = PretrainingCollator(
-        tokenizer, rates=arguments.masking_rates(), seed=arguments.seed, objective=arguments.objective
+        tokenizer, rates=arguments.masking_rates(), seed=seed, objective=arguments.objective
     )
     example = collator([dataset[0]])
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
@@ -232,7 +236,8 @@ def _prepare(arguments: PretrainingArguments) -> str | None:
         sources = expand_sources(arguments.text)
         files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
     settings = arguments.decisive() | {"text": sources}
-    checkpoint = open_run_folder(output_dir, settings, arguments.overwrite, files)
+    folders = [folder for folder in (arguments.tokenizer, arguments.model) if folder]
+    checkpoint = open_run_folder(output_dir, settings, arguments.overwrite, files, folders)
     with nothing_left_behind(output_dir):
         if not arguments.data:
             tokenizer = _tokenizer(arguments, sources, output_dir)
@@ -245,7 +250,7 @@ def _prepare(arguments: PretrainingArguments) -> str | None:
                     split=arguments.split_sentences,
                     encoding=arguments.encoding,
                     text_column=arguments.text_column,
-                    num_processes=arguments.num_processes or usable_cores(),
+                    num_processes=usable_cores() if arguments.num_processes is None else arguments.num_processes,
                     show_progress=not arguments.disable_tqdm,
                 )
         _open(arguments)

@@ -332,7 +332,9 @@ def _encode_chunks(
     else:
         encoder = _ChunkEncoder(tokenizer, split)
     try:
-        with tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress) as progress:
+        with tqdm(
+            desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2
+        ) as progress:
 
             def finish(most: int) -> None:
                 while len(running) > most:

@@ -333,6 +333,8 @@ def test_mistakes(store):
         make(store, objective="clm")
     with pytest.raises(ValueError, match="row_length is 30, less than max_length 40"):
         make(store, pack=True, row_length=30)
+    with pytest.raises(ValueError, match="short_probability is -1"):
+        make(store, short_probability=-1)
     with pytest.raises(IndexError, match="no example 100000"):
         make(store)[100000]
 

@@ -92,6 +92,13 @@ def test_a_given_tokenizer_is_used(tmp_path, text_file, tokenizer):
     assert (tmp_path / "out" / "vocab.txt").read_text() == (tmp_path / "tokenizer" / "vocab.txt").read_text()
 
 
+def test_the_tokenizer_truncates_to_what_the_model_reads(tmp_path, text_file):
+    pretrain(arguments(tmp_path, text_file, max_steps=1, save_steps=1))
+    for folder in (tmp_path / "out", tmp_path / "out" / "checkpoint-1"):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert len(tokenizer("the cat " * 600, truncation=True).input_ids) == 512
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
-from mybert.pretraining import PretrainingArguments, build_token_store, pretrain
+from mybert.pretraining import MaskingRates, PretrainingArguments, build_token_store, pretrain
 
 
 @pytest.fixture
@@ -145,6 +145,33 @@ def test_packed_rows(tmp_path, arguments):
     assert any("nsp_accuracy" in entry for entry in log(tmp_path / "out"))
 
 
+def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer):
+    text = text_file.rename(tmp_path / "my-text.txt")
+    assert arguments(text=str(text)).text == arguments(text=text).text == [str(text)]
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    pretrain(arguments(text=[text], tokenizer=tmp_path / "tokenizer", max_steps=1))
+    store = tmp_path / "out" / "tokens.safetensors"
+    pretrain(arguments("again", text=[], data=store, model=tmp_path / "out", max_steps=1))
+    assert (tmp_path / "again" / "model.safetensors").exists()
+    with pytest.raises(ValueError, match="which the run reads, and is to be overwritten"):
+        pretrain(arguments("again", text=[text], model=tmp_path / "again", overwrite=True))
+    assert (tmp_path / "again" / "model.safetensors").exists()
+
+
+def test_shares_of_replacements(arguments):
+    assert arguments().masking_rates() == MaskingRates(0.15, masked=0.8, random=0.1)
+    rates = arguments(mask_replace_prob=0.5, random_replace_prob=0.25).masking_rates()
+    assert (rates.masked, rates.random) == (0.5, 0.25)
+
+
+def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
+    losses = []
+    for seed in (None, 42, 7):
+        pretrain(arguments(f"seed_{seed}", data_seed=seed, dropout=0.0, max_steps=1))
+        losses.append(log(tmp_path / f"seed_{seed}")[0]["mlm_loss"])
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_settings_that_do_not_fit(arguments):
     for settings, message in (
         ({"objective": "rtl"}, r"objective is 'rtl'; expected one of mlm\+nsp"),
@@ -153,6 +180,11 @@ def test_settings_that_do_not_fit(arguments):
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
         ({"text": ["-"]}, "standard input"),
+        ({"short_probability": 7}, r"short_probability is 7; expected a share in \[0, 1\]"),
+        ({"max_length": 4}, "max_length is 4"),
+        ({"phase2_max_length": 3}, "max_length is 3"),
+        ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
+        ({"mask_replace_prob": 0.95}, "exceed 1 together"),
         ({"optim": "lambda"}, "lambda"),
     ):
         with pytest.raises(ValueError, match=message):
