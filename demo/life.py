@@ -52,6 +52,18 @@ class DemoArguments:
     overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            ValueError: If one is out of its range.
+        """
+        if isinstance(self.text, str):
+            self.text = [self.text]
+        for name in ("pretraining_steps", "finetuning_epochs"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0.")
+
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:
     """Live a whole BERT life.
@@ -74,6 +86,9 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     _check_folder(output_dir, arguments.overwrite)
     logger.info("== 1. Text ==")
     if arguments.text:
+        for path in expand_paths(arguments.text):
+            if Path(path).resolve().is_relative_to(output_dir.resolve()):
+                raise ValueError(f"{path} is in {output_dir}, which the demo replaces; name another --output_dir.")
         sources, classes = _own_text(arguments.text, arguments.encoding)
     else:
         sources = _documentation(show_progress=not arguments.disable_tqdm)
@@ -82,6 +97,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     task = _hold_out(sources, classes, generator)
     if output_dir.exists():
         shutil.rmtree(output_dir)
+    output_dir.mkdir(parents=True)
+    _write_report(output_dir, {"interrupted": True})  # marks the folder as a demo's, whatever ends it
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
         _write_table(rows, output_dir / "task" / f"{part}.tsv")
@@ -117,11 +134,15 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
         "pretraining": pretrained,
         **classifiers,
     }
+    _write_report(output_dir, report)
+    _conclude(output_dir, report)
+    return report
+
+
+def _write_report(output_dir: Path, report: dict[str, Any]) -> None:
     partial = output_dir / f"{REPORT}.partial"
     partial.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(output_dir / REPORT)
-    _conclude(output_dir, report)
-    return report
 
 
 def _check_folder(path: Path, overwrite: bool) -> None:

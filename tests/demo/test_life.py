@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from transformers import pipeline
@@ -76,7 +77,15 @@ def test_mistakes(tmp_path):
         demo(arguments(tmp_path, [str(tmp_path / "two.txt")]))
     with pytest.raises(FileNotFoundError, match="nowhere"):
         demo(arguments(tmp_path, [str(tmp_path / "nowhere.txt")]))
+    with pytest.raises(ValueError, match="pretraining_steps is 0"):
+        arguments(tmp_path, [], pretraining_steps=0)
     assert not (tmp_path / "demo").exists()
+    for _ in range(2):  # an unfinished demo is replaced like any other
+        with pytest.raises(ValueError, match="vocab_size is 9, but"):
+            demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9))
+    with pytest.raises(ValueError, match=r"garden.txt is in .*demo, which the demo replaces"):
+        demo(arguments(tmp_path, [str(tmp_path / "demo" / "text")]))
+    shutil.rmtree(tmp_path / "demo")
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").write_text("years of work")
     with pytest.raises(ValueError, match="exists and holds other things"):
