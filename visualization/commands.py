@@ -72,6 +72,8 @@ def _load(auto_class: Any, name: str) -> Any:
     try:
         return auto_class.from_pretrained(name)
     except OSError as error:
+        if Path(name).is_dir():  # which lacks something
+            raise
         raise OSError(f"{name}: no model folder, and not to be had from the Hub: {error}") from error
 
 

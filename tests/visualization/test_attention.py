@@ -1,6 +1,7 @@
 import base64
 import json
 import re
+import shutil
 import zlib
 from html.parser import HTMLParser
 
@@ -360,6 +361,15 @@ def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, 
     with pytest.raises(error, match=message):
         draw_attention(arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_command_names_what_a_folder_lacks(tmp_path, model_dir):
+    folder = shutil.copytree(model_dir, tmp_path / "folder")
+    for file in folder.glob("*tokenizer*"):
+        file.unlink()
+    (folder / "vocab.txt").unlink(missing_ok=True)
+    with pytest.raises(OSError, match=r"^[^:]*folder holds neither tokenizer\.json nor vocab\.txt\.$"):
+        draw_attention(AttentionArguments(str(folder), "the cat", output=str(tmp_path / "page.html")))
 
 
 def test_curves_command(tmp_path):
