@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from .sources import HubSplit, Source, hub_splits
-from .task import Task
+from .task import Task, check_model_name
 from .tasks import TASKS
 
 SPLITS = ("train", "validation", "test")
@@ -58,7 +58,7 @@ class TaskArguments:
         """The task with the settings that were given.
 
         Raises:
-            ValueError: If there is no such task, or a setting is not one of its own.
+            ValueError: If there is no such task, or a setting is not one of its own or out of its range.
         """
         if self.task not in TASKS:
             raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
@@ -71,6 +71,8 @@ class TaskArguments:
             if name not in task.options:
                 raise ValueError(f"{name} is no setting of the task {self.task}; it has {', '.join(task.options)}.")
             given[name] = tuple(value) if isinstance(value, list) else value
+        if self.max_length is not None and self.max_length < 3:
+            raise ValueError(f"max_length is {self.max_length}; expected at least 3, of which two frame the text.")
         return replace(task, **self._hub_fields(task) | given)
 
     def _hub_fields(self, task: Task) -> dict[str, Any]:
@@ -166,6 +168,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
 
         Raises:
             ValueError: If a setting is missing or out of its range.
+            OSError: If there is no such model folder.
         """
         for name in ("validation_file", "test_file"):
             if isinstance(getattr(self, name), str):
@@ -173,6 +176,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         for name in ("model", "output_dir"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
+        check_model_name(self.model)
         self._check()
         task = self.resolve_task()
         self._find_files(task)

@@ -59,6 +59,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
+    def __post_init__(self) -> None:
+        """Refuse columns of labels where there is one label.
+
+        Raises:
+            ValueError: If there are some.
+        """
+        if self.label_columns and self.problem != "multi_label_classification":
+            raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
+
     def has_label(self, row: Row) -> bool:
         """Whether a row has a label."""
         if self.problem == "multi_label_classification":  # an empty list of labels is one
@@ -182,7 +191,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
                 "macro_f1": f1(rows[0], rows[1], average="macro"),
             }
         labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
-        ids = labels.ids(predicted, "the predictions"), labels.ids(wanted, "the data")
+        ids = labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data")
         if self.glue:
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}

@@ -13,7 +13,7 @@ from ..training import write_json
 from .arguments import TaskArguments, evaluation_names
 from .feature_based import FeatureTaggerConfig, feature_tasks
 from .sources import Source
-from .task import Task
+from .task import Task, check_model_name
 
 STANDARD_OUTPUT = "-"
 
@@ -40,6 +40,7 @@ class EvaluateArguments(TaskArguments):
 
         Raises:
             ValueError: If a setting is missing or out of its range.
+            OSError: If there is no such model folder.
         """
         if isinstance(self.data, str):
             self.data = [self.data]
@@ -51,6 +52,8 @@ class EvaluateArguments(TaskArguments):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
+        if self.model:
+            check_model_name(self.model)
         self.resolve_task()
 
 

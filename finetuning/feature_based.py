@@ -33,7 +33,7 @@ from transformers.modeling_outputs import TokenClassifierOutput
 from ..tokenization import open_text
 from .bilstm import run_lstm
 from .sources import Source
-from .task import Labels, Task, TaskData, check_length, only_errors, read_config
+from .task import Labels, Task, TaskData, check_length, check_model_name, only_errors, read_config
 from .token_classification import IGNORED_LABEL, TaggedSentence, TokenClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -399,7 +399,9 @@ class FeaturesArguments:
 
         Raises:
             ValueError: If a setting is out of its range.
+            OSError: If there is no such model folder.
         """
+        check_model_name(self.model)
         if self.features not in FEATURES:
             raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
         if Path(self.output).suffix not in (".jsonl", ".safetensors"):

@@ -65,7 +65,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """Text, choices and label of a row."""
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
-            if not isinstance(choices, (list, tuple)):
+            is_list = isinstance(choices, (list, tuple))
+            if not is_list or not all(isinstance(choice, (str, int, float)) for choice in choices):
                 raise row.mistake(f"{str(choices)[:40]!r} as {self.choice_columns[0]}; expected a list of texts")
             choices = [str(choice) for choice in choices]
         else:

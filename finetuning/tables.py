@@ -144,16 +144,16 @@ def _read_separated(
     lines = (line + "\n" for line in open_text(path, encoding))
     reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     skipped = 0
-    header = None
+    header: Sequence[str] | None = None
     try:
         for fields in reader:
             if not fields:
                 continue
             if header is None:
-                is_header = columns is None or not set(columns).isdisjoint(fields)
-                header = fields if is_header else columns
-                if is_header:
+                if columns is None or not set(columns).isdisjoint(fields):
+                    header = fields
                     continue
+                header = columns
             if len(fields) == len(header):
                 yield dict(zip(header, fields, strict=True))
             elif skip_broken_rows:

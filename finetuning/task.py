@@ -365,6 +365,17 @@ class Task(ABC, Generic[E, P]):
         return labels
 
 
+def check_model_name(name: str) -> None:
+    """Check that a path is a folder; "name" and "owner/name" may be on the Hub.
+
+    Raises:
+        FileNotFoundError: If it is none.
+    """
+    path = Path(name)
+    if not path.is_dir() and (path.is_absolute() or name.startswith(".") or len(path.parts) > 2):
+        raise FileNotFoundError(f"There is no model folder {name}.")
+
+
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
     """Read a model's configuration; a checkpoint of type `bert` becomes one of MyBERT, which is faster.
 

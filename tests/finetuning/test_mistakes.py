@@ -3,7 +3,7 @@
 import pytest
 
 from mybert.cli import main
-from mybert.finetuning import FinetuningArguments, finetune, sources
+from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, sources
 from mybert.finetuning.sources import HubSplit, read_rows
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
@@ -91,6 +91,8 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"train_file": None}, "train_file is not set; name training data by train_file, data_dir or dataset"),
         ({"seeds": 0}, "seeds is 0; expected at least 1"),
         ({"seeds": 2}, "seeds is 2 without validation data"),
+        ({"max_length": 2}, "max_length is 2; expected at least 3"),
+        ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
         ({"layer_decay": 1.5}, "layer_decay is 1.5; expected above 0 and at most 1"),
         ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
         ({"doc_stride": 3}, "doc_stride is no setting of the task classification"),
@@ -208,3 +210,17 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
     )
     assert finetune(arguments).keys() >= metrics
     assert arguments.load_best_model_at_end == bool(metrics)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: FinetuningArguments(model=model, output_dir="out", train_file="t.tsv"),
+        lambda model: EvaluateArguments(model=model, data=["t.tsv"]),
+        lambda model: FeaturesArguments(model=model, files=["t.txt"], output="f.jsonl"),
+    ],
+)
+def test_a_model_folder_that_is_not_there(tmp_path, make):
+    with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
+        make(str(tmp_path / "nowhere"))
+    make("owner/name")

@@ -148,6 +148,7 @@ def test_swag_reads_sent2_before_every_ending(tokenizer):
         ({"label": "4"}, "row 1 '4' as label; expected a number from 0 to 1"),
         ({"choices": ["a"]}, "row 1 1 choices; expected at least two"),
         ({"choices": "a"}, "row 1 'a' as choices; expected a list of texts"),
+        ({"choices": ["a", None]}, "as choices; expected a list of texts"),
         ({"text": " "}, "row 1 an empty text"),
     ],
 )
