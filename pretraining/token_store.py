@@ -108,7 +108,7 @@ def build_token_store(
 
     Raises:
         ValueError: If the documents hold no token at all, the store to append to was made with another tokenizer,
-            there is no such shard, or see `read_documents`.
+            there is no such shard, `path` is a folder, a document is no list of sentences, or see `read_documents`.
         OSError: If a file cannot be read or written.
     """
     if not 0 <= shard_index < num_shards:
@@ -118,6 +118,8 @@ def build_token_store(
     path = Path(path)
     if num_shards > 1:
         path = path / SHARD.format(shard_index, num_shards)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a file to write.")
     fingerprint = tokenizer_fingerprint(tokenizer)
     earlier = [path] if append and path.exists() else []
     for store in earlier:
@@ -285,8 +287,12 @@ def _read(
 
 
 def _lines_of_documents(documents: Iterable) -> Iterator[str]:
-    for document in documents:
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
         for sentence in document:
+            if not isinstance(sentence, str):
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
             if sentence:
                 yield sentence.replace("\n", " ")
         yield ""

@@ -88,7 +88,12 @@ class BulkEncoder:
         Returns:
             ids, shape (total tokens,), of type `dtype`; and offsets, shape (n + 1,), int64: text i has the ids
             ``ids[offsets[i]:offsets[i + 1]]``.
+
+        Raises:
+            TypeError: A single text, which would be taken for one text a character.
         """
+        if isinstance(texts, str):
+            raise TypeError("texts is a str, expected a list of them.")
         return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:

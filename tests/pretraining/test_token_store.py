@@ -224,6 +224,12 @@ def test_large_vocabularies_need_four_bytes(tmp_path, tokenizer):
 def test_mistakes(tmp_path, documents, tokenizer):
     with pytest.raises(ValueError, match="corpus is empty"):
         build(tmp_path, [["\x00"]], tokenizer)
+    with pytest.raises(ValueError, match="Document 1 is a str, expected a list of sentences"):
+        build(tmp_path, [["the cat"], "a dog"], tokenizer)
+    with pytest.raises(ValueError, match=r"Document 0 holds a int, expected sentences \(str\)"):
+        build(tmp_path, [["the cat", 5]], tokenizer)
+    with pytest.raises(ValueError, match="is a folder; expected a file to write"):
+        build_token_store(documents, tokenizer, tmp_path, show_progress=False)
     assert list(tmp_path.iterdir()) == []
     path, _ = build(tmp_path, documents, tokenizer)
     other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the"])

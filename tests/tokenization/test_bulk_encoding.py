@@ -181,3 +181,8 @@ def test_large_vocabulary():
 def test_other_tokenizers_are_refused(google_vocab_file):
     with pytest.raises(TypeError, match="needs a MyBertTokenizer, found BertTokenizer"):
         BulkEncoder(BertTokenizer(str(google_vocab_file)))
+
+
+def test_a_single_text_is_refused(google_vocab_file):
+    with pytest.raises(TypeError, match="texts is a str, expected a list"):
+        BulkEncoder(MyBertTokenizer(google_vocab_file)).encode("the cat")
