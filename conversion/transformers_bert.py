@@ -82,7 +82,7 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if Path(model).exists():
         return model
     try:
-        return snapshot_download(os.fspath(model), allow_patterns=_HUB_FILES)
+        return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
     except HFValidationError:  # no name that the Hub could have
         return model
     except OSError as error:
