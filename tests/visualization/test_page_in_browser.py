@@ -272,6 +272,7 @@ def test_keys_choose(page, attention):
 
 
 def test_switches_choose_view_and_direction(page, attention):
+    page.click(cell(0, 1))
     page.click("#views button[data-value=rollout]")
     assert page.evaluate("document.querySelectorAll('#grid button').length") == LAYERS
     page.click(cell(1, 0))
@@ -279,8 +280,8 @@ def test_switches_choose_view_and_direction(page, attention):
     assert_lists(page, attention.rollout[1, 1])
     page.click("#views button[data-value=attention]")
     page.click("#directions button[data-value=to]")
-    assert chosen(page) == ("Layer 1, head 0", f"“{TOKENS[1]}” (1) is attended by")
-    assert_lists(page, attention.weights[1, 0, :, 1])
+    assert chosen(page) == ("Layer 1, head 1", f"“{TOKENS[1]}” (1) is attended by")  # the head of before
+    assert_lists(page, attention.weights[1, 1, :, 1])
 
 
 def test_the_map_is_drawn_and_read_by_the_mouse(page, attention):
