@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers.models import WordPiece
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 from transformers import (
@@ -25,6 +26,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..hub_card import Example
+from ..tokenization import save_vocab
 from ..training import (
     MyBertAdamW,
     ResumableTrainer,
@@ -319,6 +321,7 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
         output_dir.mkdir(parents=True, exist_ok=True)
         model.save_pretrained(output_dir)
         run.tokenizer.save_pretrained(output_dir)
+        _save_vocab(run.tokenizer, output_dir)
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
@@ -327,6 +330,16 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
         write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
     trainer.accelerator.wait_for_everyone()
     return Outcome(metrics, seconds)
+
+
+def _save_vocab(tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
+    """Write a WordPiece vocabulary for Google's tools; a plain tokenizer leaves it out."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not isinstance(backend.model, WordPiece):
+        return
+    vocab = backend.get_vocab(with_added_tokens=False)
+    if sorted(vocab.values()) == list(range(len(vocab))):
+        save_vocab(vocab, output_dir / "vocab.txt")
 
 
 def _read_outcome(folder: Path, output_dir: Path) -> Outcome:

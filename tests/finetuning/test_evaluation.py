@@ -56,6 +56,10 @@ def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned):
     assert evaluate_model(arguments(tmp_path, rte, predictions=str(predictions))) == found
 
 
+def test_the_vocabulary_stays_readable_for_googles_tools(pretrained, finetuned):
+    assert (finetuned[0] / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
+
+
 def test_metrics_are_printed(capsys, rte, finetuned):
     evaluate_model(EvaluateArguments(task="rte", data=str(rte), model=str(finetuned[0]), use_cpu=True))
     assert "accuracy" in json.loads(capsys.readouterr().out)
