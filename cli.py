@@ -230,7 +230,9 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     if "quiet" not in arguments_class.__dataclass_fields__:
         parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
     path = config_parser.parse_known_args(flags)[0].config
-    settings = _read_config(path, {action.dest for action in parser._actions}) if path else {}
+    settings = (
+        _read_config(path, {action.dest: action.nargs in ("+", "*") for action in parser._actions}) if path else {}
+    )
     parser.set_defaults(**settings)
     for action in parser._actions:
         action.required = action.required and action.dest not in settings
@@ -245,7 +247,8 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     return parser.parse_args_into_dataclasses(flags)[0]
 
 
-def _read_config(path: str, known: set[str]) -> dict[str, Any]:
+def _read_config(path: str, takes_several: Mapping[str, bool]) -> dict[str, Any]:
+    """The settings of a file; `takes_several` tells of each flag whether it takes several values."""
     import yaml
 
     try:
@@ -254,9 +257,14 @@ def _read_config(path: str, known: set[str]) -> dict[str, Any]:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(settings, dict):
         raise ValueError(f"{path} holds no settings; expected lines of the form 'flag: value'.")
-    unknown = sorted(set(map(str, settings)) - known)
+    unknown = sorted(set(map(str, settings)) - set(takes_several))
     if unknown:
         raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.")
+    for name, value in settings.items():
+        if takes_several[name] and value is not None and not isinstance(value, list):
+            settings[name] = [value]
+        elif isinstance(value, list) and not takes_several[name]:
+            raise ValueError(f"{path}: {name} is {value}; expected a single value.")
     return settings
 
 

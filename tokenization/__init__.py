@@ -1,6 +1,6 @@
 """Vocabulary training, the Google-exact tokenizer and corpus-speed encoding."""
 
-from .bulk_encoding import BulkEncoder
+from .bulk_encoding import BulkEncoder, encode_words
 from .text_files import expand_paths, open_text
 from .tokenization_mybert import MyBertTokenizer
 from .vocab import load_vocab, save_vocab
@@ -14,6 +14,7 @@ __all__ = [
     "MyBertTokenizer",
     "VocabArguments",
     "VocabularyReport",
+    "encode_words",
     "expand_paths",
     "load_vocab",
     "open_text",

@@ -130,6 +130,24 @@ class BulkEncoder:
         self.close()
 
 
+def encode_words(texts: Sequence[str], tokenizer: MyBertTokenizer, num_processes: int = 1) -> Encoded:
+    """Encode texts by a `BulkEncoder` that is needed only once.
+
+    Args:
+        texts: The texts.
+        tokenizer: The tokenizer.
+        num_processes: Processes to encode in.
+
+    Returns:
+        As `BulkEncoder.encode`.
+
+    Raises:
+        ValueError: As `BulkEncoder`.
+    """
+    with BulkEncoder(tokenizer, num_processes) as encoder:
+        return encoder.encode(texts)
+
+
 class _GrowingArray:
     """A one-dimensional array that is extended again and again."""
 

@@ -22,6 +22,7 @@ class NamedArguments:
 class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
+    names: list[str] | None = field(default=None, metadata={"help": "Names."})
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bars."})
 
 
@@ -56,7 +57,9 @@ def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
     path.write_text("number: 4\nrate: 1e-3\n")
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert cli.main(["echo", "--config", str(path), "--number", "5"]) == 0
-    assert calls == [EchoArguments(number=4, rate=0.001), EchoArguments(number=5, rate=0.001)]
+    path.write_text("names: Ada\n")  # where several values may stand, one is a list of one
+    assert cli.main(["echo", "--config", str(path)]) == 0
+    assert calls == [EchoArguments(4, 0.001), EchoArguments(5, 0.001), EchoArguments(names=["Ada"])]
 
 
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
@@ -75,7 +78,12 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("nmber: 1\n", "has unknown settings: nmber"), ("[", "is not YAML"), ("just words", "holds no settings")],
+    [
+        ("nmber: 1\n", "has unknown settings: nmber"),
+        ("number: [1, 2]\n", "number is [1, 2]; expected a single value"),
+        ("[", "is not YAML"),
+        ("just words", "holds no settings"),
+    ],
 )
 def test_broken_yaml(echo_command, tmp_path, capsys, content, message):
     path = tmp_path / "run.yaml"

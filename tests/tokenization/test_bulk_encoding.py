@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from transformers import BertTokenizer
 
-from mybert.tokenization import BulkEncoder, MyBertTokenizer
+from mybert.tokenization import BulkEncoder, MyBertTokenizer, encode_words
 
 SETTINGS = list(product((True, False), (None, True, False), (True, False)))
 EXTRA = [
@@ -129,6 +129,7 @@ def test_processes(tokenizers, hostile_strings, monkeypatch):
         streamed = list(encoder.encode_stream(iter(batches)))
     whole, _ = BulkEncoder(ours).encode(hostile_strings[:1000])
     np.testing.assert_array_equal(np.concatenate([ids for ids, _ in streamed]), whole)
+    np.testing.assert_array_equal(encode_words(hostile_strings[:1000], ours)[0], whole)
 
 
 def test_no_texts(tokenizers):
