@@ -197,6 +197,7 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
             arguments.decisive(),
             arguments.overwrite,
             [file for file in files if Path(file).is_file()],
+            [arguments.model],
         ),
     )
     logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")

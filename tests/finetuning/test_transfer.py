@@ -167,6 +167,13 @@ def test_a_best_metric_that_there_is_not(arguments):
         finetune(arguments(metric_for_best_model="mood", save_strategy="epoch", max_steps=1))
 
 
+def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
+    model = shutil.copytree(deep, tmp_path / "out")
+    with pytest.raises(ValueError, match="holds .*out, which the run reads, and is to be overwritten; name another"):
+        finetune(arguments(model=str(model), overwrite=True))
+    assert (model / "model.safetensors").is_file()
+
+
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, seeds):
     settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "seeds": seeds}
