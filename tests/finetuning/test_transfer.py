@@ -169,7 +169,7 @@ def test_a_best_metric_that_there_is_not(arguments):
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     model = shutil.copytree(deep, tmp_path / "out")
-    with pytest.raises(ValueError, match="holds .*out, which the run reads, and is to be overwritten; name another"):
+    with pytest.raises(ValueError, match=r"holds .*out, which the run reads, and is to be overwritten; name another"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
 
