@@ -37,7 +37,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "STS-B": STSB,
     "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 1},
     "WNUT-17": NER | {"num_train_epochs": 3},
-    "SQuAD 1.1": SQUAD | {"task": "squad", "max_steps": 100, "per_device_train_batch_size": 16},
+    "SQuAD 1.1": SQUAD | {"task": "squad", "num_train_epochs": 1, "per_device_train_batch_size": 16},
 }
 # What learns; MyBERT alone.
 MODES: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tqdm.auto import tqdm
-from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
+from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..metrics import squad_metrics, squad_v2_metrics
 from ..pipelines.qa_spans import Answer, answer_positions, best_answers, make_windows
@@ -167,6 +167,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if not kept:
             raise ValueError(f"{source} has no question whose answer is in its text.")
         return kept
+
+    def forward_options(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Padding is no answer, and MyBERT need not compute it."""
+        return {"unpad_inputs": True} if model.config.model_type == "mybert" else {}
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """Two outputs, start and end."""

@@ -105,6 +105,10 @@ class TaskTrainer(ResumableTrainer):
         )
         self.run = run
 
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """`Trainer`'s, with the task's arguments for the model."""
+        return super().compute_loss(model, {**inputs, **self.run.task.forward_options(self.model)}, *args, **kwargs)
+
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
         if self.optimizer is None:

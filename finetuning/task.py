@@ -201,6 +201,10 @@ class Task(ABC, Generic[E, P]):
         """What makes batches."""
         return DataCollatorWithPadding(tokenizer)
 
+    def forward_options(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Further arguments of the model."""
+        return {}
+
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """What the model's configuration says of the task."""
         if labels is None:

@@ -1082,17 +1082,19 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
                 as 0.
             num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
+            **kwargs: Those of `MyBertModel`. As in transformers' BERT the loss takes padding for possible answers, so
+                that a batch with positions runs with its padding; with `unpad_inputs=True` padding is neither.
 
         Returns:
             `loss` (mean of the start and the end loss), `start_logits` and `end_logits` (B, L).
         """
+        given = kwargs.get("unpad_inputs")
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            # the loss compares all positions
             **{"unpad_inputs": start_positions is None or attention_mask is None, **kwargs, "return_dict": True},
         )
         start_logits, end_logits = (
@@ -1109,6 +1111,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 ("start_positions", start_logits, start_positions),
                 ("end_positions", end_logits, end_positions),
             ):
+                if given and attention_mask is not None and lengths is None:
+                    logits = logits.masked_fill(attention_mask == 0, -torch.inf)
                 if lengths is not None:  # each sequence has its own scores
                     parts = logits.flatten().split(lengths.tolist())
                     logits = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-torch.inf)

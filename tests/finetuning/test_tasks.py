@@ -1,13 +1,16 @@
 """What the kinds of tasks read, teach, predict and write."""
 
+import functools
 import json
 import logging
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from transformers import BertConfig, BertForQuestionAnswering
 
-from mybert.finetuning import TASKS
+from mybert import MyBertForQuestionAnswering
+from mybert.finetuning import TASKS, FinetuningArguments, finetune
 from mybert.finetuning.classification import LabelPrediction
 from mybert.finetuning.multiple_choice import ChoicePrediction
 from mybert.finetuning.task import Labels
@@ -288,6 +291,25 @@ def test_answers_that_are_not_where_they_should_be(tmp_path, tokenizer, caplog):
     assert [example.id for example in TASKS["squad"].training_examples(examples, "x")] == ["0", "1"]
     with pytest.raises(ValueError, match="x has no question whose answer is in its text"):
         TASKS["squad"].training_examples(examples[2:], "x")
+
+
+def test_questions_are_learnt_without_padding(tmp_path, pretrained, monkeypatch):
+    given, forward = [], MyBertForQuestionAnswering.forward
+
+    @functools.wraps(forward)  # Trainer reads the signature
+    def record(self, *args, **kwargs):
+        given.append(kwargs.get("unpad_inputs"))
+        return forward(self, *args, **kwargs)
+
+    monkeypatch.setattr(MyBertForQuestionAnswering, "forward", record)
+    data = str(squad(tmp_path, [[{"text": "fish", "answer_start": 36}], [{"text": "The cat", "answer_start": 0}]]))
+    settings = {"task": "squad", "model": str(pretrained), "output_dir": str(tmp_path / "out"), "num_train_epochs": 1}
+    metrics = finetune(
+        FinetuningArguments(**settings, train_file=data, validation_file=data, disable_tqdm=True, use_cpu=True)
+    )
+    assert metrics["exact_match"] >= 0 and given[:2] == [True, True]  # training, evaluation
+    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
+    assert TASKS["squad"].forward_options(BertForQuestionAnswering(config)) == {}  # which does not know it
 
 
 @pytest.mark.parametrize("name", ["squad", "squad_v2"])

@@ -105,6 +105,34 @@ def test_a_caller_of_a_head_may_want_the_padding(heads, name):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)  # at padding, too
 
 
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_answers_are_learnt_without_the_padding(heads, padding):
+    head = heads("ForQuestionAnswering")
+    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    batch = head.batch(padding)
+    tokens = batch["attention_mask"].bool()
+    first = tokens.int().argmax(1)
+    places = {"start_positions": first, "end_positions": first + 1}
+
+    outputs = theirs.train()(**batch)
+    expected = torch.stack(
+        [
+            -scores[row][tokens[row]].log_softmax(-1)[place]
+            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
+            for row in range(len(tokens))
+        ]
+    ).mean()
+    expected.backward()
+    seen = tokens_seen(ours)
+    assert ours.train()(**batch, **places).loss != expected  # as in transformers: padding may be an answer
+    loss = ours(**batch, **places, unpad_inputs=True).loss
+    loss.backward()
+    assert tokens.sum() <= seen[1] < seen[0] == tokens.numel()
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-5)
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-5, msg=name)
+
+
 def test_sequence_of_padding_only(heads):
     ours, theirs = heads("Model").twins()
     batch = heads("Model").batch()
