@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mybert.bench.timing import describe_machine
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning import TASKS, FinetuningArguments, finetune
 
 COMMON: dict[str, Any] = {
     "learning_rate": 1e-4,
@@ -30,7 +30,7 @@ SQUAD = {"train_file": "squad/train-v1.1.json.gz", "validation_file": "squad/dev
 STSB = {"task": "stsb", "data_dir": "glue/STS-B", "num_train_epochs": 2}
 
 # Name -> settings; with each class.
-TASKS: dict[str, dict[str, Any]] = {
+COMPARED: dict[str, dict[str, Any]] = {
     "CoLA": {"task": "cola", "data_dir": "glue/CoLA", "num_train_epochs": 2},
     "SST-2": {"task": "sst2", "data_dir": "glue/SST-2", "max_steps": 300},
     "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 1},
@@ -76,9 +76,9 @@ def run(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespac
     return metrics
 
 
-def show(values: list[float]) -> str:
-    """Mean and, of several, deviation, of values that are shares."""
-    values = [100 * value for value in values]
+def show(values: list[float], full: float = 1.0) -> str:
+    """Mean and, of several, deviation, in percent of what is best."""
+    values = [100 * value / full for value in values]
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
 
@@ -89,16 +89,17 @@ def compare_classes(arguments: argparse.Namespace) -> None:
     for seed in range(42, 42 + arguments.seeds):
         for name in arguments.tasks:
             for keep in (False, True):
-                settings = TASKS[name] | {"seed": seed, "keep_model_type": keep}
+                settings = COMPARED[name] | {"seed": seed, "keep_model_type": keep}
                 folder = arguments.output_dir / name.replace(" ", "_") / f"{'bert' if keep else 'mybert'}_{seed}"
                 results.setdefault((name, keep), []).append(run(settings, folder, arguments))
     print("\n| task, metric | MyBERT | transformers' BERT | seconds | transformers' | times as fast |")
     print("|---|---:|---:|---:|---:|---:|")
     for name in arguments.tasks:
-        metric = FinetuningArguments(task=TASKS[name]["task"], output_dir="-").metric_for_best_model
+        metric = TASKS[COMPARED[name]["task"]].main_metric
         ours, theirs = results[name, False], results[name, True]
         seconds = [statistics.median(metrics["seconds"] for metrics in side) for side in (ours, theirs)]
-        scores = [show([metrics[metric] for metrics in side]) for side in (ours, theirs)]
+        full = 100.0 if name.startswith("SQuAD") else 1.0  # as its official script counts
+        scores = [show([metrics[metric] for metrics in side], full) for side in (ours, theirs)]
         ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True))
         print(f"| {name}, {metric} | {' | '.join(scores)} | {seconds[0]:.0f} | {seconds[1]:.0f} | {ratio:.2f} |")
 
@@ -127,7 +128,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")
     parser.add_argument("--output_dir", type=Path, required=True, help="Folder for all runs.")
     parser.add_argument("--parts", nargs="+", default=["tasks", "modes", "features"], help="Tables to make.")
-    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS, help="Rows of the first table.")
+    parser.add_argument(
+        "--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."
+    )
     parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
     parser.add_argument("--max_steps", type=int, help="Only so many steps of each run, to try the script.")
     arguments = parser.parse_args()
