@@ -9,7 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
 from .sources import HubSplit, Source, hub_splits
-from .task import Task, check_model_name
+from .task import Task
 from .tasks import TASKS
 
 SPLITS = ("train", "validation", "test")
@@ -168,7 +168,6 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
 
         Raises:
             ValueError: If a setting is missing or out of its range.
-            OSError: If there is no such model folder.
         """
         for name in ("validation_file", "test_file"):
             if isinstance(getattr(self, name), str):
@@ -176,7 +175,6 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         for name in ("model", "output_dir"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
-        check_model_name(self.model)
         self._check()
         task = self.resolve_task()
         self._find_files(task)

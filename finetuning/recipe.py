@@ -43,7 +43,7 @@ from .feature_based import feature_tasks
 from .freezing import Unfreezing, freeze_layers
 from .layers import layerwise_groups, reinitialize_layers
 from .report import run_examples, write_finetuning_card
-from .task import Labels, Task, TaskData
+from .task import Labels, Task, TaskData, check_model_name
 
 logger = logging.getLogger(__name__)
 
@@ -185,6 +185,7 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
+    check_model_name(arguments.model)
     task = arguments.resolve_task()
     tasks = {"": task}
     if arguments.approach == "features":

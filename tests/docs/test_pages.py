@@ -155,9 +155,11 @@ def outputs_of(code: str) -> set[str]:
 def remove(name: str | None, folder: Path) -> None:
     """Remove an output that is there already."""
     path = folder / name if name else folder
-    if path == folder or not path.exists():
+    if path == folder:
         return
     assert path.resolve().is_relative_to(folder.resolve()), f"{name} is outside of the page's folder"
+    if not path.exists():
+        return
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

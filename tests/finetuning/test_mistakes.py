@@ -215,7 +215,6 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
 @pytest.mark.parametrize(
     "make",
     [
-        lambda model: FinetuningArguments(model=model, output_dir="out", train_file="t.tsv"),
         lambda model: EvaluateArguments(model=model, data=["t.tsv"]),
         lambda model: FeaturesArguments(model=model, files=["t.txt"], output="f.jsonl"),
     ],
@@ -224,3 +223,14 @@ def test_a_model_folder_that_is_not_there(tmp_path, make):
     with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
         make(str(tmp_path / "nowhere"))
     make("owner/name")
+
+
+def test_a_model_folder_that_is_not_there_yet(tmp_path):
+    """Settings may be made before the model is."""
+    (tmp_path / "t.tsv").write_text("text\tlabel\n")
+    arguments = FinetuningArguments(
+        model=str(tmp_path / "nowhere"), output_dir=str(tmp_path / "out"), train_file=str(tmp_path / "t.tsv")
+    )
+    with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
+        finetune(arguments)
+    assert not (tmp_path / "out").exists()
