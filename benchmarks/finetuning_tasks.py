@@ -121,13 +121,16 @@ def compare_features(arguments: argparse.Namespace) -> None:
         print(f"| {name} | {show([metrics['f1']])} | {show([metrics['test_f1']])} |")
 
 
+PARTS = {"tasks": compare_classes, "modes": compare_modes, "features": compare_features}
+
+
 def main() -> None:
     """Run what is asked for and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="A pretrained model folder.")
     parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")
     parser.add_argument("--output_dir", type=Path, required=True, help="Folder for all runs.")
-    parser.add_argument("--parts", nargs="+", default=["tasks", "modes", "features"], help="Tables to make.")
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS, help="Tables to make.")
     parser.add_argument(
         "--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."
     )
@@ -135,9 +138,8 @@ def main() -> None:
     parser.add_argument("--max_steps", type=int, help="Only so many steps of each run, to try the script.")
     arguments = parser.parse_args()
     print(describe_machine())
-    parts = {"tasks": compare_classes, "modes": compare_modes, "features": compare_features}
     for part in arguments.parts:
-        parts[part](arguments)
+        PARTS[part](arguments)
 
 
 if __name__ == "__main__":

@@ -202,7 +202,11 @@ class Task(ABC, Generic[E, P]):
         return DataCollatorWithPadding(tokenizer)
 
     def forward_options(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Further arguments of the model."""
+        """Arguments of the model's `forward` beside the batch, in training and evaluation.
+
+        Args:
+            model: The model that is trained.
+        """
         return {}
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:

@@ -1088,7 +1088,9 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         Returns:
             `loss` (mean of the start and the end loss), `start_logits` and `end_logits` (B, L).
         """
-        given = kwargs.get("unpad_inputs")
+        padding = None  # where it is, if it is no place for an answer
+        if kwargs.get("unpad_inputs") and attention_mask is not None and len(attention_mask.shape) == 2:
+            padding = attention_mask == 0
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
@@ -1111,8 +1113,8 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 ("start_positions", start_logits, start_positions),
                 ("end_positions", end_logits, end_positions),
             ):
-                if given and attention_mask is not None and lengths is None:
-                    logits = logits.masked_fill(attention_mask == 0, -torch.inf)
+                if padding is not None:
+                    logits = logits.masked_fill(padding, -torch.inf)
                 if lengths is not None:  # each sequence has its own scores
                     parts = logits.flatten().split(lengths.tolist())
                     logits = nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-torch.inf)

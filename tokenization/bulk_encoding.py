@@ -142,7 +142,8 @@ def encode_words(texts: Sequence[str], tokenizer: MyBertTokenizer, num_processes
         As `BulkEncoder.encode`.
 
     Raises:
-        ValueError: As `BulkEncoder`.
+        TypeError: A single text, or not a `MyBertTokenizer`.
+        ValueError: An added token holds white space.
     """
     with BulkEncoder(tokenizer, num_processes) as encoder:
         return encoder.encode(texts)

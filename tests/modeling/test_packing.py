@@ -133,6 +133,13 @@ def test_answers_are_learnt_without_the_padding(heads, padding):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-5, msg=name)
 
 
+def test_a_prepared_mask_tells_nothing_of_padding(heads):
+    head = heads("ForQuestionAnswering")
+    model, batch = head.model(), head.batch(padding=None, labels=True)
+    batch["attention_mask"] = torch.ones(4, 1, 11, 11).tril().log()
+    torch.testing.assert_close(model(**batch, unpad_inputs=True).loss, model(**batch).loss, rtol=0, atol=0)
+
+
 def test_sequence_of_padding_only(heads):
     ours, theirs = heads("Model").twins()
     batch = heads("Model").batch()
