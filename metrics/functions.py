@@ -277,7 +277,7 @@ def squad_v2_metrics(
         predictions: Answer text by question id; the empty string says that there is no answer.
         answers: Accepted answer texts by question id, an empty list where there is no answer (see `squad_answers`).
         no_answer_probabilities: Any number by question id that grows with the belief that there is no answer. With it
-            the best thresholds are searched.
+            the best thresholds are searched; without it each question has 0.
         no_answer_threshold: A prediction whose number lies above counts as "no answer".
 
     Returns:
@@ -302,15 +302,13 @@ def squad_v2_metrics(
             max(_token_f1(prediction, gold) for gold in golds) if prediction else exact[question_id]
         )
 
-    if no_answer_probabilities is None:
-        chosen = {"exact": exact, "f1": f1_scores}
-    else:
-        _require_questions("no_answer_probabilities", no_answer_probabilities, answers)
-        silent = {key for key in answers if no_answer_probabilities[key] > no_answer_threshold}
-        chosen = {
-            name: {key: float(not answers[key]) if key in silent else score for key, score in scores.items()}
-            for name, scores in (("exact", exact), ("f1", f1_scores))
-        }
+    beliefs = dict.fromkeys(answers, 0.0) if no_answer_probabilities is None else no_answer_probabilities
+    _require_questions("no_answer_probabilities", beliefs, answers)
+    silent = {key for key in answers if beliefs[key] > no_answer_threshold}
+    chosen = {
+        name: {key: float(not answers[key]) if key in silent else score for key, score in scores.items()}
+        for name, scores in (("exact", exact), ("f1", f1_scores))
+    }
     result: dict[str, float] = {}
     for prefix, keys in (
         ("", list(answers)),

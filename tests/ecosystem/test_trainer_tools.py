@@ -1,7 +1,6 @@
 """transformers' hyper-parameter search and callbacks with the trainers of pretraining and fine-tuning."""
 
-import importlib.util
-
+import optuna
 import pytest
 import torch
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArguments
@@ -10,7 +9,6 @@ from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.recipe import TaskTrainer, read_run
 from mybert.training import PretrainingTrainer
 
-needs_optuna = pytest.mark.skipif(importlib.util.find_spec("optuna") is None, reason="needs optuna")
 QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
 
 
@@ -69,8 +67,6 @@ def finetuning(model_dir, tmp_path):
 
 
 def search(trainer, **settings):
-    import optuna
-
     return trainer.hyperparameter_search(
         hp_space=lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)},
         backend="optuna",
@@ -79,7 +75,6 @@ def search(trainer, **settings):
     )
 
 
-@needs_optuna
 def test_search_with_the_pretraining_trainer(make_pretraining_trainer, load):
     started = []
 
@@ -101,7 +96,6 @@ def test_search_with_the_pretraining_trainer(make_pretraining_trainer, load):
     assert len(set(started)) == 1, "each trial starts with the same weights"
 
 
-@needs_optuna
 def test_search_with_the_fine_tuning_trainer(finetuning):
     arguments, task, run = finetuning
 

@@ -98,6 +98,10 @@ def test_squad_v2_by_hand():
     }  # fmt: skip
     assert metrics.squad_v2_metrics(predictions, answers, probabilities, no_answer_threshold=0.5)["exact"] == 100.0
     assert metrics.squad_v2_metrics(predictions, answers, probabilities, no_answer_threshold=0.0)["HasAns_f1"] == 0.0
+    # without probabilities each is 0, also for the official script
+    assert metrics.squad_v2_metrics(predictions, answers, no_answer_threshold=0.0)["exact"] == plain["exact"]
+    silent = metrics.squad_v2_metrics(predictions, answers, no_answer_threshold=-1.0)
+    assert (silent["HasAns_f1"], silent["NoAns_f1"], silent.get("best_f1")) == (0.0, 100.0, None)
 
 
 def test_best_threshold_is_the_best_of_all_thresholds():
