@@ -151,7 +151,10 @@ class PretrainingTrainer(ResumableTrainer):
             sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
             sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
         mask = inputs.get("attention_mask")
-        sums["tokens"] += inputs["input_ids"].numel() if mask is None else mask.sum()
+        if mask is None:  # packed rows; what is left of them is padding
+            padding = self.model.config.pad_token_id
+            mask = inputs["input_ids"] != (-1 if padding is None else padding)
+        sums["tokens"] += mask.sum()
 
     def _zeros(self) -> dict[str, torch.Tensor]:
         return {name: torch.zeros((), dtype=torch.float64, device=self.args.device) for name in _SUMS}

@@ -1,6 +1,8 @@
+import itertools
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -177,6 +179,20 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
     expected = (nsp.argmax(-1) == batch["next_sentence_label"]).float().mean().item()
     assert metrics["eval_nsp_accuracy"] == pytest.approx(expected)
     assert model.config.sparse_prediction is False
+
+
+def test_tokens_per_second_count_no_padding(tmp_path, monkeypatch):
+    seconds = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(seconds)))
+    monkeypatch.setattr("mybert.training.trainer.time", clock)
+    data = examples()
+    for example in data:
+        example["input_ids"] = torch.cat([torch.ones(LENGTH - 3, dtype=torch.long), torch.zeros(3, dtype=torch.long)])
+        example["attention_mask"] = example["input_ids"].clone()
+    assert run(tmp_path, data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
+    for example in data:
+        del example["attention_mask"]  # as packed rows come
+    assert run(tmp_path, data, 8, 1)[0]["tokens_per_second"] == 8 * (LENGTH - 3)
 
 
 def test_defaults_are_googles(tmp_path):
