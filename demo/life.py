@@ -21,6 +21,7 @@ from .documentation import collect_documentation
 logger = logging.getLogger(__name__)
 
 REPORT = "report.json"
+MADE_BY = {"made_by": "mybert demo"}  # in the report; tells a folder of the demo's own from any other
 CLASSES = 8  # sources that the classifier tells apart, at most
 TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # of each source
 LONGEST = 48  # tokens of a sequence
@@ -69,7 +70,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     """Live a whole BERT life.
 
     The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model
-    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`.
+    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`
+    (what is returned, and that the demo made it).
 
     Args:
         arguments: The settings.
@@ -141,7 +143,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
 
 def _write_report(output_dir: Path, report: dict[str, Any]) -> None:
     partial = output_dir / f"{REPORT}.partial"
-    partial.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    partial.write_text(json.dumps(MADE_BY | report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     partial.replace(output_dir / REPORT)
 
 
@@ -149,8 +151,16 @@ def _check_folder(path: Path, overwrite: bool) -> None:
     """Only an earlier demo's folder is replaced without being told to."""
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
-    if path.is_dir() and any(path.iterdir()) and not (overwrite or (path / REPORT).is_file()):
+    if path.is_dir() and any(path.iterdir()) and not (overwrite or _is_own(path / REPORT)):
         raise ValueError(f"{path} exists and holds other things; name another --output_dir or pass --overwrite.")
+
+
+def _is_own(report: Path) -> bool:
+    try:
+        content = json.loads(report.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.items() >= MADE_BY.items()
 
 
 def _documentation(show_progress: bool) -> Sources:

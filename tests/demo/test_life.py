@@ -45,7 +45,8 @@ def arguments(tmp_path, text, **settings):
 def test_a_whole_life_on_the_users_own_text(tmp_path):
     report = demo(arguments(tmp_path, write_sources(tmp_path)))
     out = tmp_path / "demo"
-    assert json.loads((out / "report.json").read_text()) == json.loads(json.dumps(report))
+    written = json.loads((out / "report.json").read_text())
+    assert written == {"made_by": "mybert demo", **json.loads(json.dumps(report))}
     assert set(report["sources"]) == set(report["classes"]) == set(SOURCES)
     assert report["classifier"]["accuracy"] > 0.9
     assert 0 < report["pretraining"]["eval_mlm_accuracy"] <= 1
@@ -90,4 +91,10 @@ def test_mistakes(tmp_path):
     (tmp_path / "demo" / "thesis.tex").write_text("years of work")
     with pytest.raises(ValueError, match="exists and holds other things"):
         demo(arguments(tmp_path, write_sources(tmp_path)))
+    # Other programs write reports too.
+    for foreign in ('{"interrupted": true, "seconds": 1.0, "sources": {}}', '["made_by"]', "no JSON"):
+        (tmp_path / "demo" / "report.json").write_text(foreign)
+        with pytest.raises(ValueError, match="exists and holds other things"):
+            demo(arguments(tmp_path, write_sources(tmp_path)))
+        assert (tmp_path / "demo" / "report.json").read_text() == foreign
     assert (tmp_path / "demo" / "thesis.tex").exists()
