@@ -6,10 +6,18 @@ equal length lie next to each other, so that attention runs on them as one dense
 Shapes: B rows of L tokens in a batch, N sequences with S tokens altogether, H heads of size d.
 """
 
+import inspect
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # PyTorch before 2.10
+    HAS_ANY_LENGTH_KERNEL = False
+else:  # its first releases lack arguments
+    HAS_ANY_LENGTH_KERNEL = {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,6 @@ class Packing:
             is_causal: Whether a token attends to itself and earlier tokens only.
         """
         if self.groups is None:
-            from torch.nn.attention.varlen import varlen_attn
-
             window = (-1, 0) if is_causal else (-1, -1)
             borders, longest = self.borders, self.longest
             assert borders is not None
@@ -267,9 +273,10 @@ def restarting_positions(shape: tuple[int, int], borders: torch.Tensor) -> torch
 
 
 def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, dropout: float) -> bool:
-    """Whether the flash kernel for sequences of any length (`torch.nn.attention.varlen`) takes such tensors."""
+    """Whether there is a flash kernel for sequences of any length (`torch.nn.attention.varlen`) for such tensors."""
     return (
-        device.type == "cuda"
+        HAS_ANY_LENGTH_KERNEL
+        and device.type == "cuda"
         and torch.version.cuda is not None
         and dtype in (torch.bfloat16, torch.float16)
         and head_size % 8 == 0

@@ -1,5 +1,9 @@
 """The packed trunk: layers that see tokens only, with the results of the padded computation."""
 
+import runpy
+import sys
+import types
+
 import pytest
 import torch
 import transformers
@@ -399,13 +403,11 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         context = packing.attend(*packed, 0.0, scale, window_size == (-1, 0))
         return packing.unpack(context.flatten(1)[None]).view(query.shape)
 
-    import torch.nn.attention.varlen
-
     head = heads("Model")
     batch, model = head.batch(), head.model()
     causal = head.model(is_decoder=True)
     expected = [model(**batch), model(**flattened(sequences)), causal(**batch)]
-    monkeypatch.setattr(torch.nn.attention.varlen, "varlen_attn", varlen_attn)
+    monkeypatch.setattr(padding_mybert, "varlen_attn", varlen_attn, raising=False)
     monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: True)
     outputs = [model(**batch), model(**flattened(sequences, **BOTH)), causal(**batch)]
     assert calls == [(-1, -1)] * 4 + [(-1, 0)] * 2
@@ -422,6 +424,22 @@ def test_what_the_kernel_takes():
     assert not takes(dtype=torch.float32)
     assert not takes(head_size=63)
     assert not takes(dropout=0.1)  # the kernel has none
+
+
+def without_scale(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False): ...
+
+
+def with_all(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, scale=None, window_size=(-1, -1)): ...
+
+
+@pytest.mark.parametrize(("kernel", "exists"), [(None, False), (without_scale, False), (with_all, True)])
+def test_the_kernel_of_older_torch(kernel, exists, monkeypatch):
+    module = None if kernel is None else types.SimpleNamespace(varlen_attn=kernel)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    loaded_again = runpy.run_path(padding_mybert.__file__)
+    assert loaded_again["any_length_kernel"](torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
 
 
 # Few rows--------
