@@ -31,6 +31,13 @@ class ConvertGoogleArguments:
     do_lower_case: bool | None = field(
         default=None, metadata={"help": "Whether the tokenizer lower-cases; by default the vocabulary tells."}
     )
+    strip_accents: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Whether the tokenizer strips accents and takes Hangul apart; by default if it lower-cases and "
+            "the vocabulary has not kept them."
+        },
+    )
     labels: list[str] | None = field(
         default=None, metadata={"help": "Names of the classifier's labels, in its order."}
     )
@@ -96,6 +103,7 @@ def convert_google(arguments: ConvertGoogleArguments) -> ConversionReport:
             config_file=arguments.config_file,
             vocab_file=arguments.vocab_file,
             do_lower_case=arguments.do_lower_case,
+            strip_accents=arguments.strip_accents,
             labels=arguments.labels,
             optimizer=arguments.optimizer,
             ignore=arguments.ignore or (),

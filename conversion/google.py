@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 from ..hub_card import CardContent, write_card
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
-from ..tokenization.vocab import looks_cased
+from ..tokenization.vocab import looks_accented, looks_cased
 from .errors import ActivationError, ConfigurationError, HeadError, ModelFolderError, VocabularyError
 from .google_variables import GoogleVariables, Plan, make_plan, optimizer_rows
 from .key_map import GROUPS, HEADS, Row, find_head, name_in_model, sizes_of
@@ -86,6 +86,7 @@ def convert_google_checkpoint(
     config_file: str | os.PathLike[str] | None = None,
     vocab_file: str | os.PathLike[str] | None = None,
     do_lower_case: bool | None = None,
+    strip_accents: bool | None = None,
     labels: Sequence[str] | None = None,
     optimizer: bool = False,
     ignore: Sequence[str] = (),
@@ -108,6 +109,8 @@ def convert_google_checkpoint(
             do without: its shapes tell everything but dropout.
         vocab_file: `vocab.txt`; looked for likewise. Without one the folder gets no tokenizer, with a warning.
         do_lower_case: Whether the tokenizer lower-cases; by default the checkpoint, the vocabulary or the name tell.
+        strip_accents: Whether the tokenizer strips accents and takes Hangul apart; by default Google's rule, the same
+            as `do_lower_case`, unless the vocabulary holds pieces that could then never occur.
         labels: Names of the labels in the order of the classifier's rows.
         optimizer: Whether to write `optimizer.safetensors` with Adam's moments and the step (see
             `load_optimizer_state`).
@@ -142,7 +145,7 @@ def convert_google_checkpoint(
         if optimizer:
             step, rows = optimizer_rows(plan, bundle)
             save_optimizer_state(folder / OPTIMIZER_FILE, step, _moments(rows, plan, bundle))
-        decisions += _write_tokenizer(folder, found, bundle, config, vocab_file, do_lower_case)
+        decisions += _write_tokenizer(folder, found, bundle, config, vocab_file, do_lower_case, strip_accents)
         report = None
         if verify:
             report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)), output_dir)
@@ -211,6 +214,7 @@ def export_google_checkpoint(
     fields, decisions = _google_configuration(folder, config, allow_other_activation)
     rows = folder.rows()
     folder.parameters()  # all of them have to be there before anything is written
+    decisions += _other_tokens(folder)
     tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config)), _vocabulary_of(folder)
     if tensors.filled:
         decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
@@ -304,6 +308,7 @@ def _write_tokenizer(
     config: MyBertConfig,
     vocab_file: str | os.PathLike[str] | None,
     do_lower_case: bool | None,
+    strip_accents: bool | None,
 ) -> list[str]:
     path = Path(vocab_file) if vocab_file else found.vocab_file
     if path is None:
@@ -317,23 +322,34 @@ def _write_tokenizer(
         do_lower_case, reason = _lower_cases(found, bundle, vocab)
     else:
         reason = "as asked for"
-    tokenizer = MyBertTokenizer(path, do_lower_case=do_lower_case, model_max_length=config.max_position_embeddings)
-    tokenizer.save_pretrained(folder)
     decisions = [f"tokenizer: {'un' * do_lower_case}cased, {reason}"]
+    if do_lower_case and strip_accents is None and looks_accented(vocab):
+        strip_accents = False
+        decisions.append("accents: kept, as the vocabulary has them; Google's code would strip them")
+    tokenizer = MyBertTokenizer(
+        path,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        model_max_length=config.max_position_embeddings,
+    )
+    tokenizer.save_pretrained(folder)
     if len(vocab) < config.vocab_size:
         decisions.append(f"vocabulary: {len(vocab)} pieces for {config.vocab_size} embeddings; the rest is never used")
     return decisions
 
 
 def _lower_cases(found: Source, bundle: TensorBundle, vocab: Mapping[str, int]) -> tuple[bool, str]:
-    """Decide whether the tokenizer lower-cases, and say why: the checkpoint's own setting, or the vocabulary."""
+    """Decide whether the tokenizer lower-cases, and say why: the checkpoint's setting, the vocabulary, or the name."""
     for key, info in bundle.info.items():
         if "do_lower_case" in key.split("/") and info.dtype == "bool" and not info.shape:
             return bool(bundle[key]), f"the checkpoint's {key} says so"
     cased = looks_cased(vocab)
     name = found.name.lower()
     hint = False if "uncased" in name else True if "cased" in name else None
-    reason = "the vocabulary holds capital letters" if cased else "the vocabulary holds no capital letters"
+    if cased is None:  # a script without case; the vocabulary cannot tell
+        reason = "as no piece has case" if hint is None else "the name says so, and no piece has case"
+        return not hint, reason
+    reason = "the vocabulary holds capital letters" if cased else "the vocabulary holds (next to) no capital letters"
     if hint is not None and hint != cased:
         logger.warning(f"{found.name}: the name says {'' if hint else 'un'}cased, but {reason}; the vocabulary wins.")
     return not cased, reason
@@ -397,6 +413,22 @@ def _google_configuration(
             f"layer_norm_eps: {config.layer_norm_eps:g} becomes {_LAYER_NORM_EPS:g}, so outputs will differ"
         )
     return {"hidden_act": activation, **{name: getattr(config, name) for name in (*_SIZES, *_RATES)}}, decisions
+
+
+def _other_tokens(folder: ModelFolder) -> list[str]:
+    """Say where Google's tokenizer, which knows the vocabulary and whether to lower-case, makes other tokens."""
+    if not (folder.path / "tokenizer.json").is_file():
+        return []
+    tokenizer = MyBertTokenizer.from_pretrained(folder.path)
+    differences = []
+    if tokenizer.strip_accents not in (None, tokenizer.do_lower_case):
+        does, says = ("keeps", "strips") if tokenizer.do_lower_case else ("strips", "keeps")
+        differences.append(f"accents: Google's code {says} those that this tokenizer {does}, also in Hangul")
+    if not tokenizer.tokenize_chinese_chars:
+        differences.append("Chinese characters: Google's code makes each a word, this tokenizer does not")
+    for difference in differences:
+        logger.warning(f"{folder.path}: {difference}.")
+    return differences
 
 
 def _vocabulary_of(folder: ModelFolder) -> list[str] | None:

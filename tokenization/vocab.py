@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+from .normalization import build_normalizer
+
 PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
@@ -94,13 +96,34 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
     temporary.replace(path)
 
 
-def looks_cased(vocab: Iterable[str]) -> bool:
+def looks_cased(vocab: Iterable[str]) -> bool | None:
     """Tell whether a vocabulary was made from text that was not lower-cased.
 
-    An uncased vocabulary holds (next to) no piece that lower-casing would change; a cased one holds thousands.
+    An uncased vocabulary holds (next to) no piece that lower-casing would change; a cased one holds thousands, and in
+    a script without case many among its few pieces with letters that have it.
+
+    Args:
+        vocab: The pieces; those in square brackets are left out.
+
+    Returns:
+        None if no piece has a letter that knows case.
+    """
+    pieces = [piece for piece in _learned(vocab) if piece.lower() != piece.upper()]
+    return sum(piece != piece.lower() for piece in pieces) * 100 > len(pieces) if pieces else None
+
+
+def looks_accented(vocab: Iterable[str]) -> bool:
+    """Tell whether a vocabulary was made from text whose accents were kept, or Hangul syllables.
+
+    A vocabulary made as Google's uncased ones were holds (next to) no piece that stripping accents would change.
 
     Args:
         vocab: The pieces; those in square brackets are left out.
     """
-    pieces = [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]
-    return sum(piece != piece.lower() for piece in pieces) * 100 > len(pieces)
+    strip = build_normalizer(do_lower_case=False, strip_accents=True).normalize_str
+    pieces = _learned(vocab)
+    return sum(piece != strip(piece) for piece in pieces) * 100 > len(pieces)
+
+
+def _learned(vocab: Iterable[str]) -> list[str]:
+    return [piece for piece in vocab if not (piece.startswith("[") and piece.endswith("]"))]

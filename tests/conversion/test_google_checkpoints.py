@@ -509,6 +509,26 @@ def test_a_name_that_contradicts_the_vocabulary(tmp_path, caplog):
     assert "the name says cased" in caplog.text and "the vocabulary wins" in caplog.text
 
 
+def test_a_vocabulary_without_case_leaves_it_to_the_name(tmp_path, caplog):
+    for name, word in (("cased", "cased, the name says so"), ("plain", "uncased, as no piece has case")):
+        folder = copy_checkpoint(TF1 / "pretrain", tmp_path / f"{name}_L-2_H-32")
+        write_vocab(folder, [*PIECES[:5], "漢", "字", "."])
+        report = convert_google_checkpoint(folder, tmp_path / "model")
+        assert any(decision.startswith(f"tokenizer: {word}") for decision in report.decisions)
+    assert "the vocabulary wins" not in caplog.text
+
+
+def test_a_vocabulary_that_kept_accents(tmp_path):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
+    write_vocab(folder, [*PIECES, "한", "##국", "café"])
+    report = convert_google_checkpoint(folder, tmp_path / "model")
+    assert any("accents: kept, as the vocabulary has them" in decision for decision in report.decisions)
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국 Café") == ["한", "##국", "café"]
+    report = convert_google_checkpoint(folder, tmp_path / "model", strip_accents=True)
+    assert not any("accents" in decision for decision in report.decisions)
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국") == ["[UNK]"]
+
+
 def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
     report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
     assert "no vocab.txt" in caplog.text and any("tokenizer: none" in decision for decision in report.decisions)

@@ -94,6 +94,34 @@ def test_a_pooler_that_the_head_lacks_is_written_and_said(tmp_path):
     assert read_tensor_bundle(tmp_path / "out" / "m")["bert/pooler/dense/kernel"].shape == (12, 12)
 
 
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({}, None),
+        ({"do_lower_case": False}, None),
+        ({"do_lower_case": False, "strip_accents": False}, None),
+        ({"strip_accents": False}, "Google's code strips"),
+        ({"do_lower_case": False, "strip_accents": True}, "Google's code keeps"),
+        ({"tokenize_chinese_chars": False}, "Chinese characters"),
+    ],
+)
+def test_other_tokens_in_googles_code_are_said(tmp_path, caplog, options, word):
+    save_model(tmp_path / "model", "encoder")
+    mybert.MyBertTokenizer(tmp_path / "model" / "vocab.txt", **options).save_pretrained(tmp_path / "model")
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    assert [word in decision and word in caplog.text for decision in report.decisions] == [True] * (word is not None)
+
+
+def test_a_korean_model_comes_back_with_its_tokens(tmp_path):
+    save_model(tmp_path / "model", "encoder")
+    pieces = [*PIECES[:5], *"가나다라마바사", *(f"w{i}" for i in range(18))]
+    mybert.MyBertTokenizer(pieces, strip_accents=False).save_pretrained(tmp_path / "model")
+    export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    convert_google_checkpoint(tmp_path / "out", tmp_path / "back")
+    before, after = (mybert.MyBertTokenizer.from_pretrained(tmp_path / name) for name in ("model", "back"))
+    assert before.tokenize("가 나다 W3") == after.tokenize("가 나다 W3") == ["가", "[UNK]", "w3"]
+
+
 def test_a_trunk_saved_without_pooler(tmp_path):
     model = save_model(tmp_path / "model", "encoder")
     model.pooler = None

@@ -1,7 +1,7 @@
 import pytest
 
 from mybert.tokenization import MyBertTokenizer, load_vocab, save_vocab
-from mybert.tokenization.vocab import looks_cased, reserved_tokens
+from mybert.tokenization.vocab import looks_accented, looks_cased, reserved_tokens
 
 SPECIAL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
 
@@ -83,4 +83,13 @@ def test_reserved_tokens(google_vocab_file):
 def test_looks_cased(google_vocab_file):
     assert not looks_cased(load_vocab(google_vocab_file))
     assert looks_cased(["[PAD]", "the", "The", "##s"])
-    assert not looks_cased(["[PAD]", "[UNK]", "the"])
+    assert looks_cased(["[PAD]", "[UNK]", "the"]) is False
+    hangul = [chr(code) for code in range(0xAC00, 0xAC00 + 2000)]
+    assert looks_cased(hangul) is None
+    assert looks_cased([*hangul, *"ABCDabcd"]) and looks_cased([*hangul, *"abcd"]) is False
+
+
+def test_looks_accented(google_vocab_file):
+    assert not looks_accented(load_vocab(google_vocab_file))
+    assert looks_accented(["[PAD]", "한", "##국", "the"]) and looks_accented(["cafe", "café"])
+    assert not looks_accented(["[PAD]", *(f"w{i}" for i in range(100)), "é"])
