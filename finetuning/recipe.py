@@ -316,7 +316,6 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
     checkpoint = last_complete_checkpoint(output_dir) if output_dir.is_dir() else None
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     if interrupt.interrupted:
-        logger.warning("Stopped at step %d; the same command goes on from there.", trainer.state.global_step)
         return None
     metrics, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in metrics.items()}

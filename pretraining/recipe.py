@@ -115,7 +115,6 @@ def train(
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.interrupted:
-            logger.warning("Stopped at step %d; the same command goes on from there.", trainer.state.global_step)
             return {"metrics": {}, "wall_time": wall_time, "interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}

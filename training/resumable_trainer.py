@@ -119,6 +119,15 @@ class ResumableTrainer(Trainer):
             f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 in place of --fp16. {kept}"
         )
 
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, from
+        # which a run goes on that is stopped here, or killed while it is evaluated.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:

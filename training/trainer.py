@@ -1,5 +1,6 @@
 """The trainer of pretraining: both means right, both losses and accuracies in the log."""
 
+import logging
 import signal
 import threading
 import time
@@ -17,6 +18,8 @@ from transformers.trainer_utils import EvalLoopOutput
 
 from .optimization import Lamb, MyBertAdamW, linear_schedule, parameter_groups
 from .resumable_trainer import ResumableTrainer
+
+logger = logging.getLogger(__name__)
 
 IGNORED_LABEL = -100
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
@@ -216,12 +219,16 @@ class PretrainingTrainer(ResumableTrainer):
 class StopOnInterrupt(TrainerCallback):
     """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint; a second one ends it at once.
 
+    After the last step there is nothing to stop: what is left, say an evaluation, goes on to its end. A log message
+    says where training stopped, and how it goes on.
+
     Attributes:
-        interrupted: Whether training was ended.
+        interrupted: Whether there was a signal; after training, whether it was ended before its last step.
     """
 
     def __init__(self) -> None:
         self.interrupted = False
+        self._stopping = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
@@ -236,7 +243,7 @@ class StopOnInterrupt(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take over the signals."""
-        self.interrupted = False
+        self.interrupted = self._stopping = False
         if threading.current_thread() is not threading.main_thread():
             return  # signals are the main thread's
         self._previous = {
@@ -252,15 +259,32 @@ class StopOnInterrupt(TrainerCallback):
             interrupted = torch.tensor(int(self.interrupted), device=args.device)
             dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
             self.interrupted = bool(interrupted)
-        if self.interrupted:
-            control.should_save = True
-            control.should_training_stop = True
+        if self.interrupted and state.global_step < state.max_steps:
+            self._stopping = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave out what comes at the end of an epoch, unless this is one: `Trainer` calls it wherever it stops."""
+        if self._stopping and (state.epoch or 0) % 1:
+            control.should_evaluate = control.should_save = False
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Give the signals back."""
+        """Give the signals back, and say how training goes on."""
         self._give_back()
+        self.interrupted = self._stopping
+        if self.interrupted and state.is_world_process_zero:
+            logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
+
+
+def _way_on(args: TrainingArguments) -> str:
+    if args.save_only_model:
+        return "with save_only_model there is no optimizer to go on with, and the same command begins anew"
+    if getattr(args, "overwrite", False):
+        return "the same command without --overwrite goes on from there"
+    return "the same command goes on from there"
 
 
 def _has_nsp(batch: dict[str, Any]) -> bool:

@@ -1,0 +1,108 @@
+"""Runs that are stopped or killed go on where they were, whichever checkpoint is the best one."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from mybert.finetuning import FinetuningArguments, finetune, recipe
+
+ROWS = [
+    (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
+    for noun in ("cat", "dog", "tree", "mat")
+    for word in ("happy", "sad", "fish", "under")
+    for end in ("today", "very", "and")
+]
+STRATEGIES = {
+    "epoch": {},  # the defaults
+    "steps": {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 4, "save_steps": 4},
+}
+
+
+@pytest.fixture
+def arguments(tmp_path, pretrained):
+    """Two epochs of six steps, of which the first evaluation is the best: it has the greatest loss."""
+    for name, rows in (("train", ROWS), ("dev", ROWS[::3])):
+        lines = ["text\tlabel", *("\t".join(row) for row in rows)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+
+    def make(**settings):
+        defaults = {
+            "model": str(pretrained),
+            "output_dir": str(tmp_path / "out"),
+            "train_file": str(tmp_path / "train.tsv"),
+            "validation_file": str(tmp_path / "dev.tsv"),
+            "num_train_epochs": 2,
+            "learning_rate": 1e-2,
+            "per_device_train_batch_size": 8,
+            "metric_for_best_model": "loss",
+            "greater_is_better": True,
+            "max_length": 16,
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return FinetuningArguments(**defaults | settings)
+
+    return make
+
+
+def stop(monkeypatch, event, step):
+    """Send SIGINT at an event of training."""
+
+    def send(self, args, state, control, **kwargs):
+        if state.global_step == step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(recipe, "StopOnInterrupt", type("Stop", (recipe.StopOnInterrupt,), {event: send}))
+
+
+def evaluations(folder):
+    history = json.loads((folder / "trainer_state.json").read_text())["log_history"]
+    return [(entry["step"], entry["eval_loss"]) for entry in history if "eval_runtime" in entry]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatch, caplog, strategy):
+    settings = STRATEGIES[strategy]
+    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
+    stop(monkeypatch, "on_step_begin", 8)
+    assert finetune(arguments(**settings)) == {"interrupted": True}
+    assert "Stopped at step 9; the same command goes on from there." in caplog.text
+    assert (tmp_path / "out" / "checkpoint-9" / "complete.json").is_file()
+    monkeypatch.undo()
+    assert not finetune(arguments(**settings))["interrupted"]
+    assert max(loss for _, loss in evaluations(tmp_path / "whole")[1:]) < evaluations(tmp_path / "whole")[0][1]
+    assert evaluations(tmp_path / "out") == evaluations(tmp_path / "whole")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+
+
+def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
+        patches.setattr(recipe.TaskTrainer, "evaluate_all", killed)
+        finetune(arguments())
+    monkeypatch.setattr(recipe.TaskTrainer, "training_step", lambda *args: pytest.fail("trains again"))
+    assert not finetune(arguments())["interrupted"]
+
+
+def test_a_signal_after_the_last_step_stops_nothing(arguments, monkeypatch, caplog):
+    stop(monkeypatch, "on_evaluate", 12)
+    assert not finetune(arguments())["interrupted"]
+    assert "Stopped" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("overwrite", "Stopped at step 3; the same command without --overwrite goes on from there."),
+        ("save_only_model", "there is no optimizer to go on with, and the same command begins anew."),
+    ],
+)
+def test_what_is_said_is_true(arguments, monkeypatch, caplog, setting, message):
+    stop(monkeypatch, "on_step_begin", 2)
+    assert finetune(arguments(**{setting: True})) == {"interrupted": True}
+    assert message in caplog.text
