@@ -238,8 +238,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             "import mybert\n"
             "from transformers import pipeline\n\n"
             f"classify = pipeline('text-classification', model={model!r})\n"
-            f"answer = classify({parts if len(parts) > 1 else [parts['text']]!r})\n"
-            "print(answer)"
+            f"text = {parts if len(parts) > 1 else [parts['text']]!r}\n"
+            f"print(classify(text, truncation=True, max_length={self.max_length}))"
         )
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return f"Text classification (the data says: {label})", code

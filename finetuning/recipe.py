@@ -15,6 +15,7 @@ from tokenizers.models import WordPiece
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 from transformers import (
+    AutoConfig,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -233,6 +234,9 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
         OSError: If a file, or the tokenizer, cannot be read.
     """
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    longest = getattr(AutoConfig.from_pretrained(arguments.model), "max_position_embeddings", None)
+    if longest is not None:  # pipelines cut there; a tokenizer may not know it
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
     (train,) = sources["train"].values()
     examples = task.training_examples(task.read(train), train)

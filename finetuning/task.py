@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
@@ -38,6 +39,8 @@ P = TypeVar("P")  # a prediction for an example
 
 # Parts of a trunk that a checkpoint may well lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+# What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
+_LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
 
 
@@ -285,7 +288,8 @@ class Task(ABC, Generic[E, P]):
             keep_model_type: See `read_config`.
 
         Returns:
-            The model, and the names of the parameters that begin with random values.
+            The model, in fp32 whatever the checkpoint has (half precision rounds small steps away), and the names of
+            the parameters that begin with random values.
 
         Raises:
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
@@ -295,7 +299,7 @@ class Task(ABC, Generic[E, P]):
         if bilstm and before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
         check_length(self.max_length, name, before)
-        fields = self.config_fields(labels)
+        fields = self.config_fields(labels) | _LOGITS_ONLY | {"dtype": torch.float32}
         if bilstm:
             config: PreTrainedConfig = MyBertBiLstmConfig.from_pretrained(name, **fields)
         else:
@@ -331,7 +335,7 @@ class Task(ABC, Generic[E, P]):
             ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        config = read_config(name)
+        config = read_config(name, **_LOGITS_ONLY)
         if _has_other_head(config, self.auto_class):
             raise ValueError(
                 f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "

@@ -1,10 +1,12 @@
 import json
+import shutil
 
 import pytest
-from transformers import pipeline
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForPreTraining, pipeline
 
-from mybert import MyBertForSequenceClassification
-from mybert.finetuning import FinetuningArguments, finetune
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
+from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 
 
 def write(path, rows, header=("text", "label")):
@@ -119,3 +121,56 @@ def test_broken_training_data(tmp_path, pretrained, rows, header, message):
     with pytest.raises(ValueError, match=message):
         finetune(arguments(tmp_path, pretrained, train_file=write(tmp_path / "broken.tsv", rows, header)))
     assert not (tmp_path / "out").exists()
+
+
+LONG = "the cat sat on the mat and the dog ran " * 9  # more than the 32 tokens that the network reads
+LONG_DATA = {
+    "classification": [{"text": LONG, "label": "x"}, {"text": LONG, "label": "y"}],
+    "tagging": [{"tokens": LONG.split(), "tags": ["DET", *["NOUN"] * (len(LONG.split()) - 1)]}],
+    "multiple_choice": [{"text": LONG, "choices": [LONG, "fish"], "label": 1}],
+    "question_answering": [{"question": LONG, "context": LONG, "answers": "the dog"}],
+}
+
+
+@pytest.mark.parametrize("task", LONG_DATA)
+def test_texts_longer_than_the_network_reads(tmp_path, pretrained, tokenizer, task):
+    """They are cut in training; so are those that the card shows, though the tokenizer knows of no limit."""
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+    model = MyBertModel(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **size))
+    model.save_pretrained(tmp_path / "short")
+    AutoTokenizer.from_pretrained(pretrained, model_max_length=int(1e30)).save_pretrained(tmp_path / "short")
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps(LONG_DATA[task]))
+    settings = {"task": task, "train_file": str(data), "validation_file": str(data), "max_length": 32}
+    if task == "question_answering":
+        settings |= {"max_question_length": 8}
+    metrics = finetune(arguments(tmp_path, tmp_path / "short", max_steps=1, **settings))
+    assert metrics["examples"]
+    assert (tmp_path / "out" / "README.md").is_file()
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+@pytest.mark.parametrize("keep_model_type", [False, True])
+def test_a_half_precision_checkpoint_learns_in_full_precision(tmp_path, pretrained, from_scratch, keep_model_type):
+    model = tmp_path / "half"
+    kind = BertForPreTraining if keep_model_type else MyBertForPreTraining
+    kind.from_pretrained(pretrained, dtype=torch.float16).save_pretrained(model)
+    AutoTokenizer.from_pretrained(pretrained).save_pretrained(model)
+    settings = {"from_scratch": from_scratch, "keep_model_type": keep_model_type}
+    finetune(arguments(tmp_path, model, max_steps=1, **settings))
+    trained = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", dtype="auto")
+    assert {parameter.dtype for parameter in trained.parameters()} == {torch.float32}
+
+
+def test_a_checkpoint_that_gives_more_than_logits(tmp_path, pretrained):
+    def give_hidden_states(folder):
+        config = json.loads((folder / "config.json").read_text()) | {"output_hidden_states": True}
+        (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    model = give_hidden_states(shutil.copytree(pretrained, tmp_path / "model"))
+    metrics = finetune(arguments(tmp_path, model, max_steps=1))
+    evaluated = EvaluateArguments(
+        model=give_hidden_states(tmp_path / "out"), data=[str(tmp_path / "dev.tsv")], use_cpu=True
+    )
+    assert evaluate_model(evaluated)["accuracy"] == metrics["accuracy"]
