@@ -331,6 +331,16 @@ class MyBertPreTrainedModel(PreTrainedModel):
     # Checkpoints of transformers 4.30 and before hold the positions 0 ... 511 as if they were weights.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
 
+    @classmethod
+    def from_pretrained(
+        cls: type[_Model], pretrained_model_name_or_path: Any, *model_args: Any, config: Any = None, **kwargs: Any
+    ) -> _Model:
+        """As in transformers; a configuration object of type `bert` becomes one of MyBERT's with the same values."""
+        if getattr(config, "model_type", None) == "bert":
+            attn_implementation = config._attn_implementation
+            config = cls.config_class.from_dict(config.to_dict(), attn_implementation=attn_implementation)
+        return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
@@ -398,6 +408,11 @@ class MyBertModel(MyBertPreTrainedModel):
     """
 
     def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True) -> None:
+        if not hasattr(config, "check"):  # by its method: the Hub's copy of the class is a class of its own
+            raise ValueError(
+                f"config is a {type(config).__name__}; expected a MyBertConfig. "
+                "MyBertConfig.from_dict(config.to_dict()) makes one of a BertConfig."
+            )
         config.check()
         super().__init__(config)
         self.gradient_checkpointing = False

@@ -60,6 +60,34 @@ def test_every_weight_of_a_bert_folder_is_used(head, bert_folder):
     assert not any(report.values())
 
 
+def test_a_configuration_object_of_type_bert(head, bert_folder, no_complaints):
+    """As example scripts do it: the configuration is loaded first, with changes, and given to the model."""
+    changes = {"attn_implementation": "eager", "classifier_dropout": 0.25, "dtype": "bfloat16"}
+    config = transformers.AutoConfig.from_pretrained(bert_folder, **changes)
+    assert type(config) is transformers.BertConfig
+    ours = head.ours.from_pretrained(bert_folder, config=config)
+    assert type(ours.config) is mybert.MyBertConfig
+    assert (ours.config._attn_implementation, ours.config.classifier_dropout) == ("eager", 0.25)
+    assert type(config) is transformers.BertConfig and config.model_type == "bert"  # the caller's own is left alone
+    theirs = head.theirs.from_pretrained(bert_folder, config=config)
+    assert ours.dtype == theirs.dtype
+    assert_same_weights(ours, theirs)
+
+
+def test_number_of_labels_in_a_configuration_of_type_bert(heads, tmp_path):
+    heads("ForMaskedLM").twins()[1].save_pretrained(tmp_path)
+    config = transformers.AutoConfig.from_pretrained(tmp_path, num_labels=5, finetuning_task="mnli")
+    model = mybert.MyBertForSequenceClassification.from_pretrained(tmp_path, config=config)
+    assert model(torch.ones(1, 4, dtype=torch.long)).logits.shape == (1, 5)
+
+
+def test_a_model_is_not_made_from_a_configuration_of_type_bert(head):
+    config = transformers.BertConfig(**head.settings())
+    with pytest.raises(ValueError, match=r"^config is a BertConfig; expected a MyBertConfig\. MyBertConfig.from_dict"):
+        head.ours(config)
+    head.ours(mybert.MyBertConfig.from_dict(config.to_dict()))
+
+
 def test_old_names_load_without_complaint(head, bert_folder, no_complaints):
     rewrite_weights(bert_folder, old_names)
     assert_same_weights(head.ours.from_pretrained(bert_folder), head.twins()[1])
