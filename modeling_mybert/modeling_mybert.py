@@ -350,9 +350,10 @@ class MyBertPreTrainedModel(PreTrainedModel):
     def prepack_weights(self: _Model) -> _Model:
         """Make inference on a CPU faster: linear layers get a second copy of their weights, laid out for its kernels.
 
-        Outputs differ by rounding. Training, saving and adapters use the weights themselves. After a change of weights
-        the copies are no longer used, and this method makes new ones (a change through `weight.data`, which PyTorch
-        does not count, goes unnoticed). Copies and pickles of the model come without.
+        Outputs differ by rounding. Saving and adapters use the weights themselves. `train()` drops the copies, and after
+        any other change of weights they are no longer used; this method makes new ones. (A change that PyTorch does not
+        count, through `weight.data` or by a fused optimizer on a model left in `eval()`, goes unnoticed.) Copies and
+        pickles of the model come without.
 
         Returns:
             The model.
@@ -373,6 +374,13 @@ class MyBertPreTrainedModel(PreTrainedModel):
             if type(module) is nn.Linear and type(module.weight) is nn.Parameter:
                 module.packed_weight = PackedWeight(module.weight)  # type: ignore[assignment]
         return self
+
+    def train(self: _Model, mode: bool = True) -> _Model:
+        """As in torch; training drops the copies of `prepack_weights`: fused optimizers change weights uncounted."""
+        if mode:
+            for module in self.modules():
+                module.__dict__.pop("packed_weight", None)
+        return super().train(mode)
 
     @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
