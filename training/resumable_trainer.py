@@ -13,7 +13,13 @@ from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
 
-from .run_folder import COMPLETE_FILE, disk_trouble_in_words, last_complete_checkpoint, seal_checkpoint
+from .run_folder import (
+    COMPLETE_FILE,
+    disk_trouble_in_words,
+    last_complete_checkpoint,
+    missing_from_checkpoint,
+    seal_checkpoint,
+)
 
 
 class DivergedError(ValueError):
@@ -148,5 +154,6 @@ class ResumableTrainer(Trainer):
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             for later in checkpoints[checkpoints.index(str(checkpoint)) + 1 :]:
-                shutil.rmtree(later)  # an earlier attempt got further, but did not complete it
-            rotate_checkpoints(str(checkpoint.parent), limit, self.state.best_model_checkpoint)
+                if missing_from_checkpoint(later):
+                    shutil.rmtree(later)  # an earlier attempt got further, but did not complete it
+            rotate_checkpoints(str(checkpoint.parent), limit, self.state.best_model_checkpoint, use_mtime=True)

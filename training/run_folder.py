@@ -1,6 +1,5 @@
 """The folder of a training run: never mixed with other things, continued where it stopped."""
 
-import errno
 import hashlib
 import json
 import logging
@@ -25,7 +24,8 @@ _FILES = "files"  # in run.json, beside the settings
 _PARTIAL = ".partial"
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
-_TROUBLE_OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+# Errors that come back if nothing is changed; all others, say of the network or a full disk, are not the user's.
+_MISTAKES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 def open_run_folder(
@@ -154,15 +154,16 @@ def last_complete_checkpoint(path: str | Path) -> str | None:
         Path of the checkpoint; None if there is none. A newer one that is not complete is warned about.
     """
     for checkpoint in reversed(sort_checkpoints(str(path))):
-        missing = _missing(Path(checkpoint))
+        missing = missing_from_checkpoint(checkpoint)
         if missing is None:
             return checkpoint
         logger.warning("%s is not complete (%s); it is left alone.", checkpoint, missing)
     return None
 
 
-def _missing(checkpoint: Path) -> str | None:
-    """What a checkpoint lacks, in words."""
+def missing_from_checkpoint(checkpoint: str | Path) -> str | None:
+    """What a checkpoint lacks of the files that `seal_checkpoint` listed, in words; None if it is complete."""
+    checkpoint = Path(checkpoint)
     if not (checkpoint / COMPLETE_FILE).is_file():
         return f"no {COMPLETE_FILE}"
     for name, size in json.loads((checkpoint / COMPLETE_FILE).read_text()).items():
@@ -176,17 +177,23 @@ def _missing(checkpoint: Path) -> str | None:
 
 @contextmanager
 def nothing_left_behind(path: str | Path) -> Iterator[None]:
-    """Remove a run's folder if preparing the run fails for a mistake, so that it can be corrected.
+    """Remove a new run's folder if preparing the run fails for a mistake, so that it can be corrected.
 
-    What is there stays if there is a checkpoint, or if the disk is to blame: then the same command goes on.
+    What earlier calls made stays, and what this one made too if it is not the user who is to blame: then the same
+    command goes on.
 
     Args:
         path: The folder that `open_run_folder` made.
     """
+
+    def is_new() -> bool:
+        return [entry.name for entry in Path(path).iterdir()] == [RUN_FILE]
+
+    was_new = is_new()
     try:
         yield
     except (ValueError, OSError) as error:
-        if getattr(error, "errno", None) not in _TROUBLE_OF_THE_DISK and not sort_checkpoints(str(path)):
+        if was_new and (isinstance(error, _MISTAKES) or is_new()):
             shutil.rmtree(path, ignore_errors=True)
         raise
 

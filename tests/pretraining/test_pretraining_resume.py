@@ -74,7 +74,7 @@ elif moment.startswith("optimizer"):
 elif moment.startswith("before the seal"):
     resumable_trainer.seal_checkpoint = kill
 elif moment.startswith("deleting"):
-    def rotate(folder, limit, best):
+    def rotate(folder, limit, best, use_mtime):
         oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
         (Path(oldest) / "model.safetensors").unlink()
         kill()

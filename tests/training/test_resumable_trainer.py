@@ -96,6 +96,22 @@ def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatc
     assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
 
 
+def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
+    make_trainer(tmp_path).train()
+    (tmp_path / "checkpoint-12").mkdir()  # of an attempt that was killed
+    for name in ("checkpoint-10", "checkpoint-12"):
+        os.utime(tmp_path / name, (1, 1))
+    trainer = make_trainer(tmp_path)
+    trainer.args.save_total_limit = 2
+    trainer.args.max_steps = 2
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-10"}
+    trainer = make_trainer(tmp_path)
+    trainer.args.max_steps = 4
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4"}
+
+
 def test_a_finished_run_takes_no_further_step(tmp_path):
     settings = {"lr_scheduler_type": "constant"}
     first = make_trainer(tmp_path, **settings)

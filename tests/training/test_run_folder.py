@@ -97,14 +97,35 @@ def test_a_file_is_no_folder(tmp_path):
         open_run_folder(path / "below", SETTINGS)
 
 
-def test_a_mistake_leaves_no_folder_behind(tmp_path):
-    for name, kept in (("new", False), ("trained", True)):
-        open_run_folder(tmp_path / name, SETTINGS)
-        if kept:
-            (tmp_path / name / "checkpoint-1").mkdir()
-        with pytest.raises(ValueError, match="empty"), nothing_left_behind(tmp_path / name):
-            raise ValueError("The corpus is empty.")
-        assert (tmp_path / name).exists() is kept
+FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("error", "before", "since", "stays"),
+    [
+        (ValueError("The corpus is empty."), [], [], False),
+        (ValueError("corpus.jsonl, line 9 is not JSON."), [], ["vocab.txt", ".tokens.parts"], False),
+        (FileNotFoundError(errno.ENOENT, "No such file"), [], ["vocab.txt"], False),
+        (ValueError("There is no tokenizer.json."), ["model.safetensors", "README.md"], [], True),  # a finished run
+        (FileNotFoundError(errno.ENOENT, "No such file"), ["checkpoint-1"], [], True),
+        (ConnectionError("The Hub does not answer."), [], [], False),
+        (ConnectionError("The Hub does not answer."), [], ["vocab.txt", ".tokens.parts"], True),
+        (FULL_DISK, [], ["tokens"], True),
+        (FULL_DISK, ["vocab.txt"], [], True),
+    ],
+)
+def test_only_the_folder_of_a_mistake_is_removed(tmp_path, error, before, since, stays):
+    run = tmp_path / "run"
+    open_run_folder(run, SETTINGS)
+    for name in before:
+        (run / name).mkdir()
+    with pytest.raises(type(error)), nothing_left_behind(run):
+        for name in since:
+            (run / name).mkdir()
+        raise error
+    assert run.exists() is stays
+    if stays:
+        assert {path.name for path in run.iterdir()} == {"run.json", *before, *since}
 
 
 def test_files_appear_when_all_are_written(tmp_path):
@@ -121,11 +142,3 @@ def test_files_appear_when_all_are_written(tmp_path):
         (folder / "a").write_text("new")
         (folder / "b").write_text("new")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "new", "b": "new"}
-
-
-def test_a_full_disk_leaves_what_was_prepared(tmp_path):
-    open_run_folder(tmp_path / "run", SETTINGS)
-    (tmp_path / "run" / "tokens").write_text("hours of work")
-    with pytest.raises(OSError, match="No space"), nothing_left_behind(tmp_path / "run"):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    assert (tmp_path / "run" / "tokens").exists()
