@@ -350,10 +350,10 @@ class MyBertPreTrainedModel(PreTrainedModel):
     def prepack_weights(self: _Model) -> _Model:
         """Make inference on a CPU faster: linear layers get a second copy of their weights, laid out for its kernels.
 
-        Outputs differ by rounding. Saving and adapters use the weights themselves. `train()` drops the copies, and after
-        any other change of weights they are no longer used; this method makes new ones. (A change that PyTorch does not
-        count, through `weight.data` or by a fused optimizer on a model left in `eval()`, goes unnoticed.) Copies and
-        pickles of the model come without.
+        Outputs differ by rounding. Saving and adapters use the weights themselves. `train()` drops the copies, and
+        after another change of weights they are no longer used; this method makes new ones. (A change that PyTorch
+        does not count, through `weight.data` or by a fused optimizer on a model left in `eval()`, goes unnoticed.)
+        Copies and pickles of the model come without.
 
         Returns:
             The model.
@@ -632,8 +632,10 @@ class MyBertModel(MyBertPreTrainedModel):
                 f"The sequence has {longest} tokens; this model reads at most {config.max_position_embeddings} "
                 "(max_position_embeddings). Truncate it or split it into windows."
             )
+        # An adapter or a user's module in their place need not say how many there are.
+        num_words = getattr(self.embeddings.word_embeddings, "num_embeddings", config.vocab_size)
         for name, ids, limit, rows in (
-            ("input_ids", input_ids, self.embeddings.word_embeddings.num_embeddings, (batch_size,)),
+            ("input_ids", input_ids, num_words, (batch_size,)),
             ("token_type_ids", token_type_ids, config.type_vocab_size, (batch_size, 1)),
             ("position_ids", position_ids, config.max_position_embeddings, (batch_size, 1)),
         ):

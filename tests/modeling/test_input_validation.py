@@ -60,6 +60,27 @@ def test_token_ids_after_resizing(model):
     refused(model, "input_ids holds 70; expected values from 0 to 69.", input_ids=IDS + 62)
 
 
+def test_token_ids_with_other_word_embeddings(model):
+    """Adapters put a module of their own in the place of the word embeddings."""
+    words = model.get_input_embeddings()
+    expected = model.eval()(input_ids=IDS).last_hidden_state
+    model.set_input_embeddings(torch.nn.Sequential(words))
+    assert torch.equal(model(input_ids=IDS).last_hidden_state, expected)
+    refused(model, "input_ids holds 61; expected values from 0 to 60.", input_ids=IDS + 53)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"target_modules": ["word_embeddings"]}, {"target_modules": ["query"], "trainable_token_indices": [5]}],
+)
+def test_word_embeddings_under_an_adapter(heads, settings):
+    peft = pytest.importorskip("peft")
+    model = heads("ForSequenceClassification").model()
+    expected = model(input_ids=IDS).logits
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**settings))
+    assert torch.equal(adapted.eval()(input_ids=IDS).logits, expected)  # an adapter starts as nothing
+
+
 @pytest.mark.parametrize("wrong", [3, -1])
 def test_segments_outside_the_table(model, wrong):
     refused(
