@@ -4,9 +4,10 @@ A mistake of the user's gets one sentence on standard error and exit status 2; `
 """
 
 import importlib
+import json
 import logging
 import sys
-from argparse import ArgumentParser
+from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -216,6 +217,7 @@ def _usage(commands: Mapping[str, Command]) -> str:
 
 def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     from transformers import HfArgumentParser
+    from transformers.hf_argparser import string_to_bool
     from transformers.utils import logging as hf_logging
 
     config_parser = ArgumentParser(prog=f"mybert {name}", add_help=False, allow_abbrev=False)
@@ -228,14 +230,19 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
         parents=[config_parser],
     )
     if "quiet" not in arguments_class.__dataclass_fields__:
-        parser.add_argument("--quiet", action="store_true", help="Say nothing but warnings; show no progress bars.")
+        parser.add_argument(
+            "--quiet",
+            type=string_to_bool,
+            nargs="?",
+            const=True,
+            default=False,
+            help="Say nothing but warnings; show no progress bars.",
+        )
     path = config_parser.parse_known_args(flags)[0].config
-    settings = (
-        _read_config(path, {action.dest: action.nargs in ("+", "*") for action in parser._actions}) if path else {}
-    )
+    settings = _read_config(path, parser) if path else {}
     parser.set_defaults(**settings)
     for action in parser._actions:
-        action.required = action.required and action.dest not in settings
+        action.required = action.required and settings.get(action.dest) is None
     known, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
     if unknown:
         raise ValueError(f"unknown flag {unknown[0]!r}; --help lists the flags.")
@@ -247,25 +254,44 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     return parser.parse_args_into_dataclasses(flags)[0]
 
 
-def _read_config(path: str, takes_several: Mapping[str, bool]) -> dict[str, Any]:
-    """The settings of a file; `takes_several` tells of each flag whether it takes several values."""
+def _read_config(path: str, parser: ArgumentParser) -> dict[str, Any]:
+    """The settings of a file. What stands there means what it would on the command line; `null` is None."""
     import yaml
 
     try:
-        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(settings, dict):
+    if not isinstance(root, yaml.MappingNode):
         raise ValueError(f"{path} holds no settings; expected lines of the form 'flag: value'.")
-    unknown = sorted(set(map(str, settings)) - set(takes_several))
+    nodes = {str(name.value): node for name, node in root.value}
+    # Reversed, so that of --pack and --no_pack the first counts, which takes a value.
+    actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
+    unknown = sorted(nodes.keys() - actions)
     if unknown:
         raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.")
-    for name, value in settings.items():
-        if takes_several[name] and value is not None and not isinstance(value, list):
-            settings[name] = [value]
-        elif isinstance(value, list) and not takes_several[name]:
-            raise ValueError(f"{path}: {name} is {value}; expected a single value.")
+    settings: dict[str, Any] = {}
+    for name, node in nodes.items():
+        try:
+            is_null = node.tag == "tag:yaml.org,2002:null"
+            settings[name] = None if is_null else parser._get_values(actions[name], _strings(node, actions[name]))
+        except (ArgumentError, ValueError) as error:
+            raise ValueError(f"{path}: {error}.") from error
     return settings
+
+
+def _strings(node: Any, action: Action) -> list[str]:
+    """What would stand on the command line for a node of YAML."""
+    from yaml import SafeLoader, ScalarNode, SequenceNode
+
+    takes_several = action.nargs in ("+", "*")
+    parts = node.value if takes_several and isinstance(node, SequenceNode) else [node]
+    if all(isinstance(part, ScalarNode) for part in parts):
+        return [part.value for part in parts]
+    content = SafeLoader("").construct_document(node)
+    if isinstance(content, dict) and not takes_several:
+        return [json.dumps(content)]  # as `TrainingArguments` takes it
+    raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")
 
 
 def _set_up_output(quiet: bool) -> None:

@@ -1,10 +1,12 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pytest
 from safetensors import SafetensorError
@@ -23,6 +25,9 @@ class EchoArguments:
     number: int = field(default=1, metadata={"help": "A number."})
     rate: float = field(default=0.5, metadata={"help": "A rate."})
     names: list[str] | None = field(default=None, metadata={"help": "Names."})
+    color: Literal["red", "blue"] = field(default="red", metadata={"help": "A colour."})
+    day: str | None = field(default="today", metadata={"help": "A text."})
+    more: dict[str, Any] | str | None = field(default=None, metadata={"help": "Settings, as JSON."})
     disable_tqdm: bool = field(default=False, metadata={"help": "No progress bars."})
 
 
@@ -62,6 +67,28 @@ def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
     assert calls == [EchoArguments(4, 0.001), EchoArguments(5, 0.001), EchoArguments(names=["Ada"])]
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("day: 2024-11-21", {"day": "2024-11-21"}),
+        ("day: 007", {"day": "007"}),
+        ("day: no", {"day": "no"}),
+        ("day: null", {"day": None}),
+        ("names: [1, 2024-11-21, -x]", {"names": ["1", "2024-11-21", "-x"]}),
+        ("color: blue", {"color": "blue"}),
+        ("disable_tqdm: no", {"disable_tqdm": False}),
+        ("quiet: yes", {"disable_tqdm": True}),
+        ("quiet: no", {}),
+        ("more: {steps: 3, rate: 0.5}", {"more": '{"steps": 3, "rate": 0.5}'}),
+    ],
+)
+def test_yaml_means_what_stands_there(echo_command, tmp_path, content, expected):
+    path = tmp_path / "run.yaml"
+    path.write_text(content)
+    assert cli.main(["echo", "--config", str(path)]) == 0
+    assert calls == [EchoArguments(**expected)]
+
+
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedArguments", "echo"))
     path = tmp_path / "run.yaml"
@@ -69,11 +96,12 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
     assert cli.main(["name", "--config", str(path)]) == 0
     assert cli.main(["name", "--config", str(path), "--name", "Grace"]) == 0
     assert calls == [NamedArguments("Ada"), NamedArguments("Grace")]
-    path.write_text("number: 2\n")
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["name", "--config", str(path)])
-    assert stop.value.code == 2
-    assert "the following arguments are required: --name" in capsys.readouterr().err
+    for content in ("number: 2\n", "name: null\n"):
+        path.write_text(content)
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["name", "--config", str(path)])
+        assert stop.value.code == 2
+        assert "the following arguments are required: --name" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -81,6 +109,13 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
     [
         ("nmber: 1\n", "has unknown settings: nmber"),
         ("number: [1, 2]\n", "number is [1, 2]; expected a single value"),
+        ("number: two\n", "argument --number: invalid int value: 'two'"),
+        ("number: 1.5\n", "argument --number: invalid int value: '1.5'"),
+        ("number: {a: 1}\n", "argument --number: invalid int value"),
+        ("color: Blue\n", "argument --color: invalid choice: 'Blue' (choose from"),
+        ("disable_tqdm: perhaps\n", "argument --disable_tqdm"),
+        ("names:\n- one: of two\n", "names is [{'one': 'of two'}]; expected single values"),
+        ("config: other.yaml\n", "has unknown settings: config"),
         ("[", "is not YAML"),
         ("just words", "holds no settings"),
     ],
@@ -139,8 +174,7 @@ def test_every_command_loads_and_has_help(name, capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main([name, "--help"])
     assert stop.value.code == 0
-    shown = capsys.readouterr().out
-    assert "--output_dir" in shown or "--help" in shown
+    shown = set(re.findall(r"--\w+", capsys.readouterr().out))
     arguments_class, function = cli.COMMANDS[name].load()
     assert function.__doc__
     own = [
@@ -149,6 +183,7 @@ def test_every_command_loads_and_has_help(name, capsys):
         if field.name in arguments_class.__annotations__
     ]
     assert own
+    assert {f"--{field.name}" for field in own} <= shown
     assert all(field.metadata.get("help") for field in own)
 
 
