@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from safetensors.numpy import save_file
 from torch import nn
 from tqdm.auto import tqdm
@@ -30,6 +29,7 @@ from transformers import (
 from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
+from ..modeling_mybert.modeling_mybert import cross_entropy
 from ..tokenization import open_text
 from .bilstm import run_lstm
 from .sources import Source
@@ -169,7 +169,11 @@ class FeatureTagger(PreTrainedModel):
             init.zeros_(module.weights)
 
     def forward(
-        self, features: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
+        self,
+        features: torch.Tensor,
+        attention_mask: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
     ) -> TokenClassifierOutput:
         """Tag words.
 
@@ -177,6 +181,7 @@ class FeatureTagger(PreTrainedModel):
             features: Hidden states of each word's first piece (B, W, num_states, state_size).
             attention_mask: 1 at words, 0 at padding (B, W).
             labels: Class ids (B, W), -100 where none counts.
+            num_items_in_batch: Labelled words of a whole optimizer step; None: the mean over this batch.
 
         Returns:
             `loss`, and `logits` (B, W, num_labels).
@@ -187,7 +192,7 @@ class FeatureTagger(PreTrainedModel):
         logits = self.classifier(self.dropout(states))
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED_LABEL)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits)
 
 

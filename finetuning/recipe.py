@@ -1,6 +1,7 @@
 """Fine-tuning from end to end: task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
 import copy
+import inspect
 import json
 import logging
 import shutil
@@ -105,6 +106,14 @@ class TaskTrainer(ResumableTrainer):
             **kwargs,
         )
         self.run = run
+        # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
+        self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        """`Trainer`'s, which counts labels; the start of an answer is one."""
+        name = "start_positions"
+        counted = [{"labels": batch[name]} if name in batch else batch for batch in batch_samples]
+        return super()._get_num_items_in_batch(counted, device)
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """`Trainer`'s, with the task's arguments for the model."""
