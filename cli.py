@@ -275,8 +275,8 @@ def _read_config(path: str, parser: ArgumentParser) -> dict[str, Any]:
         try:
             is_null = node.tag == "tag:yaml.org,2002:null"
             settings[name] = None if is_null else parser._get_values(actions[name], _strings(node, actions[name]))
-        except (ArgumentError, ValueError) as error:
-            raise ValueError(f"{path}: {error}.") from error
+        except (ArgumentError, ValueError, yaml.YAMLError) as error:
+            raise ValueError(f"{path}: {' '.join(str(error).split())}.") from error
     return settings
 
 
@@ -290,7 +290,7 @@ def _strings(node: Any, action: Action) -> list[str]:
         return [part.value for part in parts]
     content = SafeLoader("").construct_document(node)
     if isinstance(content, dict) and not takes_several:
-        return [json.dumps(content)]  # as `TrainingArguments` takes it
+        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; a date stays a text
     raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")
 
 

@@ -1,8 +1,8 @@
 """`mybert bench`: inference and training beside transformers and ONNX Runtime, on the same weights and inputs.
 
-mybert bench                             every workload, BERT-base with random weights
+mybert bench                             all but the workloads on sentences; BERT-base with random weights
 mybert bench --workloads sentences query --model_size mini
-mybert bench --sst2 SST-2 --output results.md
+mybert bench --sst2 SST-2 --output results.md       every workload
 """
 
 import logging
@@ -58,8 +58,11 @@ WORKLOADS = (*INFERENCE, "training", "memory", *ON_SENTENCES)
 class BenchArguments:
     """Settings of `run_benchmarks`."""
 
-    workloads: list[str] = field(
-        default_factory=lambda: list(WORKLOADS), metadata={"help": f"Which: {', '.join(WORKLOADS)}; all by default."}
+    workloads: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": f"Which: {', '.join(WORKLOADS)}; by default all, but {', '.join(ON_SENTENCES)} only with --sst2."
+        },
     )
     model_size: str = field(default="base", metadata={"help": f"Size of the encoder: {', '.join(MODEL_SIZES)}."})
     training_sizes: list[str] = field(
@@ -68,14 +71,22 @@ class BenchArguments:
     repeats: int = field(default=7, metadata={"help": "Timed calls of each; the medians are reported."})
     threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and ONNX Runtime."})
     sst2: str | None = field(
-        default=None, metadata={"help": f"Folder with SST-2's train.tsv and dev.tsv, for {', '.join(ON_SENTENCES)}."}
+        default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
     )
     examples: int = field(default=640, metadata={"help": f"Sentences for {', '.join(ON_SENTENCES)}."})
     compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
     output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
 
     def __post_init__(self) -> None:
-        """Check names."""
+        """Check the settings, before hours of measuring.
+
+        Raises:
+            ValueError: If one is unknown, out of its range, or wants a file or folder that is not there.
+        """
+        if self.workloads is None:
+            self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
+            if self.sst2 is None:
+                logger.info("Without %s: these need --sst2, the folder of SST-2's files.", ", ".join(ON_SENTENCES))
         for name, given, known in (
             ("workloads", self.workloads, WORKLOADS),
             ("model_size", [self.model_size], tuple(MODEL_SIZES)),
@@ -87,6 +98,14 @@ class BenchArguments:
         for name in ("repeats", "examples"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
+            raise ValueError(
+                f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."
+            )
+        if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
+            raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
+        if self.output is not None and (Path(self.output).is_dir() or not Path(self.output).parent.is_dir()):
+            raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
 
 
 def run_benchmarks(arguments: BenchArguments) -> str:
@@ -99,14 +118,14 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         The tables, in Markdown.
 
     Raises:
-        ValueError: If a workload needs data that is not there.
         AssertionError: If two sides disagree: then no speed means anything.
     """
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     parts = [f"Machine: {describe_machine()} Medians of {arguments.repeats}, in turns, in one process."]
     logger.info(parts[0])
-    inference = [name for name in INFERENCE if name in arguments.workloads]
+    workloads = arguments.workloads or ()
+    inference = [name for name in INFERENCE if name in workloads]
     if inference:
         parts += _inference(inference, arguments)
     for name, workload in (
@@ -116,7 +135,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         ("pipeline", _pipeline),
         ("embeddings", _embeddings),
     ):
-        if name in arguments.workloads:
+        if name in workloads:
             parts += workload(arguments)
     report = "\n\n".join(parts) + "\n"
     if arguments.output is not None:
@@ -280,8 +299,7 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     """Sentences with labels and a tokenizer whose vocabulary is trained on them."""
     from ..tokenization import train_wordpiece
 
-    if arguments.sst2 is None:
-        raise ValueError(f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files.")
+    assert arguments.sst2 is not None, "checked with the arguments"
     lines = (Path(arguments.sst2) / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [(sentence, int(label)) for sentence, label in (line.rsplit("\t", 1) for line in lines)]
     tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)

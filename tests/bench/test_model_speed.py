@@ -9,7 +9,15 @@ import torch
 
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
 from mybert.bench import model_speed
-from mybert.bench.model_speed import INFERENCE, SENTENCES, SKEWED, BenchArguments, padded_batch, run_benchmarks
+from mybert.bench.model_speed import (
+    INFERENCE,
+    ON_SENTENCES,
+    SENTENCES,
+    SKEWED,
+    BenchArguments,
+    padded_batch,
+    run_benchmarks,
+)
 from mybert.bench.timing import speed_table
 from mybert.cli import main
 
@@ -112,13 +120,31 @@ def test_sides_that_disagree_are_refused(small, monkeypatch):
         run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
 
 
+def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_path):
+    ran = []
+    names = {f"_{name}": name for name in ("inference", "training", "memory", *ON_SENTENCES)}
+    for function, name in names.items():
+        monkeypatch.setattr(model_speed, function, lambda *_, name=name: [ran.append(name) or name])
+    output = tmp_path / "results.md"
+    assert main(["bench", "--output", str(output)]) == 0
+    assert "Without finetuning, pipeline, embeddings: these need --sst2" in capsys.readouterr().out
+    assert ran == ["inference", "training", "memory"]
+    assert output.read_text().endswith("inference\n\ntraining\n\nmemory\n")
+    ran.clear()
+    assert main(["bench", "--sst2", str(sst2)]) == 0
+    assert ran == list(names.values())
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
         (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
         (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
         (["--repeats", "0"], "repeats is 0; expected at least 1."),
-        (["--workloads", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
+        (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
+        (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
+        (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
+        (["--output", "."], "output is .; expected a file"),
     ],
 )
 def test_mistakes(flags, sentence, capsys):
