@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
@@ -173,7 +174,11 @@ class PretrainingArguments(TrainingArguments):
     save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files."""
+        """Check what can be checked without looking at files.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range or does not go with another.
+        """
         self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
@@ -208,6 +213,15 @@ class PretrainingArguments(TrainingArguments):
         super().__post_init__()
         if optim in OPTIMIZERS:
             self.optim = optim
+        if self.save_only_model:
+            raise ValueError("save_only_model is set; a run goes on, and to its second phase, from whole checkpoints.")
+        if self.save_strategy == SaveStrategy.BEST:
+            raise ValueError("save_strategy is 'best', which leaves out checkpoints to go on from; use steps.")
+        if self.pack and self.n_gpu > 1:
+            raise ValueError(
+                f"pack is set and {self.n_gpu} GPUs share one process, which cannot divide packed rows; start with "
+                "torchrun or accelerate launch, a process for each."
+            )
 
     def masking_rates(self) -> MaskingRates:
         """Which tokens are predicted.

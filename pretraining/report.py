@@ -56,6 +56,7 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`."""
     summary = store.summary
+    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are of an enumeration
     phases = arguments.phases()
     write_card(
         output_dir,
@@ -68,7 +69,7 @@ def write_pretraining_card(
                 sentences=summary.sentences,
                 tokens=summary.tokens,
                 hyperparameters={
-                    "optimizer": _OPTIMIZERS.get(str(arguments.optim), str(arguments.optim)),
+                    "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
                     "learning rate": arguments.learning_rate,
                     "batch size": ", then ".join(str(arguments.batch_size(phase)) for phase in phases),
                     "longest sequence": ", then ".join(str(phase.max_length) for phase in phases),

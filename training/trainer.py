@@ -55,8 +55,9 @@ class PretrainingTrainer(ResumableTrainer):
       masked tokens) and the next-sentence loss (a mean over sequences) alike.
     - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
       left out); evaluation has the same with the prefix `eval_`, and `eval_perplexity` = exp(mlm_loss).
-    - The optimizer is Google's unless `optim` names another or one is passed; besides transformers' names there are
-      "google", "adamw" (with bias correction) and "lamb". So is the schedule where `lr_scheduler_type` is linear.
+    - The optimizer is Google's unless `optim` is set to another than its default or one is passed; besides
+      transformers' names there are "google", "adamw" (with bias correction) and "lamb". So is the schedule where
+      `lr_scheduler_type` is linear.
     - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
       an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
       that share its batch.
@@ -81,7 +82,7 @@ class PretrainingTrainer(ResumableTrainer):
         Raises:
             ValueError: If it is LAMB, whose norms are those of whole parameters, with FSDP 1, which cuts across them.
         """
-        name = "google" if self.args.optim == TrainingArguments.optim else self.args.optim
+        name = "google" if self.args.optim == type(self.args).optim else self.args.optim  # the default, or a wish
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
             groups = parameter_groups(self.model if model is None else model, self.args.weight_decay)
             settings: dict[str, Any] = {
@@ -160,7 +161,9 @@ class PretrainingTrainer(ResumableTrainer):
         sums["tokens"] += mask.sum()
 
     def _zeros(self) -> dict[str, torch.Tensor]:
-        return {name: torch.zeros((), dtype=torch.float64, device=self.args.device) for name in _SUMS}
+        device = self.args.device
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+        return {name: torch.zeros((), dtype=dtype, device=device) for name in _SUMS}
 
     def _take_means(self) -> dict[str, float]:
         """Means since the last call, over all processes."""

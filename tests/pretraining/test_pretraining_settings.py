@@ -7,6 +7,7 @@ import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
 from mybert.pretraining import MaskingRates, PretrainingArguments, build_token_store, pretrain
+from mybert.training import MyBertAdamW, PretrainingTrainer
 
 
 @pytest.fixture
@@ -167,9 +168,10 @@ def test_shares_of_replacements(arguments):
 def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
     losses = []
     for seed in (None, 42, 7):
-        pretrain(arguments(f"seed_{seed}", data_seed=seed, dropout=0.0, max_steps=1))
+        pretrain(arguments(f"seed_{seed}", data_seed=seed, dropout=0.0, max_steps=1, optim="adamw_torch"))
         losses.append(log(tmp_path / f"seed_{seed}")[0]["mlm_loss"])
     assert losses[0] == losses[1] != losses[2]
+    assert "adamw_torch" in (tmp_path / "seed_7" / "README.md").read_text()
 
 
 def test_settings_that_do_not_fit(arguments):
@@ -186,6 +188,28 @@ def test_settings_that_do_not_fit(arguments):
         ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
         ({"mask_replace_prob": 0.95}, "exceed 1 together"),
         ({"optim": "lambda"}, "lambda"),
+        ({"save_only_model": True}, "save_only_model is set; a run goes on, and to its second phase, from whole"),
+        ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ):
         with pytest.raises(ValueError, match=message):
             arguments(**settings)
+
+
+def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
+    monkeypatch.setattr(PretrainingArguments, "n_gpu", 2)
+    arguments()
+    with pytest.raises(
+        ValueError, match=r"pack is set and 2 GPUs share one process, .* torchrun or accelerate"
+    ):
+        arguments(pack=True)
+
+
+@pytest.mark.parametrize(
+    ("optim", "kind", "corrects"),
+    [(None, MyBertAdamW, False), ("google", MyBertAdamW, False), ("adamw_torch_fused", torch.optim.AdamW, None)],
+)
+def test_an_optimizer_that_is_named_is_taken(tmp_path, arguments, optim, kind, corrects):
+    settings = arguments(**{} if optim is None else {"optim": optim})
+    optimizer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings).create_optimizer()
+    assert type(optimizer) is kind
+    assert optimizer.defaults.get("correct_bias") is corrects

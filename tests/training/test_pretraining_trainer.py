@@ -117,6 +117,18 @@ def test_optim_names_the_optimizer(tmp_path, optim, kind, correct_bias):
     assert sorted({group["weight_decay"] for group in optimizer.param_groups}) == [0.0, 0.3]
 
 
+def test_the_sums_are_kept_on_apple_silicon(tmp_path, monkeypatch):
+    def zeros(size, dtype, device):
+        assert (device.type, dtype) == ("mps", torch.float32)  # it has no float64
+        return torch.empty(size, dtype=dtype)
+
+    arguments = TrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    trainer = PretrainingTrainer(model=make_model(), args=arguments)
+    monkeypatch.setattr(TrainingArguments, "device", torch.device("mps"))
+    monkeypatch.setattr(torch, "zeros", zeros)
+    assert "tokens" in trainer._zeros()
+
+
 def test_an_epoch_ends_with_its_last_whole_batch(tmp_path):
     steps = []
 
