@@ -326,20 +326,23 @@ def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: 
     if arguments.train_head_first or arguments.gradual_unfreezing:
         callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
     trainer = TaskTrainer(run, arguments, model=model, callbacks=callbacks)
-    checkpoint = last_complete_checkpoint(output_dir) if output_dir.is_dir() else None
+    checkpoint = None
+    if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on
+        checkpoint = last_complete_checkpoint(output_dir)
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     if interrupt.interrupted:
         return None
+    if arguments.should_save:  # before an evaluation in half precision rounds the weights
+        output_dir.mkdir(parents=True, exist_ok=True)
+        model.save_pretrained(output_dir)
+        run.tokenizer.save_pretrained(output_dir)
+        _save_vocab(run.tokenizer, output_dir)
     metrics, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in metrics.items()}
     trainer.run = run = replace(run, task=run.task.adapted(metrics))
     test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
     metrics |= test_metrics
     if arguments.should_save:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(output_dir)
-        run.tokenizer.save_pretrained(output_dir)
-        _save_vocab(run.tokenizer, output_dir)
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():

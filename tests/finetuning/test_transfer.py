@@ -210,6 +210,32 @@ def test_interrupted_runs_go_on(arguments, tmp_path, monkeypatch):
     assert weights[0] == weights[1]
 
 
+def test_a_run_whose_checkpoints_have_no_optimizer_begins_anew(arguments, tmp_path, monkeypatch):
+    settings = {"save_strategy": "steps", "save_steps": 2, "eval_strategy": "no", "save_only_model": True}
+    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
+
+    class Killed(recipe.StopOnInterrupt):
+        def on_save(self, args, state, control, **kwargs):
+            if state.global_step == 4:
+                raise RuntimeError("killed")
+
+    monkeypatch.setattr(recipe, "StopOnInterrupt", Killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        finetune(arguments(**settings))
+    assert (tmp_path / "out" / "checkpoint-4").is_dir()
+    monkeypatch.undo()
+    finetune(arguments(**settings))
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+
+
+def test_an_evaluation_in_half_precision_leaves_the_model_as_it_is(arguments, tmp_path):
+    for name, rounds in (("whole", False), ("rounded", True)):
+        finetune(arguments(output_dir=str(tmp_path / name), bf16_full_eval=rounds, max_steps=2))
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "rounded")]
+    assert weights[0] == weights[1]
+
+
 def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, deep):
     folder = tmp_path / "ltr"
     shutil.copytree(deep, folder)
