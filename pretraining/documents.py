@@ -77,7 +77,7 @@ def read_documents(
     - all others: plain text, one sentence a line, a blank line between documents; the end of a file ends a document.
 
     In JSON, Parquet and on the Hub `text_column` holds a document: text, whose lines are its sentences, or a list of
-    sentences. Null and empty documents are left out.
+    sentences, in which a line break is a space. Null and empty documents are left out.
 
     Args:
         files: Files, folders or patterns; "-" is standard input; see `expand_sources` for data sets of the Hub.
@@ -193,6 +193,8 @@ def _text_lines(texts: Iterable[object], source: str, unit: str, column: str) ->
             raise ValueError(
                 f"{source}, {unit} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
             )
+        else:
+            text = [sentence.replace("\n", " ") for sentence in text]
         lines = [line for line in map(str.strip, text) if line]
         if lines:
             yield from lines

@@ -6,6 +6,7 @@ offsets into `tokens`), `document_starts` (int64, number of documents + 1: offse
 folder are named `tokens-00000-of-00004.safetensors`; their documents follow one another in this order.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -91,7 +92,8 @@ def build_token_store(
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
             sentences.
-        tokenizer: The tokenizer; no special tokens are added.
+        tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
+            other ("[MASK]" is three words, as for Google's tokenizer).
         path: The file to write; it appears when it is complete, and replaces an older one. With several shards, the
             folder for them.
         split: Whether lines (or sentences) hold running text, to be split by `split_sentences`.
@@ -383,6 +385,8 @@ class _ChunkEncoder:
     """
 
     def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.backend_tokenizer.encode_special_tokens = True
         self._encoder = BulkEncoder(tokenizer)
         self._unknown = tokenizer.unk_token_id
         self._split = split

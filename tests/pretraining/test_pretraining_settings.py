@@ -198,9 +198,7 @@ def test_settings_that_do_not_fit(arguments):
 def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
     monkeypatch.setattr(PretrainingArguments, "n_gpu", 2)
     arguments()
-    with pytest.raises(
-        ValueError, match=r"pack is set and 2 GPUs share one process, .* torchrun or accelerate"
-    ):
+    with pytest.raises(ValueError, match=r"pack is set and 2 GPUs share one process, .* torchrun or accelerate"):
         arguments(pack=True)
 
 

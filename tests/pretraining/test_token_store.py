@@ -1,3 +1,4 @@
+import json
 import os
 import pickle
 import subprocess
@@ -61,6 +62,27 @@ def test_files_are_read_as_documents(tmp_path, text_file, documents, tokenizer):
     expected, _ = TokenStore(path), build(tmp_path, read_documents(text, split=True), tokenizer)
     assert arrays_of(TokenStore(path)) == arrays_of(expected)
     assert len(expected.sentence_starts) == 4
+
+
+def test_listed_sentences_stay_whole(tmp_path, tokenizer):
+    listed = tmp_path / "listed.jsonl"
+    listed.write_text(json.dumps({"text": ["the cat\n\nsat", "on the mat"]}))
+    for split in (False, True):
+        path, summary = build(tmp_path, listed, tokenizer, split=split)
+        assert (summary.documents, summary.sentences) == (1, 2)
+        found = arrays_of(TokenStore(path))
+        path, _ = build(tmp_path, read_documents(listed, split=split), tokenizer)
+        assert arrays_of(TokenStore(path)) == found
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes):
+    text = "the [MASK] sat.[SEP] on [PAD][CLS] the [UNK] mat"
+    path, _ = build(tmp_path, [[text]], tokenizer, num_processes=num_processes)
+    found = TokenStore(path).tokens[:].tolist()
+    assert found == tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
+    assert not set(found) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    assert tokenizer.mask_token_id in tokenizer(text).input_ids  # the tokenizer is as it was
 
 
 KILLED = """
