@@ -42,7 +42,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils import ModelOutput, TransformersKwargs
-from transformers.utils.generic import can_return_tuple
+from transformers.utils.generic import can_return_tuple, is_flash_attention_requested
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
@@ -478,7 +478,10 @@ class MyBertModel(MyBertPreTrainedModel):
         """
         borders = kwargs.get("cu_seq_lens_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-            self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, borders)
+            longest = kwargs.get("max_length_q")
+            self._check_inputs(
+                input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, borders, longest
+            )
         words = input_ids if inputs_embeds is None else inputs_embeds
         assert words is not None
         shape = (words.shape[0], words.shape[1])
@@ -486,7 +489,7 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids = position_ids.expand(shape)
         elif borders is not None:
             position_ids = restarting_positions(shape, borders)
-        packing, numbers, pooled_tokens = self._find_sequences(words, attention_mask, position_ids, **kwargs)
+        packing, sequences = self._find_sequences(words, attention_mask, position_ids, **kwargs)
         if packing is None:
             return self._encode(
                 input_ids,
@@ -494,9 +497,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 position_ids,
                 inputs_embeds,
                 attention_mask,
-                numbers,
-                pooled_tokens,
-                **{**kwargs, "return_dict": True},
+                **{**kwargs, **sequences, "return_dict": True},
             )
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
@@ -523,38 +524,47 @@ class MyBertModel(MyBertPreTrainedModel):
         cu_seq_lens_q: torch.Tensor | None = None,
         max_length_q: int | None = None,
         **kwargs: Any,
-    ) -> tuple[Packing | None, torch.Tensor | None, torch.Tensor | None]:
-        """How the batch runs: packed, with None for the rest; or as it is.
+    ) -> tuple[Packing | None, dict[str, Any]]:
+        """How the batch runs: packed; or as it is, with arguments of `_encode` that tell its sequences apart.
 
-        Then the second value is the number of each token's sequence (B, L) where rows hold several, and the third the
-        place in the flattened batch of the token that stands for each sequence (N,), if it is not each row's first.
+        These are `numbers`, that of each token's sequence (B, L) where rows hold several; `pooled_tokens`, the place
+        in the flattened batch of the token that stands for each sequence (N,), if it is not each row's first; and the
+        borders of the sequences for flash attention, which reads no mask.
         """
         config = self.config
         shape = (words.shape[0], words.shape[1])
         lengths: torch.Tensor | None
         packs = unpad_inputs and config.unpad_inputs and config._attn_implementation == "sdpa"
         any_length = packs and self._takes_any_length(words)
-        unpacked = None, None, last_tokens(shape, attention_mask, words.device) if config.is_decoder else None
+        sequences: dict[str, Any] = {}
+        if config.is_decoder:
+            sequences["pooled_tokens"] = last_tokens(shape, attention_mask, words.device)
         if attention_mask is not None and cu_seq_lens_q is None:
             position_ids = None
         if is_tracing(words):  # shapes and branches must not depend on values
             if cu_seq_lens_q is None:
-                return unpacked if position_ids is None else (None, number_sequences(position_ids), unpacked[2])
+                if position_ids is not None:
+                    sequences["numbers"] = number_sequences(position_ids)
+                return None, sequences
             lengths = cu_seq_lens_q.long().diff()
             packs = any_length and max_length_q is not None
         else:
             lengths = sequence_lengths(shape, position_ids, cu_seq_lens_q)
         if lengths is None:
             if attention_mask is None or len(attention_mask.shape) != 2 or not packs:
-                return unpacked
+                return None, sequences
             can_pack = any_length or words.device.type == "cpu"
-            packing = pack_padded(attention_mask, any_length, config.is_decoder) if can_pack else None
-            return unpacked if packing is None else (packing, None, None)
+            return pack_padded(attention_mask, any_length, config.is_decoder) if can_pack else None, sequences
         if packs:
-            return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder), None, None
+            return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder), sequences
         borders = F.pad(lengths.cumsum(0), (1, 0))
         numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), borders[1:], right=True)
-        return None, numbers.view(shape), pooled_places(borders, config.is_decoder)
+        sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(borders, config.is_decoder)}
+        if is_flash_attention_requested(config):
+            longest = max_length_q or (shape[1] if is_tracing(words) else int(lengths.max()))
+            sequences.update(cu_seq_lens_q=borders.int(), cu_seq_lens_k=borders.int())
+            sequences.update(max_length_q=longest, max_length_k=longest)
+        return None, sequences
 
     def _takes_any_length(self, words: torch.Tensor) -> bool:
         """Whether attention runs in the kernel for sequences of any length."""
@@ -607,6 +617,7 @@ class MyBertModel(MyBertPreTrainedModel):
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         borders: torch.Tensor | None,
+        longest: int | None,
     ) -> None:
         config = self.config
         if input_ids is not None and inputs_embeds is None:
@@ -623,11 +634,12 @@ class MyBertModel(MyBertPreTrainedModel):
             raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
         if batch_size == 0 or length == 0:
             raise ValueError(f"The batch is empty: {batch_size} sequences of {length} tokens.")
-        longest = length
-        if borders is not None and borders.device.type == "cpu":
+        if borders is None:
+            longest = length
+        elif borders.device.type == "cpu":
             check_borders((batch_size, length), borders)
             longest = int(borders.diff().max())
-        if position_ids is None and longest > config.max_position_embeddings:
+        if position_ids is None and longest is not None and longest > config.max_position_embeddings:
             raise ValueError(
                 f"The sequence has {longest} tokens; this model reads at most {config.max_position_embeddings} "
                 "(max_position_embeddings). Truncate it or split it into windows."

@@ -10,6 +10,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import DataCollatorWithFlattening
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
 from mybert.modeling_mybert import padding_mybert
@@ -254,6 +255,42 @@ def test_several_rows_of_several_sequences(heads, sequences):
     torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
 
 
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
+def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, given, is_decoder, monkeypatch):
+    """Flash attention reads no mask: it separates the sequences whose borders it is given."""
+    calls = []
+
+    def flash(module, query, key, value, mask, scaling, dropout, **kwargs):
+        borders, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
+        assert mask is None and borders.dtype == torch.int32
+        assert torch.equal(borders, kwargs["cu_seq_lens_k"]) and longest == kwargs["max_length_k"]
+        calls.append((borders.tolist(), longest))
+        packing = pack_sequences((query.shape[0], query.shape[2]), borders.long().diff(), False, None, is_causal=False)
+        packed = (packing.pack(tensor.transpose(1, 2))[0] for tensor in (query, key, value))
+        context = packing.attend(*packed, dropout, scaling, module.is_causal)
+        return packing.unpack(context.flatten(1)[None]), None
+
+    model = heads("Model").model(is_decoder=is_decoder)
+    alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
+    rows = torch.stack([sequences[0], torch.cat([sequences[2], sequences[4]])])
+    positions = torch.stack([torch.arange(11), torch.cat([torch.arange(4), torch.arange(7)])])
+    borders = torch.tensor([0, 11, 15, 22], dtype=torch.int32)
+    arguments = {
+        "position_ids": {"position_ids": positions},
+        "cu_seq_lens_q": {"cu_seq_lens_q": borders},
+        "all": {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "max_length_q": 12, "max_length_k": 12},
+    }[given]
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
+    outputs = model(rows, **arguments)
+    assert calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
+    torch.testing.assert_close(
+        outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
+    )
+    torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
+
+
 def test_every_head_on_flattened_input(head_with_loss, sequences):
     """Losses and gradients of a flattened batch are those of the same sequences padded, one a row."""
     head = head_with_loss
@@ -340,6 +377,19 @@ def test_sequence_between_borders_is_too_long(heads):
     model = heads("Model").model()
     with pytest.raises(ValueError, match=r"The sequence has 25 tokens; this model reads at most 24"):
         model(torch.ones(1, 30, dtype=torch.long), cu_seq_lens_q=torch.tensor([0, 5, 30]))
+
+
+def test_borders_on_an_accelerator(heads):
+    """They are not looked at there; the longest sequence is what the caller says. The meta device stands for any."""
+    model = heads("Model").model(unpad_inputs=False).to("meta")
+    batch = {
+        "input_ids": torch.ones(1, 30, dtype=torch.long, device="meta"),
+        "cu_seq_lens_q": torch.tensor([0, 5, 20, 30], device="meta"),
+    }
+    assert model(**batch).last_hidden_state.shape == (1, 30, 32)
+    assert model(**batch, max_length_q=15).last_hidden_state.shape == (1, 30, 32)
+    with pytest.raises(ValueError, match=r"The sequence has 25 tokens; this model reads at most 24"):
+        model(**batch, max_length_q=25)
 
 
 # The packing itself
