@@ -1117,7 +1117,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         Args:
             start_positions, end_positions: Token indices in the sequence (B,), or (N,) for several sequences a row. As
                 in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
-                as 0.
+                as 0. One past the end of its own sequence, or on padding that is no possible answer, is left out, too.
             num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
             **kwargs: Those of `MyBertModel`. As in transformers' BERT the loss takes padding for possible answers, so
                 that a batch with positions runs with its padding; with `unpad_inputs=True` padding is neither.
@@ -1160,7 +1160,9 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 if positions.shape != logits.shape[:1]:
                     raise ValueError(f"{name} has shape {_shape(positions)}; expected ({logits.shape[0]},).")
                 _check_type(name, positions)
-                positions = positions.clamp(min=0).masked_fill(positions >= length, IGNORED_LABEL)
+                positions = positions.long().clamp(min=0)
+                scores = logits.gather(1, positions.clamp(max=length - 1)[:, None]).squeeze(1)
+                positions = positions.masked_fill((positions >= length) | (scores == -torch.inf), IGNORED_LABEL)
                 losses.append(cross_entropy(logits, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2
         return QuestionAnsweringModelOutput(

@@ -138,6 +138,26 @@ def test_answers_are_learnt_without_the_padding(heads, padding):
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-5, msg=name)
 
 
+def test_answers_outside_of_their_sequence_are_left_out(heads):
+    """On padding that is no possible answer, and past the end of one of several sequences in a row."""
+    model = heads("ForQuestionAnswering").model()
+    ids = torch.randint(1, 61, (2, 6), generator=torch.Generator().manual_seed(6))
+    lengths = (6, 4)
+    alone = [model(ids[row : row + 1, :length]) for row, length in enumerate(lengths)]
+    starts, ends = ([one[name][0].log_softmax(-1) for one in alone] for name in ("start_logits", "end_logits"))
+    answers = {"start_positions": torch.tensor([2, 5]), "end_positions": torch.tensor([7, 3])}
+    expected = -(starts[0][2] + ends[1][3]) / 2  # the other two are outside
+
+    mask = torch.tensor([[1] * 6, [1] * 4 + [0] * 2])
+    padded = model(ids, attention_mask=mask, unpad_inputs=True, **answers).loss
+    torch.testing.assert_close(padded, expected, rtol=0, atol=1e-5)
+    row = torch.cat([ids[0], ids[1, :4]])[None]
+    packed = model(row, cu_seq_lens_q=torch.tensor([0, 6, 10]), **answers).loss
+    torch.testing.assert_close(packed, expected, rtol=0, atol=1e-5)
+    answers = {name: positions + 10 for name, positions in answers.items()}
+    assert model(row, cu_seq_lens_q=torch.tensor([0, 6, 10]), **answers).loss == 0
+
+
 def test_a_prepared_mask_tells_nothing_of_padding(heads):
     head = heads("ForQuestionAnswering")
     model, batch = head.model(), head.batch(padding=None, labels=True)
