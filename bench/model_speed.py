@@ -52,6 +52,8 @@ TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model
 TRAINING_LENGTH = 128
 ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
 WORKLOADS = (*INFERENCE, "training", "memory", *ON_SENTENCES)
+# Largest difference in float32 of states, scores and vectors; of gradients in parts of their norm. Measured: 7e-6.
+TOLERANCE = 1e-5
 
 
 @dataclass
@@ -68,7 +70,12 @@ class BenchArguments:
     training_sizes: list[str] = field(
         default_factory=lambda: list(TRAINING), metadata={"help": "Sizes for the training workloads."}
     )
-    repeats: int = field(default=7, metadata={"help": "Timed calls of each; the medians are reported."})
+    repeats: int = field(
+        default=7,
+        metadata={
+            "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
+        },
+    )
     threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and ONNX Runtime."})
     sst2: str | None = field(
         default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
@@ -122,7 +129,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     """
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    parts = [f"Machine: {describe_machine()} Medians of {arguments.repeats}, in turns, in one process."]
+    parts = [f"Machine: {describe_machine()} In turns, in one process; medians of {arguments.repeats} unless said."]
     logger.info(parts[0])
     workloads = arguments.workloads or ()
     inference = [name for name in INFERENCE if name in workloads]
@@ -201,7 +208,7 @@ def _differences(encoders: Mapping[str, Encoder], batch: Batch) -> dict[str, str
     notes = {}
     for name, encode in encoders.items():
         difference = float((encode(batch)[is_token] - expected).abs().max())
-        assert difference < 1e-4 or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
+        assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
         notes[name] = f"largest difference {difference:.0e}"
     return notes
 
@@ -237,7 +244,7 @@ def _assert_same_gradient(size: str, batch: Batch) -> None:
         model(**batch).loss.backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     difference = float((gradients[0] - gradients[1]).norm() / gradients[0].norm())
-    assert difference < 1e-4, f"the gradients differ by {difference} of their norm"
+    assert difference < TOLERANCE, f"the gradients differ by {difference} of their norm"
 
 
 def _training(arguments: BenchArguments) -> list[str]:
@@ -349,7 +356,7 @@ def _finetuning(arguments: BenchArguments) -> list[str]:
             seconds[name] = [time.perf_counter() - start]
     assert abs(losses[PEER] - losses["mybert"]) < 1e-3, f"the losses differ: {losses}"
     notes = {name: f"mean loss {loss:.4f}" for name, loss in losses.items()}
-    title = f"finetuning: an epoch of Trainer, {len(rows)} sentences of SST-2, batch 32, {arguments.model_size}"
+    title = f"finetuning: an epoch of Trainer, once, {len(rows)} sentences of SST-2, batch 32, {arguments.model_size}"
     return _section(title, speed_table(seconds, PEER, notes))
 
 
@@ -364,10 +371,9 @@ def _pipeline(arguments: BenchArguments) -> list[str]:
         answers[name] = [answer["score"] for answer in classify(sentences[:64], batch_size=32)]
         runs[name] = partial(classify, sentences, batch_size=32)
     difference = max(abs(one - other) for one, other in zip(*answers.values(), strict=True))
-    assert difference < 1e-4, f"the scores differ by {difference}"
-    seconds = take_turns(runs, min(arguments.repeats, 3))
+    assert difference < TOLERANCE, f"the scores differ by {difference}"
     title = f"pipeline: text-classification of {len(sentences)} sentences of SST-2, batch 32, {arguments.model_size}"
-    return _section(title, speed_table(seconds, PEER))
+    return _few_turns(title, runs, arguments)
 
 
 def _embeddings(arguments: BenchArguments) -> list[str]:
@@ -387,6 +393,12 @@ def _embeddings(arguments: BenchArguments) -> list[str]:
         encoders[name] = partial(encode, sentences, batch_size=32)
         vectors[name] = encode(sentences[:64], batch_size=32)
     difference = float(abs(vectors[PEER] - vectors["mybert"]).max())
-    assert difference < 1e-4, f"the vectors differ by {difference}"
+    assert difference < TOLERANCE, f"the vectors differ by {difference}"
     title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
-    return _section(title + arguments.model_size, speed_table(take_turns(encoders, min(arguments.repeats, 3)), PEER))
+    return _few_turns(title + arguments.model_size, encoders, arguments)
+
+
+def _few_turns(title: str, runs: Mapping[str, Callable[[], Any]], arguments: BenchArguments) -> list[str]:
+    """A section of runs that take long."""
+    repeats = min(arguments.repeats, 3)
+    return _section(f"{title}, medians of {repeats}", speed_table(take_turns(runs, repeats), PEER))

@@ -76,8 +76,8 @@ def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
     flags = ["--workloads", "finetuning", "pipeline", "--model_size", "tiny", "--repeats", "1", "--examples", "40"]
     assert main(["bench", *flags, "--sst2", str(sst2)]) == 0
     shown = capsys.readouterr().out
-    assert "an epoch of Trainer, 40 sentences" in shown
-    assert "text-classification of 40 sentences" in shown
+    assert "an epoch of Trainer, once, 40 sentences" in shown
+    assert "text-classification of 40 sentences of SST-2, batch 32, tiny, medians of 1" in shown
 
 
 @pytest.mark.slow
