@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
 from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
@@ -170,6 +171,11 @@ def _trainer(
         )
 
     dataset = examples(training, arguments.pack)
+    evaluation = None
+    if len(heldout) >= 2:
+        held_out = examples(heldout)
+        # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
+        evaluation = Subset(held_out, range(len(held_out)))
     collator = PretrainingCollator(
         tokenizer, rates=arguments.masking_rates(), seed=seed, objective=arguments.objective
     )
@@ -183,7 +189,7 @@ def _trainer(
         model=model,
         args=arguments,
         train_dataset=dataset,
-        eval_dataset=examples(heldout) if len(heldout) >= 2 else None,
+        eval_dataset=evaluation,
         data_collator=collator,
         processing_class=tokenizer,
         callbacks=[*callbacks, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],

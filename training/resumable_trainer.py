@@ -153,7 +153,10 @@ class ResumableTrainer(Trainer):
             self.args.save_total_limit = limit
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
-            for later in checkpoints[checkpoints.index(str(checkpoint)) + 1 :]:
-                if missing_from_checkpoint(later):
-                    shutil.rmtree(later)  # an earlier attempt got further, but did not complete it
-            rotate_checkpoints(str(checkpoint.parent), limit, self.state.best_model_checkpoint, use_mtime=True)
+            later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
+            for attempt in [path for path in later if missing_from_checkpoint(path)]:
+                shutil.rmtree(attempt)  # it got further, but did not complete it
+                later.remove(attempt)
+            # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(later))

@@ -159,6 +159,16 @@ def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer
     assert (tmp_path / "again" / "model.safetensors").exists()
 
 
+def test_lasting_workers_evaluate_on_the_same_examples(tmp_path, arguments):
+    settings = {"learning_rate": 0.0, "weight_decay": 0.0, "eval_strategy": "steps", "eval_steps": 1}
+    pretrain(arguments("plain", **settings))
+    pretrain(arguments("lasting", **settings, dataloader_num_workers=1, dataloader_persistent_workers=True))
+    plain, lasting = (
+        [entry["eval_loss"] for entry in log(tmp_path / name) if "eval_loss" in entry] for name in ("plain", "lasting")
+    )
+    assert lasting == plain == [plain[0]] * 5
+
+
 def test_shares_of_replacements(arguments):
     assert arguments().masking_rates() == MaskingRates(0.15, masked=0.8, random=0.1)
     rates = arguments(mask_replace_prob=0.5, random_replace_prob=0.25).masking_rates()
