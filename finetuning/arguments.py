@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin
 
 import torch
 from transformers import TrainingArguments
@@ -13,6 +13,20 @@ from .task import Task
 from .tasks import TASKS
 
 SPLITS = ("train", "validation", "test")
+# Settings that decide a run's result, beside the task's; those on processes and speed do not.
+_DECISIVE = (
+    *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
+    *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
+    *("new_head", "from_scratch", "keep_model_type", "correct_bias", "optim", "optim_args", "optim_target_modules"),
+    *("learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "weight_decay", "max_grad_norm"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor", "neftune_noise_alpha"),
+    *("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval"),
+    *("per_device_train_batch_size", "gradient_accumulation_steps", "average_tokens_across_devices"),
+    *("max_steps", "num_train_epochs", "dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
+    *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
+    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+)
+_DECISIVE_FOR_THE_BEST = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 
 
@@ -58,8 +72,9 @@ class TaskArguments:
         """The task with the settings that were given.
 
         Raises:
-            ValueError: If there is no such task, or a setting is not one of its own or out of its range.
+            ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
         """
+        _check_literals(self)
         if self.task not in TASKS:
             raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
         task = TASKS[self.task]
@@ -180,6 +195,8 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         self._find_files(task)
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+        if not self.dataset:
+            self._check_seeds(self.validation_file)
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
@@ -221,10 +238,12 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
             raise ValueError(
                 "With approach 'features' the whole encoder is frozen; leave out the settings that train parts of it."
             )
-        if self.seeds > 1 and not (self.validation_file or self.dataset or self.data_dir):
-            raise ValueError(f"seeds is {self.seeds} without validation data; which run is best cannot be told.")
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
+
+    def _check_seeds(self, validation: Any) -> None:
+        if self.seeds > 1 and not validation:
+            raise ValueError(f"seeds is {self.seeds} without validation data; which run is best cannot be told.")
 
     def _find_files(self, task: Task) -> None:
         """The files of a benchmark's folder that were not named, compressed or not."""
@@ -261,7 +280,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         What validation data a data set on the Hub has, shows only here; evaluation is fitted to it.
 
         Raises:
-            ValueError: If the data set on the Hub has no training data.
+            ValueError: If the data set on the Hub has no training data, or no validation data to tell the best seed.
             OSError: If it cannot be loaded.
         """
         if not self.dataset:
@@ -276,6 +295,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
         validation = evaluation_names(task, by_kind["validation"])
+        self._check_seeds(validation)
         if not validation:
             self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
         elif self.metric_for_best_model == task.main_metric:
@@ -288,35 +308,20 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
 
     def decisive(self) -> dict[str, Any]:
         """The settings that decide a run's result: an interrupted run goes on only with the same."""
-        names = [option.name for option in fields(TaskArguments)] + [
-            *(
-                "model",
-                "train_file",
-                "dataset",
-                "dataset_config",
-                "approach",
-                "features",
-                "lstm_size",
-                "bilstm",
-                "seeds",
-            ),
-            *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
-            *(
-                "layer_decay",
-                "correct_bias",
-                "new_head",
-                "from_scratch",
-                "keep_model_type",
-                "optim",
-                "bf16",
-                "fp16",
-                "max_grad_norm",
-            ),
-            *("learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay"),
-            *("adam_beta1", "adam_beta2", "adam_epsilon"),
-            *("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "num_train_epochs", "seed"),
-        ]
+        names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
+        if self.load_best_model_at_end:
+            names += _DECISIVE_FOR_THE_BEST
         return {"command": "finetune"} | {name: getattr(self, name) for name in names}
+
+
+def _check_literals(arguments: Any) -> None:
+    """Refuse what is none of a setting's few values, as the command line does."""
+    for option in fields(arguments):
+        value = getattr(arguments, option.name)
+        kinds = [option.type, *get_args(option.type)]
+        allowed = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if allowed and str not in kinds and value not in (*allowed, option.default):
+            raise ValueError(f"{option.name} is {value!r}; expected {' or '.join(map(repr, allowed))}.")
 
 
 def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:

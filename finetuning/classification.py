@@ -196,6 +196,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
 
+    def right_prediction(self, example: TextExample) -> LabelPrediction:
+        """The example's label."""
+        assert example.label is not None
+        return LabelPrediction(example.label)
+
     def write_predictions(
         self,
         predictions: Sequence[LabelPrediction],

@@ -129,6 +129,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         wanted: list[Any] = [example.label for example in examples]
         return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
 
+    def right_prediction(self, example: ChoiceExample) -> ChoicePrediction:
+        """The example's label."""
+        assert example.label is not None
+        return ChoicePrediction(example.label)
+
     def write_predictions(
         self,
         predictions: Sequence[ChoicePrediction],

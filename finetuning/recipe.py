@@ -136,13 +136,6 @@ class TaskTrainer(ResumableTrainer):
         """In the data's own order, to which predictions belong, whatever the order of training."""
         return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
 
-    def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
-        """`Trainer`'s; a metric that there is not is the user's mistake."""
-        try:
-            return super()._determine_best_metric(metrics, trial)
-        except KeyError as error:
-            raise ValueError(error.args[0]) from error
-
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for the data that is being read."""
         data: Any = dataloader.dataset
@@ -203,7 +196,8 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
         tasks = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, device)
     with arguments.main_process_first(local=False, desc="reading and tokenizing the data"):
         run = read_run(arguments, next(iter(tasks.values())))
-        _make_model(run, arguments)  # mistakes have to show before there is a folder
+        _check_metric(run, arguments)  # mistakes have to show before there is a folder
+        _make_model(run, arguments)
     files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
     prepare_once(
         arguments,
@@ -259,6 +253,17 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
             for name, source in sources[split].items()
         }
     return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
+
+
+def _check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
+    """Refuse a metric for the best model that the validation data does not give."""
+    names: set[str] = set()
+    for name, data in run.validation.items():
+        metrics = run.task.score([run.task.right_prediction(example) for example in data.examples], data.examples)
+        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *metrics)}
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    if run.validation and metric not in names:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
 
 
 def _make_model(run: TaskRun, arguments: FinetuningArguments) -> tuple[PreTrainedModel, list[str]]:

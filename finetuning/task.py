@@ -238,6 +238,10 @@ class Task(ABC, Generic[E, P]):
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
 
+    @abstractmethod
+    def right_prediction(self, example: E) -> P:
+        """The prediction that agrees with a labelled example."""
+
     def adapted(self, metrics: Mapping[str, float]) -> Task[E, P]:
         """The task with what the metrics of the validation data have shown to be best; here the task as it is."""
         return self

@@ -189,6 +189,10 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
+    def right_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
+        """The example's tags."""
+        return example.tags or ()
+
     def write_predictions(
         self,
         predictions: Sequence[tuple[str, ...]],

@@ -1,5 +1,7 @@
 """What is wrong with data or settings is said in one sentence, with status 2, and nothing is left behind."""
 
+from dataclasses import replace
+
 import pytest
 
 from mybert.cli import main
@@ -98,6 +100,12 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"doc_stride": 3}, "doc_stride is no setting of the task classification"),
         ({"dataset": "x"}, "dataset is 'x' and files are named too"),
         ({"freeze": "encoder", "train_head_first": 1.0}, "it is to be unfrozen later"),
+        ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected 'encoder'"),
+        ({"approach": "feature"}, "approach is 'feature'; expected 'finetune' or 'features'"),
+        (
+            {"task": "tagging", "continuation_labels": "ignored"},
+            "continuation_labels is 'ignored'; expected 'ignore' or 'inside'",
+        ),
         ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is no folder"),
     ],
 )
@@ -139,6 +147,13 @@ def test_a_data_set_without_network(tmp_path, pretrained):
     )
     with pytest.raises(OSError, match=r"The data set 'nobody/nothing' could not be loaded .*; it needs a network"):
         finetune(arguments)
+
+
+def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
+    (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tentailment\nc\td\tnot_entailment\n")
+    settings = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
+    with pytest.raises(ValueError, match="seeds is 2 without validation data; which run is best cannot be told"):
+        FinetuningArguments(task="rte", seeds=2, **settings)
 
 
 def test_an_empty_split(monkeypatch):
@@ -210,6 +225,9 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
     )
     assert finetune(arguments).keys() >= metrics
     assert arguments.load_best_model_at_end == bool(metrics)
+    if not metrics:
+        with pytest.raises(ValueError, match="seeds is 2 without validation data; which run is best cannot be told"):
+            finetune(replace(arguments, seeds=2))
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,12 @@ def test_a_metric_that_only_some_seeds_have(arguments):
         recipe._compare(measured, arguments(seeds=2, metric_for_best_model="A_f1"))
 
 
-def test_a_best_metric_that_there_is_not(arguments):
-    with pytest.raises(ValueError, match="'eval_mood', which is not found in the evaluation metrics"):
-        finetune(arguments(metric_for_best_model="mood", save_strategy="epoch", max_steps=1))
+@pytest.mark.parametrize("settings", [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}])
+def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
+    message = "metric_for_best_model is 'mood'; expected one of accuracy, loss, macro_f1"
+    with pytest.raises(ValueError, match=message):
+        finetune(arguments(metric_for_best_model="mood", **settings))
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
@@ -182,6 +185,22 @@ def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, s
     monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
     assert finetune(arguments(**settings)) == first
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == files
+
+
+def test_a_finished_run_is_not_repeated_with_other_settings(arguments):
+    settings = {"save_strategy": "epoch", "max_steps": 1}
+    finetune(arguments(**settings))
+    for name, value in (
+        ("metric_for_best_model", "loss"),
+        ("label_smoothing_factor", 0.1),
+        ("data_seed", 7),
+        ("lr_scheduler_kwargs", {"num_cycles": 2}),
+        ("dataloader_drop_last", True),
+        ("eval_strategy", "no"),
+    ):
+        with pytest.raises(ValueError, match=rf"holds a run with other settings \(.*{name} was "):
+            finetune(arguments(**settings | {name: value}))
+    finetune(arguments(**settings, logging_steps=7, dataloader_num_workers=0, run_name="again"))
 
 
 def test_the_best_checkpoint_is_kept(arguments, tmp_path):
