@@ -7,6 +7,7 @@ except the SQuAD scores, which are percentages as in the official scripts.
 from __future__ import annotations
 
 import logging
+import operator
 import re
 import string
 from collections import Counter
@@ -391,6 +392,7 @@ class _Scheme:
 
 _SCHEMES = {
     "IOB1": _Scheme("IOB", "OI* II! BI* IB= BB=", "BI= II=", "II! IO* IB* BO* BI! BB="),
+    "IOE1": _Scheme("IOE", "OI* II! EI* EE=", "II= IE=", "II! IO* IE! EI= EE="),
     "IOB2": _Scheme("IOB", "?B*", "BI= II=", "??*"),
     "IOE2": _Scheme("IOE", "OI* OE* EI* EE* II! IE!", "IE= II=", "E?*"),
     "IOBES": _Scheme("IOBES", "?B* ?S*", "BI= BE= II= IE=", "S?* E?*"),
@@ -405,8 +407,8 @@ def entity_spans(tags: Sequence[str], scheme: str | None = None, suffix: bool = 
     Args:
         tags: One tag per word, `"O"` or a prefix and a type (`"B-PER"`); a bare prefix has the type `"_"`.
         scheme: None reads IOB1, IOB2 and BIOES leniently as conlleval and seqeval's default mode do: any tag of a new
-            type opens an entity, closed or not. Otherwise the name of a scheme, IOB1, IOB2, IOE2, IOBES (= BIOES) or
-            BILOU, whose broken entities are dropped as in seqeval's strict mode.
+            type opens an entity, closed or not. Otherwise the name of a scheme, IOB1, IOE1, IOB2, IOE2, IOBES (=
+            BIOES) or BILOU, whose broken entities are dropped as in seqeval's strict mode.
         suffix: The prefix letter stands behind (`"PER-B"`).
 
     Returns:
@@ -428,7 +430,7 @@ def entity_metrics(
     scheme: str | None = None,
     mode: str | None = None,
     suffix: bool = False,
-    zero_division: float = 0.0,
+    zero_division: float | Literal["warn"] = 0.0,
 ) -> dict[str, Any]:
     """Precision, recall and F1 of whole entities; equal to conlleval (lenient) and to seqeval (both modes).
 
@@ -438,7 +440,8 @@ def entity_metrics(
         scheme: Tagging scheme, needed by `mode="strict"` and without influence otherwise (see `entity_spans`).
         mode: None or `"default"` is lenient; `"strict"` drops entities that break `scheme`.
         suffix: The prefix letter stands behind (`"PER-B"`).
-        zero_division: Precision without a predicted entity and recall without a true one.
+        zero_division: Precision without a predicted entity and recall without a true one; `"warn"`, seqeval's default,
+            is 0.
 
     Returns:
         `overall_precision`, `overall_recall`, `overall_f1` over all entities, `overall_accuracy` over tags, and under
@@ -454,6 +457,7 @@ def entity_metrics(
     if len(predictions) != len(references):
         raise ValueError(f"found {len(predictions)} predicted and {len(references)} true sentences")
     strict_scheme = scheme if mode == "strict" else None
+    undefined = 0.0 if zero_division == "warn" else float(zero_division)
 
     equal_tags = words = 0
     predicted: Counter[str] = Counter()
@@ -462,7 +466,7 @@ def entity_metrics(
     for number, (predicted_tags, true_tags) in enumerate(zip(predictions, references, strict=True)):
         if len(predicted_tags) != len(true_tags):
             raise ValueError(f"sentence {number} has {len(predicted_tags)} predicted and {len(true_tags)} true tags")
-        equal_tags += sum(map(str.__eq__, predicted_tags, true_tags))
+        equal_tags += sum(map(operator.eq, predicted_tags, true_tags))
         words += len(true_tags)
         predicted_spans = set(entity_spans(predicted_tags, strict_scheme, suffix))
         true_spans = set(entity_spans(true_tags, strict_scheme, suffix))
@@ -474,9 +478,9 @@ def entity_metrics(
 
     result: dict[str, Any] = {}
     for name in sorted(predicted.keys() | wanted.keys()):
-        scores = _precision_recall_f1(correct[name], predicted[name], wanted[name], zero_division)
+        scores = _precision_recall_f1(correct[name], predicted[name], wanted[name], undefined)
         result[name] = {**scores, "number": wanted[name]}
-    overall = _precision_recall_f1(correct.total(), predicted.total(), wanted.total(), zero_division)
+    overall = _precision_recall_f1(correct.total(), predicted.total(), wanted.total(), undefined)
     result.update({f"overall_{key}": value for key, value in overall.items()})
     result["overall_accuracy"] = equal_tags / words
     return result
@@ -531,9 +535,9 @@ def _strict_spans(tags: Sequence[tuple[str, str]], scheme: _Scheme) -> list[tupl
     return spans
 
 
-def _precision_recall_f1(correct: int, predicted: int, wanted: int, zero_division: float) -> dict[str, float]:
-    precision = correct / predicted if predicted else float(zero_division)
-    recall = correct / wanted if wanted else float(zero_division)
+def _precision_recall_f1(correct: int, predicted: int, wanted: int, undefined: float) -> dict[str, float]:
+    precision = correct / predicted if predicted else undefined
+    recall = correct / wanted if wanted else undefined
     total = precision + recall
     return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / total if total else 0.0}
 

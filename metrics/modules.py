@@ -1,7 +1,9 @@
 """`evaluate` metrics that need no network: each subclass only describes its columns and calls a plain function.
 
 Names, columns and result keys are those of the modules on the Hub, so that `mybert.metrics.load(name)` can stand where
-`evaluate.load(name)` stood. Scores are kept in double precision, as the official scripts do.
+`evaluate.load(name)` stood; but `perplexity` takes losses, where the Hub's runs a model over texts, and
+`pearson_spearman` and `entity_f1` are names of this package. Scores are kept in double precision, as the official
+scripts do.
 """
 
 from __future__ import annotations

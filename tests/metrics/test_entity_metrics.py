@@ -54,6 +54,8 @@ def test_lenient_spans(tags, spans):
         ("IOBES", "B-X I-X E-X B-X I-X S-Y E-X B-X E-Y", [("X", 0, 3), ("Y", 5, 6)]),
         ("BILOU", "B-X I-X L-X U-Y L-Y", [("X", 0, 3), ("Y", 3, 4)]),
         ("IOE2", "I-X I-X E-X E-Y I-X", [("X", 0, 3), ("Y", 3, 4)]),
+        ("IOE1", "I-X I-X E-X I-X O I-Y E-X", [("X", 0, 3), ("X", 3, 4), ("Y", 5, 6)]),
+        ("IOE1", "I-X E-X O I-X I-Y", [("X", 3, 4), ("Y", 4, 5)]),  # E only where the next entity has the same type
     ],
 )
 def test_strict_spans_drop_broken_entities(scheme, tags, spans):
@@ -77,6 +79,7 @@ def test_no_entity_at_all():
     scores = metrics.entity_metrics([["O", "O"]], [["O", "O"]])
     assert scores == {"overall_precision": 0.0, "overall_recall": 0.0, "overall_f1": 0.0, "overall_accuracy": 1.0}
     assert metrics.entity_metrics([["O"]], [["O"]], zero_division=1)["overall_f1"] == 1.0
+    assert metrics.entity_metrics([["O"]], [["O"]], zero_division="warn")["overall_f1"] == 0.0
 
 
 @pytest.mark.parametrize("case", FROZEN, ids=lambda case: f"{case['prefixes']}-{case['scheme']}-{case['suffix']}")
@@ -98,12 +101,13 @@ def test_scheme_without_strict_mode_changes_nothing():
         (lambda: metrics.entity_metrics([["O"]], [["O"], ["O"]]), "1 predicted and 2 true sentences"),
         (lambda: metrics.entity_metrics([["O"], ["O"]], [["O"], ["O", "O"]]), "sentence 1 has 1 predicted and 2 true"),
         (lambda: metrics.entity_metrics([[]], [[]]), "no word to score"),
-        (lambda: metrics.entity_metrics([["O"]], [["O"]], mode="strict"), "needs a scheme, one of IOB1, IOB2"),
+        (lambda: metrics.entity_metrics([["O"]], [["O"]], mode="strict"), "needs a scheme, one of IOB1, IOE1"),
         (lambda: metrics.entity_metrics([["O"]], [["O"]], mode="loose"), "unknown mode 'loose'"),
         (lambda: metrics.entity_spans(["O"], "IOB3"), "unknown tagging scheme 'IOB3'"),
         (lambda: metrics.entity_spans(["S-PER"], "IOB2"), "tag 'S-PER' is not of the form 'B-PER' .* letters I, O, B"),
         (lambda: metrics.entity_spans(["PER"]), "tag 'PER' is not of the form 'B-PER'"),
         (lambda: metrics.entity_spans([""]), "tag '' is not of the form"),
+        (lambda: metrics.entity_metrics([[3]], [[3]]), "tag 3 is not text: expected label names such as 'B-PER'"),
         (lambda: metrics.entity_spans([3]), "expected label names such as 'B-PER', not label numbers"),
     ],
 )
