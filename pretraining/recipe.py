@@ -70,7 +70,8 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
     if arguments.should_save:
         if arguments.objective != "ltr":  # which never saw [MASK]
             examples = fill_mask_examples(output_dir, tokenizer, store, heldout if len(heldout) else training)
-        write_pretraining_card(output_dir, arguments, store, state["wall_time"], examples)
+        if state["steps"] or not (output_dir / "README.md").is_file():  # a finished run's may have been edited since
+            write_pretraining_card(output_dir, arguments, store, state["wall_time"], examples)
     return state["metrics"] | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
@@ -98,13 +99,14 @@ def train(
         checkpoint: Checkpoint to go on from.
 
     Returns:
-        `metrics`, `wall_time` in seconds and `interrupted`.
+        `interrupted`; and, if it is false, `metrics`, `steps` (those taken by this call) and `wall_time` in seconds
+        (None if earlier calls took steps too).
 
     Raises:
         ValueError: If there are fewer than two documents to train on, or training diverges.
         OSError: If a checkpoint cannot be written.
     """
-    wall_time = 0.0
+    wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
     phases = arguments.phases()
     for number, phase in enumerate(phases, start=1):
         if checkpoint and phase.last_step and _step(checkpoint) >= phase.last_step:
@@ -116,13 +118,18 @@ def train(
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.interrupted:
-            return {"metrics": {}, "wall_time": wall_time, "interrupted": True}
+            return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
     history = trainer.state.log_history
     logged: dict[str, float] = next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
     _save(trainer, tokenizer, Path(arguments.output_dir))
-    return {"metrics": logged | metrics, "wall_time": wall_time, "interrupted": False}
+    return {
+        "metrics": logged | metrics,
+        "steps": trainer.state.global_step - first_step,
+        "wall_time": None if first_step else wall_time,
+        "interrupted": False,
+    }
 
 
 class _EndOfPhase(TrainerCallback):

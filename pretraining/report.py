@@ -52,9 +52,13 @@ def fill_mask_examples(
 
 
 def write_pretraining_card(
-    output_dir: Path, arguments: PretrainingArguments, store: TokenStore, wall_time: float, examples: list[Example]
+    output_dir: Path,
+    arguments: PretrainingArguments,
+    store: TokenStore,
+    wall_time: float | None,
+    examples: list[Example],
 ) -> None:
-    """Write `README.md`."""
+    """Write `README.md`; `wall_time` is in seconds, None if it is not known."""
     summary = store.summary
     optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are of an enumeration
     phases = arguments.phases()

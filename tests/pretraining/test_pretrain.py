@@ -84,6 +84,20 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
     whole, resumed = (MyBertForPreTraining.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "out"))
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
+    assert "Training time" in (tmp_path / "whole" / "README.md").read_text()
+    assert "Training time" not in (out / "README.md").read_text()  # the first part's is not known any more
+
+
+def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
+    metrics = pretrain(arguments(tmp_path, text_file))
+    card = tmp_path / "out" / "README.md"
+    card.write_text("My own words.")
+    again = pretrain(arguments(tmp_path, text_file))
+    assert again["eval_mlm_loss"] == metrics["eval_mlm_loss"]
+    assert card.read_text() == "My own words."
+    card.unlink()
+    pretrain(arguments(tmp_path, text_file))
+    assert "Training time" not in card.read_text()
 
 
 def test_a_given_tokenizer_is_used(tmp_path, text_file, tokenizer):
