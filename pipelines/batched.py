@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -43,13 +44,17 @@ class BatchedPipeline(Pipeline):
         """Whether the input is one example and not a collection of them."""
         raise NotImplementedError
 
-    def run_examples(self, inputs: Any, batch_size: int | None = None, **parameters: Any) -> Any:
+    def run_examples(
+        self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **parameters: Any
+    ) -> Any:
         """What `__call__` of each pipeline ends in.
 
         Args:
             inputs: One example, a list of examples, or any other iterable of examples.
             batch_size: Rows that the network sees at once; without it as many as make a good number of tokens for the
                 device (`TOKENS_AT_ONCE`). It may be given to `pipeline(...)` as well.
+            num_workers: Without effect, for callers who give it to any pipeline; fast tokenizers have threads of their
+                own.
             **parameters: Those of `_sanitize_parameters`.
 
         Returns:
@@ -114,9 +119,9 @@ class BatchedPipeline(Pipeline):
 
     @property
     def max_length(self) -> int:
-        """Tokens that tokenizer and network can take, special tokens included."""
+        """Tokens that tokenizer and network can take, special tokens included; `sys.maxsize` if there is no limit."""
         positions = getattr(self.model.config, "max_position_embeddings", None)
-        limit = self.tokenizer.model_max_length
+        limit = min(self.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
         for name, module in self.model.named_modules():
             if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
                 positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from behind padding

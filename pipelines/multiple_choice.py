@@ -41,7 +41,8 @@ class MultipleChoicePipeline(BatchedPipeline):
             choices: The texts to choose from, if `inputs` (or `prompt`) is the prompt.
             batch_size: Choices that the network sees at once; chosen for the device by default.
             prompt: The prompt by name.
-            **parameters: `top_k` (1): number of choices to return, and a list of them if above 1.
+            **parameters: `top_k` (1): number of choices to return, and a list of them if above 1. `num_workers` is
+                without effect.
 
         Returns:
             `{"label", "answer", "score"}` for one prompt: number (from 0), text and probability of the best choice; a

@@ -35,6 +35,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         batch_size: int | None = None,
         *,
         text: str | None = None,
+        **parameters: Any,
     ) -> Any:
         """Judge pairs of texts.
 
@@ -44,6 +45,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
             text_pair: The second text, if `inputs` (or `text`) is the first one.
             batch_size: Pairs that the network sees at once; chosen for the device by default.
             text: The first text by name.
+            **parameters: `num_workers`, without effect.
 
         Returns:
             `{"label", "score"}` for one pair, the label `"is_next"` or `"not_next"` and its probability; a list for a
@@ -54,7 +56,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         """
         if text is not None or text_pair is not None:
             inputs = {"text": inputs if text is None else text, "text_pair": text_pair}
-        return self.run_examples(inputs, batch_size)
+        return self.run_examples(inputs, batch_size, **parameters)
 
     def is_example(self, inputs: Any) -> bool:
         """Whether the input is one pair."""

@@ -50,6 +50,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
                 `max_question_len` (64): tokens of a question, the rest is cut.
                 `handle_impossible_answer` (False): the empty answer competes as well.
                 `align_to_words` (True): widen answers to whole words.
+                `padding` and `num_workers` are without effect: windows are padded to the longest of their batch.
 
         Returns:
             `{"score", "start", "end", "answer"}` for one question and a list for several; a generator for an iterable
@@ -92,6 +93,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         max_question_len: int | None = None,
         handle_impossible_answer: bool | None = None,
         align_to_words: bool | None = None,
+        padding: Any = None,
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         check_at_least_one(**_given({"top_k": top_k, "max_answer_len": max_answer_len}))
         for_preprocess = {"doc_stride": doc_stride, "max_seq_len": max_seq_len, "max_question_len": max_question_len}

@@ -1,8 +1,16 @@
 """Next sentence prediction and multiple choice against the bare models."""
 
+import sys
+
 import pytest
 import torch
-from transformers import BertForMultipleChoice, BertForNextSentencePrediction, pipeline
+from transformers import (
+    BertForMultipleChoice,
+    BertForNextSentencePrediction,
+    XLNetConfig,
+    XLNetForMultipleChoice,
+    pipeline,
+)
 
 import mybert  # noqa: F401  brings the tasks
 
@@ -83,6 +91,26 @@ def test_multiple_choice_scores(choose):
 def test_what_is_not_a_choice(choose, inputs):
     with pytest.raises(ValueError, match="expected a dict with prompt, a text, and choices, a list of texts"):
         choose(inputs)
+
+
+def test_model_and_tokenizer_without_a_longest_length(tokenizer):
+    sizes = {"vocab_size": len(tokenizer), "d_model": 32, "n_layer": 1, "n_head": 2, "d_inner": 32}
+    model = XLNetForMultipleChoice(XLNetConfig(**sizes))
+    choose = pipeline("multiple-choice", model=model, tokenizer=tokenizer)
+    assert tokenizer.model_max_length > sys.maxsize
+    prompt = "the cat " * 100
+    rows = choose.preprocess([{"prompt": prompt, "choices": ["sat", "is"]}])["rows"]
+    assert [len(row["input_ids"]) for row in rows] == [204, 204]
+    assert choose(prompt, ["sat", "is"])["answer"] in ("sat", "is")
+
+
+@pytest.mark.parametrize("fixture", ["follows", "choose"])
+def test_number_of_workers_changes_nothing(fixture, request):
+    run = request.getfixturevalue(fixture)
+    examples = PAIRS if fixture == "follows" else [{"prompt": "who", "choices": ["sat", "is"]}]
+    assert run(examples, num_workers=2) == run(examples)
+    with pytest.raises(TypeError, match="num_worker"):
+        run(examples, num_worker=2)
 
 
 def test_top_k_below_one(choose):

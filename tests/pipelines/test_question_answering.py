@@ -102,6 +102,13 @@ def test_short_context_scores_are_those_of_transformers_4(answerer):
     assert null == [{"score": pytest.approx(product[0, 0].item(), rel=1e-5), "start": 0, "end": 0, "answer": ""}]
 
 
+def test_old_arguments_without_effect(answerer, tokenizer):
+    expected = answerer("who?", "the dog sat")
+    assert answerer("who?", "the dog sat", padding="max_length", num_workers=2) == expected
+    again = pipeline("question-answering", model=answerer.model, tokenizer=tokenizer, padding=True, num_workers=2)
+    assert again("who?", "the dog sat") == expected
+
+
 @pytest.mark.parametrize("batch_size", [1, 3, 1000])
 def test_batches_change_nothing(answerer, batch_size):
     examples = [
