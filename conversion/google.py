@@ -192,7 +192,8 @@ def export_google_checkpoint(
     """Write a model folder as a checkpoint that Google's TensorFlow 1 code restores.
 
     Beside `PREFIX.index` and `PREFIX.data-*` the folder gets `bert_config.json`, `vocab.txt` and the `checkpoint`
-    state file. Google's graph always has a pooler: for a head without one it is written as zeros, which nothing reads.
+    state file. Google's graph always has a pooler: for a head without one the folder's is written if it holds one all
+    the same, else zeros, which nothing reads.
 
     Args:
         model_dir: A MyBERT (or BERT) model folder.
@@ -213,7 +214,12 @@ def export_google_checkpoint(
     config = MyBertConfig.from_pretrained(folder.path)
     fields, decisions = _google_configuration(folder, config, allow_other_activation)
     rows = folder.rows()
-    folder.parameters()  # all of them have to be there before anything is written
+    left_over = folder.left_over()  # which says so, before anything is written, if a parameter is missing
+    pooler = {row.parameter: row for row in GROUPS["pooler"]}
+    if pooler.keys() <= set(left_over):
+        rows += pooler.values()
+        left_over = [name for name in left_over if name not in pooler]
+        decisions.append("bert/pooler is the folder's, although this head does not use it")
     decisions += _other_tokens(folder)
     tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config)), _vocabulary_of(folder)
     if tensors.filled:
@@ -227,7 +233,15 @@ def export_google_checkpoint(
         else:
             (beside / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocabulary), encoding="utf-8")
     report = require(verify_conversion(prefix, model_dir), model_dir) if verify else None
-    return ConversionReport(str(model_dir), str(prefix), folder.head, tuple(decisions), len(rows), verification=report)
+    return ConversionReport(
+        source=str(model_dir),
+        output=str(prefix),
+        head=folder.head,
+        decisions=tuple(decisions),
+        parameters=len(rows),
+        ignored={"weight the head does not use": left_over} if left_over else {},
+        verification=report,
+    )
 
 
 # --- from Google -----------------------------------------------------------------------------------------------------

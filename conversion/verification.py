@@ -104,23 +104,25 @@ def verify_conversion(
 
 
 def verify_against_google(source: str, bundle: TensorBundle, plan: Plan, folder: ModelFolder) -> VerificationReport:
-    """Compare a model folder with the checkpoint that a plan reads."""
+    """Compare a model folder with the checkpoint that a plan reads; the folder may hold more than its head uses."""
     rows = [*(row for row, _ in plan.used), *plan.initialised]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
-    problems = _names(folder, {row.parameter for row in rows} - lacking)
+    problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
     checks = [
         _compare(name, torch.from_numpy(array), folder.read(name).float())
         for name, array in _writable(plan.parameters(bundle))
         if name in folder
     ]
-    return _report(source, folder, checks, problems, _run(folder, problems))
+    return _report(source, folder, checks, problems, _run(folder, problems, ("missing_keys", "mismatched_keys")))
 
 
 def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationReport:
     """Compare two model folders, weights and outputs."""
-    problems = _names(folder, set(source.parameters()))
+    names = set(source.parameters())
+    problems = _named("missing", names - set(folder)) + _named("unexpected", set(folder) - names - TIED.keys())
     checks = [_compare(name, source.read(name), folder.read(name)) for name in source.parameters() if name in folder]
-    expected, outputs = _run(source, []), _run(folder, problems)  # the source may hold more than its head uses
+    expected = _run(source, [])  # which may hold more than its head uses
+    outputs = _run(folder, problems, ("missing_keys", "unexpected_keys", "mismatched_keys"))
     for name in expected.keys() & outputs.keys():
         difference = (expected[name] - outputs[name]).abs().max().item()
         if not difference <= _TOLERANCE:
@@ -150,15 +152,8 @@ def _report(
     return VerificationReport(source, str(folder.path), tuple(checks), shapes, tuple(problems))
 
 
-def _names(folder: ModelFolder, expected: set[str]) -> list[str]:
-    """Compare the names of what is there with those that should be."""
-    found = set(folder) - TIED.keys() | expected & TIED.keys() & set(folder)
-    problems = []
-    if missing := sorted(expected - found):
-        problems.append(f"missing: {', '.join(missing[:8])}")
-    if unexpected := sorted(found - expected):
-        problems.append(f"unexpected: {', '.join(unexpected[:8])}")
-    return problems
+def _named(problem: str, names: set[str]) -> list[str]:
+    return [f"{problem}: {', '.join(sorted(names)[:8])}"] if names else []
 
 
 def _writable(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
@@ -174,8 +169,11 @@ def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCh
     return TensorCheck(name, tuple(found.shape), difference, identical)
 
 
-def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
-    """Load a model and run it on random ids, the second sequence padded; problems are appended."""
+def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
+    """Load a model and run it on random ids, the second sequence padded.
+
+    Problems are appended, those of loading if they are of one of `kinds`.
+    """
     import transformers
 
     head = HEADS[folder.head]
@@ -185,7 +183,7 @@ def _run(folder: ModelFolder, problems: list[str]) -> dict[str, torch.Tensor]:
     if folder.head == "encoder":
         options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in folder
     model, info = model_class.from_pretrained(folder.path, **options)
-    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+    for kind in kinds:
         if info.get(kind):
             problems.append(
                 f"{model_class.__name__}.from_pretrained reports {kind} {sorted(map(str, info[kind]))[:8]}"

@@ -122,6 +122,29 @@ def test_a_korean_model_comes_back_with_its_tokens(tmp_path):
     assert before.tokenize("가 나다 W3") == after.tokenize("가 나다 W3") == ["가", "[UNK]", "w3"]
 
 
+def test_weights_that_the_head_does_not_use(tmp_path):
+    """Like `bert-base-uncased`: a masked LM by name that holds all of pretraining, and a buffer of before 2020."""
+    save_model(tmp_path / "model", "pretraining")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    weights = load_file(tmp_path / "bert" / "model.safetensors")
+    old = weights | {"bert.embeddings.position_ids": torch.arange(16)[None]}
+    save_file(old, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
+    change(tmp_path / "bert", architectures=["BertForMaskedLM"])
+    report = export_google_checkpoint(tmp_path / "bert", tmp_path / "out" / "m")
+    assert report.verification.ok and report.head == "masked-lm"
+    assert report.ignored == {
+        "weight the head does not use": ["cls.seq_relationship.bias", "cls.seq_relationship.weight"]
+    }
+    assert any("bert/pooler is the folder's" in decision for decision in report.decisions)
+    written = read_tensor_bundle(tmp_path / "out" / "m")
+    pooler = weights["bert.pooler.dense.weight"].numpy()
+    assert pooler.any() and np.array_equal(written["bert/pooler/dense/kernel"], pooler.T)
+    assert not any(name.startswith("cls/seq_relationship") for name in written)
+    weights["bert.encoder.layer.0.output.dense.bias"][0] += 1
+    save_file(weights, tmp_path / "bert" / "model.safetensors", metadata={"format": "pt"})
+    assert not verify_conversion(tmp_path / "out", tmp_path / "bert").ok
+
+
 def test_a_trunk_saved_without_pooler(tmp_path):
     model = save_model(tmp_path / "model", "encoder")
     model.pooler = None
@@ -267,6 +290,6 @@ def test_old_names_of_layer_norm(tmp_path):
         weights = {name.replace(new_name, old_name): value for name, value in weights.items()}
     export_google_checkpoint(tmp_path / "model", tmp_path / "a" / "m")
     save_file(weights, path, metadata={"format": "pt"})
-    export_google_checkpoint(tmp_path / "model", tmp_path / "b" / "m", verify=False)
+    export_google_checkpoint(tmp_path / "model", tmp_path / "b" / "m")
     a, b = (read_tensor_bundle(tmp_path / name / "m") for name in "ab")
     assert set(a) == set(b) and all(np.array_equal(a[name], b[name]) for name in a)
