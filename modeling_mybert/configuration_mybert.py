@@ -47,8 +47,9 @@ class MyBertConfig(PreTrainedConfig):
         tie_word_embeddings: Whether the vocabulary layer shares the word embeddings' weights.
         sparse_prediction: Whether the masked-LM heads compute logits of the labelled positions only, also in
             evaluation. In training they always do when labels are given.
-        unpad_inputs: Whether a padded batch runs through the layers without its padding. Outputs at tokens are the
-            same; padding has zeros.
+        unpad_inputs: Whether a padded batch runs through the layers without its padding, where it can be packed: on a
+            CPU, and on a GPU in bfloat16 or float16 without attention dropout. Outputs at tokens are the same; padding
+            that was left out has zeros.
 
     Raises:
         ValueError: If a value is outside its range or of the wrong type; the message names field, value and range.
