@@ -44,6 +44,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
         problem: What a label is, in the words of transformers' `problem_type`.
         classes: The classes in the order of their ids, if the data is not to decide it.
+        unlabelled: Value that says of a row that it has no label, for a regression.
         glue: Name of the GLUE task, which says what is measured.
     """
 
@@ -53,6 +54,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         "single_label_classification"
     )
     classes: tuple[str, ...] = ()
+    unlabelled: float | None = None
     glue: str | None = None
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns")
@@ -72,7 +74,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Whether a row has a label."""
         if self.problem == "multi_label_classification":  # an empty list of labels is one
             return all(name in row.values for name in self.label_columns or [self.label_column])
-        return row.has(self.label_column)
+        return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
 
     def example(self, row: Row, labelled: bool) -> TextExample:
         """Texts and label of a row."""
@@ -120,10 +122,17 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         names = labels if self.problem != "regression" else Labels(("value",))
         return super().config_fields(names) | {"problem_type": self.problem}
 
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether the benchmark's classes are 0, 1, ..."""
+        return bool(self.classes) and self.classes == _numbers(len(self.classes))
+
     def named(self, labels: Labels) -> Labels:
-        """The benchmark's own names for classes that the model calls by their numbers."""
-        numbers = tuple(str(number) for number in range(len(self.classes)))
-        return Labels(self.classes) if self.classes and labels.names == numbers else labels
+        """The benchmark's own names for as many classes, where it or the model calls them by their numbers."""
+        if len(labels.names) != len(self.classes) or set(labels.names) == set(self.classes):
+            return labels
+        is_numbered = self.has_class_numbers or labels.names == _numbers(len(self.classes))
+        return Labels(self.classes) if is_numbered else labels
 
     def encode(
         self,
@@ -248,6 +257,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         )
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return f"Text classification (the data says: {label})", code
+
+
+def _numbers(count: int) -> tuple[str, ...]:
+    """The names of classes that have none."""
+    return tuple(str(number) for number in range(count))
 
 
 def _label_names(value: Any) -> frozenset[str]:

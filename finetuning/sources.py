@@ -89,6 +89,7 @@ def read_rows(
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
     conll: bool = False,
+    class_names: bool = True,
 ) -> list[Row]:
     """Read task data.
 
@@ -98,6 +99,7 @@ def read_rows(
         encoding: Encoding of the file.
         skip_broken_rows: See `read_table`.
         conll: Whether files that are no tables by their ending are read as CoNLL's columns.
+        class_names: Whether classes of a data set have the names that it gives them, or their numbers.
 
     Returns:
         The rows, at least one.
@@ -107,7 +109,7 @@ def read_rows(
         ValueError: If the file is empty or broken.
     """
     if isinstance(source, HubSplit):
-        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = _hub_rows(source)
+        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = _hub_rows(source, class_names)
     elif conll and not is_table(source):
         values = read_conll(source, encoding)
     else:
@@ -146,11 +148,11 @@ def _load(name: str, config: str | None) -> Any:
         ) from error
 
 
-def _hub_rows(source: HubSplit) -> Iterator[dict[str, Any]]:
-    """Rows with names in place of class numbers; a class of -1 says that there is no label."""
+def _hub_rows(source: HubSplit, class_names: bool) -> Iterator[dict[str, Any]]:
+    """Rows with texts in place of class numbers: their names, or the numbers; a class of -1 is no label."""
     data = _load(source.name, source.config)[source.split]
     naming = {
-        name: (_naming(feature), _naming(getattr(feature, "feature", None)))
+        name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
         for name, feature in data.features.items()
         if _naming(feature) or _naming(getattr(feature, "feature", None))
     }
@@ -164,6 +166,7 @@ def _hub_rows(source: HubSplit) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def _naming(feature: Any) -> Any:
-    """The function that names the classes of a `datasets.ClassLabel`; None for other columns."""
-    return getattr(feature, "int2str", None)
+def _naming(feature: Any, class_names: bool = True) -> Any:
+    """The function that makes texts of the classes of a `datasets.ClassLabel`; None for other columns."""
+    name_of = getattr(feature, "int2str", None)
+    return name_of if class_names or name_of is None else str

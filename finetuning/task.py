@@ -158,9 +158,17 @@ class Task(ABC, Generic[E, P]):
             OSError: If it cannot be read.
             ValueError: If a column is missing or a value is not what it should be; the message names file and row.
         """
-        rows = read_rows(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll)
+        rows = read_rows(
+            *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
+            class_names=not self.has_class_numbers,
+        )
         labelled = labelled or self.has_label(rows[0])
         return self.examples(rows, labelled)
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether the data's files have numbers for classes; names that the Hub has for them are not used."""
+        return False
 
     def has_label(self, row: Row) -> bool:
         """Whether a row has a label."""

@@ -43,9 +43,8 @@ TASKS: dict[str, Task] = {
         *("cola", "matthews_correlation", "sentence"),
         file_columns=("source", "label", "author_mark", "sentence"),
         classes=_BINARY,
-        hub={"classes": ("unacceptable", "acceptable")},
     ),
-    "sst2": _glue("sst2", "accuracy", "sentence", classes=_BINARY, hub={"classes": ("negative", "positive")}),
+    "sst2": _glue("sst2", "accuracy", "sentence", classes=_BINARY),
     "mrpc": _glue(
         *("mrpc", "f1", "#1 String", "#2 String"),
         label_column="Quality",
@@ -54,21 +53,20 @@ TASKS: dict[str, Task] = {
             "text_column": "sentence1",
             "text_pair_column": "sentence2",
             "label_column": "label",
-            "classes": ("not_equivalent", "equivalent"),
         },
     ),
     "stsb": _glue(
         *("stsb", "pearson", "sentence1", "sentence2"),
         label_column="score",
         problem="regression",
-        hub={"label_column": "label"},
+        hub={"label_column": "label", "unlabelled": -1.0},
     ),
     "qqp": _glue(
         *("qqp", "f1", "question1", "question2"),
         label_column="is_duplicate",
         classes=_BINARY,
         skip_broken_rows=True,
-        hub={"label_column": "label", "classes": ("not_duplicate", "duplicate")},
+        hub={"label_column": "label"},
     ),
     "mnli": _glue(
         *("mnli", "accuracy", "sentence1", "sentence2"),
@@ -87,7 +85,6 @@ TASKS: dict[str, Task] = {
     "wnli": _glue(
         *("wnli", "accuracy", "sentence1", "sentence2"),
         classes=_BINARY,
-        hub={"classes": ("not_entailment", "entailment")},
     ),
     "squad": _squad("1.1", 3.0, main_metric="f1"),
     "squad_v2": _squad("2.0", 2.0, main_metric="best_f1", unanswerable=True),

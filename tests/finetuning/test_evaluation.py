@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraining
+from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraining, pipeline
 
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
@@ -79,6 +79,23 @@ def test_classes_without_names_are_the_benchmarks(tmp_path, rte, finetuned):
         (tmp_path / "unnamed" / name).write_bytes((finetuned[0] / name).read_bytes())
     found = evaluate_model(arguments(tmp_path, rte, model=str(tmp_path / "unnamed")))
     assert found == {"accuracy": finetuned[1]["accuracy"]}
+
+
+@pytest.mark.parametrize("names", [("negative", "positive"), ("0", "1"), ("1", "0"), ("LABEL_0", "LABEL_1")])
+def test_a_models_names_for_classes_that_the_benchmark_numbers(tmp_path, finetuned, names):
+    model = MyBertForSequenceClassification.from_pretrained(finetuned[0])
+    model.config.id2label = dict(enumerate(names))
+    model.save_pretrained(tmp_path / "named")
+    AutoTokenizer.from_pretrained(finetuned[0]).save_pretrained(tmp_path / "named")
+    texts = ["the cat sat", "a dog ate", "a very happy fish", "the tree"]
+    classify = pipeline("text-classification", model=str(tmp_path / "named"))
+    wanted = [
+        int(names.index(answer["label"]) if names != ("1", "0") else answer["label"]) for answer in classify(texts)
+    ]
+    lines = ["sentence\tlabel", *(f"{text}\t{label}" for text, label in zip(texts, wanted, strict=True))]
+    (tmp_path / "dev.tsv").write_text("\n".join(lines) + "\n")
+    found = evaluate_model(arguments(tmp_path, tmp_path / "dev.tsv", task="sst2", model=str(tmp_path / "named")))
+    assert found == {"accuracy": 1.0}
 
 
 def test_mistakes(tmp_path, rte, pretrained, finetuned):

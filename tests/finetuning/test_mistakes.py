@@ -157,7 +157,7 @@ def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
 
 
 def test_an_empty_split(monkeypatch):
-    monkeypatch.setattr(sources, "_hub_rows", lambda split: iter(()))
+    monkeypatch.setattr(sources, "_hub_rows", lambda *arguments: iter(()))
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
         read_rows(HubSplit("somebody/some", None, "validation"))
 
@@ -193,6 +193,34 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
     )
     assert "accuracy" in finetune(arguments)
     assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 3
+
+
+def test_classes_and_scores_of_glue_on_the_hub(tmp_path, pretrained):
+    """Numbers stay numbers, as GLUE's server wants them; a score of -1 is none, as a class of -1."""
+    datasets = pytest.importorskip("datasets")
+    for split, labels, scores in (
+        ("train", [0, 1], [0.5, 4.0]),
+        ("validation", [1, 0], [1.0, 3.0]),
+        ("test", [-1], [-1.0]),
+    ):
+        texts = {name: ["a cat", "a dog"][: len(labels)] for name in ("sentence", "sentence1", "sentence2")}
+        for task, values, feature in (
+            ("sst2", labels, datasets.ClassLabel(names=["negative", "positive"])),
+            ("stsb", scores, datasets.Value("float32")),
+        ):
+            (tmp_path / task).mkdir(exist_ok=True)
+            data = datasets.Dataset.from_dict(texts | {"label": values}).cast_column("label", feature)
+            data.to_parquet(tmp_path / task / f"{split}.parquet")
+    settings = {"model": str(pretrained), "max_steps": 1, "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
+    for task, metric in (("sst2", "accuracy"), ("stsb", "pearson")):
+        folder = tmp_path / f"out_{task}"
+        arguments = FinetuningArguments(
+            task=task, dataset=str(tmp_path / task), output_dir=str(folder), max_length=16, **settings
+        )
+        metrics = finetune(arguments)
+        assert metric in metrics and not [name for name in metrics if name.startswith("test")]
+        (prediction,) = (folder / "predictions.tsv").read_text().splitlines()[1:]
+        assert task == "stsb" or prediction.split("\t")[1] in "01"
 
 
 @pytest.mark.parametrize(
