@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..tokenization import expand_paths, open_text
+from ..tokenization.text_files import COMPRESSED_SUFFIXES, JSON_SUFFIXES, PARQUET_SUFFIX, content_suffix
 
 # A full stop after these is rarely the end of a sentence. Single letters are treated alike ("J. Smith", "e.g.").
 _ABBREVIATIONS = frozenset(
@@ -24,10 +25,7 @@ _LAST_WORD = re.compile(r"[^\W\d_]+$")
 
 _HUB = "hf:"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_JSON = (".jsonl", ".json", ".ndjson")
-_PARQUET = ".parquet"
-_COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
-_FILE_SUFFIXES = (*_JSON, _PARQUET, *_COMPRESSED, ".txt")
+_FILE_SUFFIXES = (*JSON_SUFFIXES, PARQUET_SUFFIX, *COMPRESSED_SUFFIXES, ".txt")
 _ROWS_AT_A_TIME = 256
 
 
@@ -147,12 +145,12 @@ def read_lines(sources: Iterable[str], *, encoding: str = "utf-8", text_column: 
         ImportError: As in `read_documents`.
     """
     for source in sources:
-        suffix = _suffix(source)
+        suffix = content_suffix(source)
         if source.startswith(_HUB):
             yield from _text_lines(_hub_texts(source, text_column), source, "row", text_column)
-        elif suffix in _JSON:
+        elif suffix in JSON_SUFFIXES:
             yield from _text_lines(_json_texts(source, encoding, text_column), source, "line", text_column)
-        elif suffix == _PARQUET:
+        elif suffix == PARQUET_SUFFIX:
             yield from _text_lines(_parquet_texts(source, text_column), source, "row", text_column)
         else:
             yield from _plain_lines(source, encoding)
@@ -162,13 +160,6 @@ def _is_hub_name(name: str) -> bool:
     path = Path(name)
     is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
     return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
-
-
-def _suffix(source: str) -> str:
-    path = Path(source)
-    if path.suffix.lower() in _COMPRESSED:
-        path = path.with_suffix("")
-    return path.suffix.lower()
 
 
 def _plain_lines(path: str, encoding: str) -> Iterator[str]:

@@ -17,6 +17,10 @@ from typing import IO, cast
 
 STDIN = "-"
 
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+PARQUET_SUFFIX = ".parquet"
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+
 # Names with these first letters are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
 _HIDDEN = (".", "_")
 
@@ -54,6 +58,14 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             raise FileNotFoundError(f"{path} holds no text file.")
         files.update((str(p), None) for p in found)
     return list(files)
+
+
+def content_suffix(path: str | Path) -> str:
+    """The suffix that says what a file holds, in lower case; that of a compression, behind it, does not count."""
+    path = Path(path)
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        path = path.with_suffix("")
+    return path.suffix.lower()
 
 
 def open_text(path: str | Path, encoding: str = "utf-8") -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from tqdm.auto import tqdm
 
-from .text_files import STDIN, expand_paths, read_blocks
+from .text_files import JSON_SUFFIXES, PARQUET_SUFFIX, STDIN, content_suffix, expand_paths, read_blocks
 from .word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
 
 # Text that one process counts at a time, in characters; less than one block is counted in this process.
@@ -116,13 +116,20 @@ def read_source(source: TextSource, encoding: str = "utf-8") -> Iterator[str]:
         encoding: Of the files.
 
     Raises:
-        ValueError: An item is neither text nor a list of texts.
+        ValueError: An item is neither text nor a list of texts, or a path's name is that of JSON or Parquet.
         OSError: A path does not exist.
     """
     if isinstance(source, (str, Path)):
         source = [Path(source)] if source != STDIN else [source]
     if isinstance(source, (list, tuple)) and source and _are_paths(source):
-        for path in expand_paths(source):
+        paths = expand_paths(source)
+        for path in paths:
+            if content_suffix(path) in (*JSON_SUFFIXES, PARQUET_SUFFIX):
+                raise ValueError(
+                    f"{path} is not plain text, by its name; `mybert pretrain --text` learns a vocabulary from JSON "
+                    "lines and Parquet, in Python train_wordpiece(read_documents(...)) does."
+                )
+        for path in paths:
             yield from read_blocks(path, encoding, _BLOCK_CHARACTERS)
         return
     lines: list[str] = []

@@ -57,8 +57,9 @@ def train_wordpiece(
 
     Args:
         files_or_iterator: A path or several (files, plain or .gz, .xz, .bz2, .zst; folders; patterns; ``"-"`` for
-            standard input), or an iterable of texts or lists of texts. A list of ``str`` is taken for paths if one of
-            them exists or all look like file names.
+            standard input), or an iterable of texts or lists of texts, such as `mybert.pretraining.read_documents`
+            gives from JSON lines and Parquet. A list of ``str`` is taken for paths if one of them exists or all look
+            like file names.
         vocab_size: Size of the vocabulary, reserved tokens included.
         algorithm: ``"bpe"`` or ``"wordpiece"``; docs/tokenization.md compares them.
         lower_case: Whether to lower-case.
@@ -78,8 +79,8 @@ def train_wordpiece(
         vocabulary is smaller, and a warning says so.
 
     Raises:
-        ValueError: An argument is out of range, the text holds no word, a file is not text in this encoding, or the
-            reserved tokens and the alphabet do not fit into ``vocab_size``.
+        ValueError: An argument is out of range, the text holds no word, a file is JSON or Parquet by its name or not
+            text in this encoding, or the reserved tokens and the alphabet do not fit into ``vocab_size``.
         OSError: A file cannot be read.
     """
     if algorithm not in ("bpe", "wordpiece"):

@@ -68,6 +68,19 @@ def test_standard_input(tmp_path, monkeypatch):
     assert MyBertTokenizer.from_pretrained(out).tokenize("mat") != ["[UNK]"]
 
 
+@pytest.mark.parametrize("name", ["more.jsonl", "more.JSON", "more.ndjson.gz", "more.parquet"])
+def test_what_is_not_plain_text_is_refused(text_file, tmp_path, name):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    text_file.rename(folder / "a.txt")
+    (folder / name).write_text('{"text": "The cats sat."}')
+    message = r"/more\..* is not plain text, by its name; `mybert pretrain --text` learns a vocabulary from JSON"
+    for files in ([folder / name], [folder], [folder / "a.txt", f"{folder}/more*"]):
+        with pytest.raises(ValueError, match=message):
+            train_vocabulary(parse("--files", *files, "--output_dir", tmp_path / "out", "--quiet"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_missing_and_bad_files(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(FileNotFoundError, match="There is no file or folder"):
