@@ -363,6 +363,9 @@ def tag_words(
         OSError: If tagger or encoder cannot be loaded.
         ValueError: If the encoder cannot read `max_length` tokens, or a sentence has no words.
     """
+    for number, words in enumerate(sentences, start=1):
+        if not words:
+            raise ValueError(f"Sentence {number} has no words; expected at least one.")
     model = FeatureTagger.from_pretrained(tagger).eval()
     config = model.config
     tokenizer = AutoTokenizer.from_pretrained(config.encoder)

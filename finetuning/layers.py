@@ -67,7 +67,8 @@ def layerwise_groups(
         weight_decay: Of all but biases and layer normalisations.
 
     Returns:
-        The groups, one or two a depth; with a factor of 1 two in all.
+        The groups, one or two a depth, the head's first: its learning rate is the one that is logged. With a factor of
+        1 two in all.
     """
     groups = parameter_groups(model, weight_decay)
     if layer_decay == 1:
@@ -81,4 +82,4 @@ def layerwise_groups(
             steps = depth.get(id(parameter), 0)
             new = {**group, "params": [], "lr": learning_rate * layer_decay**steps}
             divided.setdefault((steps, number), new)["params"].append(parameter)
-    return list(divided.values())
+    return [divided[place] for place in sorted(divided)]

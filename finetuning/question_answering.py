@@ -302,16 +302,15 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def snippet(self, example: QuestionExample, model: str) -> tuple[str, str]:
         """The question-answering pipeline."""
-        settings = {"max_seq_len": self.max_length, "max_question_len": self.max_question_length}
+        settings = f"max_seq_len={self.max_length}, max_question_len={self.max_question_length}"
         if self.unanswerable:
-            settings["handle_impossible_answer"] = True
+            settings += ", handle_impossible_answer=True"
         code = (
             "import mybert\n"
             "from transformers import pipeline\n\n"
             f"answer = pipeline('question-answering', model={model!r})\n"
             f"context = {example.context!r}\n"
-            f"settings = {settings!r}\n"
-            f"print(answer(question={example.question!r}, context=context, **settings))"
+            f"print(answer(question={example.question!r}, context=context, {settings}))"
         )
         answers = [text for _, text in example.answers or ()]
         return f"Question answering (the data says: {answers[0] if answers else 'no answer'})", code

@@ -287,6 +287,7 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
     seeds = [arguments.seed + number for number in range(arguments.seeds)]
     folders = {seed: output_dir / f"seed_{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
     outcomes: dict[int, Outcome] = {}
+    trained = False
     for seed, folder in folders.items():
         if (folder / METRICS).is_file():
             logger.info("%s is finished; it is not trained again.", folder)
@@ -298,6 +299,7 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
         if outcome is None:
             return {"interrupted": True}
         outcomes[seed] = outcome
+        trained = True
     measured = {seed: outcome.metrics for seed, outcome in outcomes.items()}
     best = seeds[0]
     summary: dict[str, Any] = {}
@@ -311,10 +313,11 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
             write_json(output_dir / METRICS, measured[best] | summary | by_seed)
         shown = next(iter(run.validation.values()), run.train)
         examples = run_examples(run.task, shown.examples, output_dir)
-        outcome = outcomes[best]
-        write_finetuning_card(
-            output_dir, arguments, run.task, run.train, outcome.metrics, outcome.seconds, measured, examples
-        )
+        if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
+            outcome = outcomes[best]
+            write_finetuning_card(
+                output_dir, arguments, run.task, run.train, outcome.metrics, outcome.seconds, measured, examples
+            )
     return measured[best] | summary | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 

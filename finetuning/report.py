@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from huggingface_hub import EvalResult
+from transformers import AutoConfig
 
 from ..hub_card import (
     CardContent,
@@ -17,6 +18,7 @@ from ..hub_card import (
     write_card,
 )
 from .arguments import FinetuningArguments
+from .bilstm import MyBertBiLstmConfig
 from .task import Task, TaskData
 
 EXAMPLES = 3  # on the card
@@ -25,7 +27,11 @@ EXAMPLES = 3  # on the card
 def run_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:
     """The task's pipeline on a few examples of the data; the code was run."""
     places = np.random.default_rng(0).permutation(len(data))[:EXAMPLES]
-    return [run_example(*task.snippet(data[place], str(model_dir))) for place in places]
+    snippets = [task.snippet(data[place], str(model_dir)) for place in places]
+    if AutoConfig.from_pretrained(model_dir).model_type == MyBertBiLstmConfig.model_type:
+        # `import mybert` alone does not make the Auto classes know it.
+        snippets = [(title, code.replace("import mybert\n", "import mybert.finetuning\n")) for title, code in snippets]
+    return [run_example(title, code) for title, code in snippets]
 
 
 def write_finetuning_card(
@@ -57,6 +63,7 @@ def write_finetuning_card(
         "reinitialised top layers": arguments.reinitialize_layers or None,
         "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
     }
+    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
     data = arguments.dataset or ", ".join(Path(name).name for name in arguments.validation_file or ())
     seeds = Comparison(
         f"The {len(by_seed)} seeds of the run; the best one is this model.",
@@ -74,7 +81,7 @@ def write_finetuning_card(
                     "batch size": arguments.train_batch_size
                     * arguments.gradient_accumulation_steps
                     * arguments.world_size,
-                    "epochs": arguments.num_train_epochs,
+                    **duration,
                     "longest sequence": task.max_length,
                     **{name: value for name, value in transfer.items() if value is not None},
                 },

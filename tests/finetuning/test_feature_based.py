@@ -192,6 +192,11 @@ def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):
         )
 
 
+def test_a_sentence_without_words(tmp_path):
+    with pytest.raises(ValueError, match="Sentence 2 has no words; expected at least one"):
+        tag_words(tmp_path, [["a"], []])
+
+
 def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     metrics = finetune(tagging(features="all", num_train_epochs=1))
     assert tuple(name for name in metrics if name != "interrupted") == TABLE_7

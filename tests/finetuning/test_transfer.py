@@ -112,6 +112,7 @@ def test_learning_rates_by_layer(deep):
     rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
     decays = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
     assert len(rates) == len(list(model.parameters()))
+    assert groups[0]["lr"] == 1e-3  # which is logged
     for name, parameter in model.named_parameters():
         depth = {"bert.embeddings": 4, "bert.encoder.layer.0": 3, "bert.encoder.layer.1": 2, "bert.encoder.layer.2": 1}
         steps = next((steps for start, steps in depth.items() if name.startswith(start)), 0)
@@ -181,10 +182,16 @@ def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
 def test_a_finished_run_is_not_trained_again(arguments, tmp_path, monkeypatch, seeds):
     settings = {"save_strategy": "epoch", "eval_strategy": "epoch", "load_best_model_at_end": True, "seeds": seeds}
     first = finetune(arguments(**settings))
+    card = tmp_path / "out" / "README.md"
+    assert "| steps | 6 |" in card.read_text() and "epochs" not in card.read_text()
+    card.write_text("as its owner has edited it")
     files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
     monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
     assert finetune(arguments(**settings)) == first
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()} == files
+    card.unlink()  # as if it had been killed before that
+    assert finetune(arguments(**settings)) == first
+    assert card.is_file()
 
 
 def test_a_finished_run_is_not_repeated_with_other_settings(arguments):
@@ -264,6 +271,7 @@ def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, 
     assert metrics["accuracy"] > 0.9
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").eval()
     assert type(model).__name__ == "MyBertBiLstmForSequenceClassification"
+    assert "import mybert.finetuning\n" in (tmp_path / "out" / "README.md").read_text()
     assert model.config.is_decoder
     ids = torch.randint(5, 25, (2, 9), generator=torch.Generator().manual_seed(0))
     mask = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
