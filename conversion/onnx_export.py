@@ -18,12 +18,11 @@ from typing import Any
 import torch
 
 from ..modeling_mybert import modeling_mybert as networks
-from ..tokenization import MyBertTokenizer
 from .errors import ConversionError, VerificationError
 from .google import REPORT_FILE
 from .key_map import GROUPS, HEADS
 from .model_folder import ModelFolder, new_folder, write_json
-from .transformers_bert import OUR_FIELDS
+from .transformers_bert import OUR_FIELDS, copy_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +127,7 @@ def export_onnx(
             differences={file: _compare(model, source.head, folder / file, batches) for file in files},
         )
         _write_config(source, folder)
-        if any((source.path / name).is_file() for name in MyBertTokenizer.vocab_files_names.values()):
-            MyBertTokenizer.from_pretrained(source.path).save_pretrained(folder)
+        copy_tokenizer(source, folder)
         write_json(folder / REPORT_FILE, asdict(report))
     return report
 

@@ -17,16 +17,11 @@ from ..tokenization import MyBertTokenizer
 from .errors import ConfigurationError, ModelFolderError
 from .google import MODEL_CARD, ConversionReport, write_report
 from .key_map import GROUPS, HEADS, find_head
-from .model_folder import WEIGHTS, ModelFolder, new_folder, state_dict_names, write_json
+from .model_folder import WEIGHTS, ModelFolder, new_folder, read_json, state_dict_names, write_json
 from .verification import require, verify_folder
 
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
+_SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
+_TOKENIZER_FILES = (*_VOCABULARIES, _SETTINGS, "special_tokens_map.json", "added_tokens.json")
 # What of a repository on the Hub is read.
 _HUB_FILES = (
     "config.json", WEIGHTS, "model-*-of-*.safetensors", f"{WEIGHTS}.index.json", MODEL_CARD, *_TOKENIZER_FILES,
@@ -114,13 +109,13 @@ def _convert(
         del tensors
         architectures = [prefix + HEADS[folder.head].class_suffix]
         write_json(output / "config.json", config | {"model_type": model_type, "architectures": architectures})
-        decisions = _copy_tokenizer(folder.path, output, model_type)
+        decision = copy_tokenizer(folder, output)
         report = require(verify_folder(folder, ModelFolder(output)), output_dir) if verify else None
         result = ConversionReport(
             source=str(source),
             output=str(output_dir),
             head=folder.head,
-            decisions=tuple(decisions),
+            decisions=(decision,),
             parameters=len(names),
             ignored={"weight the head does not use": left_over} if left_over else {},
             verification=report,
@@ -131,14 +126,23 @@ def _convert(
     return result
 
 
-def _copy_tokenizer(source: Path, output: Path, model_type: str) -> list[str]:
-    files = [name for name in _TOKENIZER_FILES if (source / name).is_file()]
-    if not files:
-        return ["tokenizer: none, the source has none"]
-    if model_type == "mybert" and "tokenizer.json" not in files:
-        # AutoTokenizer cannot make one from vocab.txt alone for a model type that transformers does not know.
-        MyBertTokenizer.from_pretrained(source).save_pretrained(output)
-        return ["tokenizer: made from vocab.txt"]
-    for name in files:
-        shutil.copyfile(source / name, output / name)
-    return ["tokenizer: copied"]
+def copy_tokenizer(source: ModelFolder, output: Path) -> str:
+    """Give a new model folder the tokenizer of its source, so that AutoTokenizer makes the same one of it.
+
+    Where the files name no class, AutoTokenizer asks the model's type, which without this package no longer tells; and
+    of `vocab.txt` alone tools without transformers make nothing. The tokenizer is then saved anew, complete in itself.
+
+    Returns:
+        What was decided.
+    """
+    files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
+    if not set(files) & set(_VOCABULARIES):
+        return "tokenizer: none, the source has none"
+    settings = read_json(source.path / _SETTINGS, ModelFolderError) if _SETTINGS in files else {}
+    name = settings.get("tokenizer_class") or source.config.get("tokenizer_class")
+    if name is None or (name in ("BertTokenizer", "BertTokenizerFast") and "tokenizer.json" not in files):
+        MyBertTokenizer.from_pretrained(source.path).save_pretrained(output)
+        return f"tokenizer: made from {'tokenizer.json' if 'tokenizer.json' in files else 'vocab.txt'}"
+    for file in files:
+        shutil.copyfile(source.path / file, output / file)
+    return "tokenizer: copied"

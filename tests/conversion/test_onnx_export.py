@@ -167,11 +167,16 @@ def test_an_encoder_without_pooler_in_half_precision(tmp_path):
 @pytest.mark.slow
 def test_weights_too_large_for_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.onnx._internal.exporter._onnx_program._LARGE_MODEL_THRESHOLD", 0)
-    save_model(tmp_path / "model", "masked-lm")
+    save_model(tmp_path / "model", "masked-lm", tokenizer=False)
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(PIECES))  # of a tokenizer that is no other's
+    (tmp_path / "model" / "tokenizer_config.json").write_text('{"tokenizer_class": "BertJapaneseTokenizer"}')
     export_onnx(tmp_path / "model", tmp_path / "there", int8=True)
     (tmp_path / "there").rename(tmp_path / "onnx")  # the graph finds its weights wherever the folder is
     names = {path.name for path in (tmp_path / "onnx").iterdir()}
     assert {"model.onnx", "model.onnx.data", "model_int8.onnx", "model_int8.onnx.data"} <= names
+    assert "tokenizer.json" not in names
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        assert (tmp_path / "onnx" / name).read_bytes() == (tmp_path / "model" / name).read_bytes()
     model = reload(tmp_path / "model", "masked-lm")
     for file, tolerance in (("model.onnx", 1e-5), ("model_int8.onnx", 0.5)):
         assert_same_as_model(session_of(tmp_path / "onnx", file), model, "masked-lm", tolerance)

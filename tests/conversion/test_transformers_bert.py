@@ -1,6 +1,8 @@
 """MyBERT models become plain `bert` models and come back, bit for bit, with equal outputs."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,61 @@ def test_a_tokenizer_of_vocab_txt_alone(tmp_path):
         "##er",
         "fox",
     ]
+
+
+def save_their_tokenizer(folder, **settings):
+    """A tokenizer of transformers and what its configuration shall say; None takes a setting out."""
+    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
+    path = folder / "tokenizer_config.json"
+    content = json.loads(path.read_text()) | settings
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
+
+
+def load_without_mybert(folder):
+    code = (
+        "import json, sys\nfrom transformers import AutoTokenizer\n"
+        "tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])\nassert 'mybert' not in sys.modules\n"
+        "print(json.dumps([tokenizer.mask_token, tokenizer.pad_token, dict(tokenizer('The quicker fox', 'the'))]))"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    return json.loads(run.stdout)
+
+
+def test_a_tokenizer_that_names_no_class(tmp_path):
+    """As `bert-base-uncased` has it: transformers goes by the model's type, which it would not know any more."""
+    their_model(tmp_path / "bert", "encoder")
+    tokens = {f"{name}_token": None for name in ("mask", "pad", "cls", "sep", "unk")}
+    save_their_tokenizer(tmp_path / "bert", tokenizer_class=None, backend=None, model_max_length=16, **tokens)
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert report.decisions == ("tokenizer: made from tokenizer.json",)
+    ids, types = [2, 5, 6, 7, 8, 3, 5, 3], [0] * 6 + [1] * 2
+    encoded = {"input_ids": ids, "token_type_ids": types, "attention_mask": [1] * 8}
+    assert load_without_mybert(tmp_path / "model") == ["[MASK]", "[PAD]", encoded]
+    assert AutoTokenizer.from_pretrained(tmp_path / "model").model_max_length == 16
+
+
+@pytest.mark.parametrize("place", ["tokenizer_config.json", "config.json"])
+def test_a_tokenizer_of_another_class_is_copied(tmp_path, place):
+    their_model(tmp_path / "bert", "encoder")
+    (tmp_path / "bert" / "vocab.txt").write_text("\n".join([*PIECES[:5], *"quickfox"]) + "\n")
+    settings = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "character"}
+    (tmp_path / "bert" / "tokenizer_config.json").write_text(json.dumps(settings))
+    path = tmp_path / "bert" / place
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": "BertJapaneseTokenizer"}))
+    report = from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    assert report.decisions == ("tokenizer: copied",)
+    before, after = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("bert", "model"))
+    assert type(before) is type(after) is transformers.BertJapaneseTokenizer
+    assert before.tokenize("quick fox") == after.tokenize("quick fox") == [*"quickfox"]
+
+
+def test_a_tokenizer_that_names_its_class_is_copied(tmp_path):
+    their_model(tmp_path / "bert", "encoder")
+    save_their_tokenizer(tmp_path / "bert")
+    from_transformers_bert(tmp_path / "bert", tmp_path / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "bert" / name).read_bytes()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
