@@ -2,7 +2,8 @@
 
     python benchmarks/finetuning_tasks.py all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
 
-Every run is one of `mybert finetune`, printed before it starts; those that are finished already are not repeated.
+Every run is one of `mybert finetune`, printed before it starts; those that are finished already are not repeated, and
+a folder that holds a run with other settings is refused.
 The same weights, data, seed and settings go to both classes (`--keep_model_type` leaves transformers' own), one after
 the other in this process. `data` holds `glue/`, `ner/` and `squad/`. Nothing is chosen on the validation data: the
 model after the last step is scored.
@@ -33,9 +34,9 @@ STSB = {"task": "stsb", "data_dir": "glue/STS-B", "num_train_epochs": 2}
 COMPARED: dict[str, dict[str, Any]] = {
     "CoLA": {"task": "cola", "data_dir": "glue/CoLA", "num_train_epochs": 2},
     "SST-2": {"task": "sst2", "data_dir": "glue/SST-2", "max_steps": 300},
-    "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 1},
+    "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 3},
     "STS-B": STSB,
-    "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 1},
+    "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 3},
     "WNUT-17": NER | {"num_train_epochs": 3},
     "SQuAD 1.1": SQUAD | {"task": "squad", "num_train_epochs": 1, "per_device_train_batch_size": 16},
 }
@@ -52,23 +53,21 @@ FEATURES |= {"learning_rate": 1e-3}
 
 
 def run(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train, unless that was done before.
+    """Train; a finished run with the same settings is only read.
 
     Returns:
         The metrics, and `seconds` of training where there is one training.
     """
     metrics_file, state_file = output_dir / "metrics.json", output_dir / "trainer_state.json"
+    settings = COMMON | settings | {"model": arguments.model, "output_dir": str(output_dir)}
+    if arguments.max_steps:
+        settings["max_steps"] = arguments.max_steps
+    for name in ("data_dir", "train_file", "validation_file", "test_file"):
+        if name in settings:
+            settings[name] = str(arguments.data / settings[name])
     if not metrics_file.is_file():
-        settings = COMMON | settings | {"model": arguments.model, "output_dir": str(output_dir)}
-        if arguments.max_steps:
-            settings["max_steps"] = arguments.max_steps
-        for name in ("data_dir", "train_file", "validation_file", "test_file"):
-            if name in settings:
-                settings[name] = str(arguments.data / settings[name])
         print("mybert finetune", *(f"--{name} {value}" for name, value in settings.items()), flush=True)
-        finetune(FinetuningArguments(**settings | {
-            name: [settings[name]] for name in ("validation_file", "test_file") if name in settings
-        }))  # fmt: skip
+    finetune(FinetuningArguments(**settings))
     metrics: dict[str, Any] = json.loads(metrics_file.read_text(encoding="utf-8"))
     if state_file.is_file():
         history = json.loads(state_file.read_text(encoding="utf-8"))["log_history"]

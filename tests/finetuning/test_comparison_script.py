@@ -48,6 +48,9 @@ def test_three_tables(model, data, tmp_path):
     assert "MRPC, f1" in rows and rows.count("everything") == 1 and "concat_last_four" in rows
     assert shown.count("mybert finetune ") == 4 + 5 + 1
 
+    others = subprocess.run([sys.executable, SCRIPT, model, *flags[:-1], "2"], capture_output=True, text=True)
+    assert others.returncode != 0 and "holds a run with other settings (max_steps was 1, is 2)" in others.stderr
+
     again = subprocess.run([sys.executable, SCRIPT, model, *flags], capture_output=True, text=True, check=True).stdout
     assert "mybert finetune " not in again
     assert [line for line in again.splitlines() if line.startswith("|")] == [
