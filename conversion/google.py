@@ -175,8 +175,8 @@ def write_report(folder: Path, report: ConversionReport) -> None:
     write_card(
         folder,
         CardContent(
-            name=Path(report.output).name,
-            summary=f"A BERT model converted from `{Path(report.source).name}`.",
+            name=Path(report.output).resolve().name,
+            summary=f"A BERT model converted from `{Path(report.source).resolve().name}`.",
             limits=[f"Newly initialised, to be trained before use: {untrained}."] if untrained else [],
         ),
     )

@@ -42,7 +42,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 
     Args:
         model_dir: A MyBERT model folder, as `save_pretrained` of model and tokenizer or a run of this package left it.
-        repo_id: The repository's name. Examples in the card that load this folder load the repository instead.
+        repo_id: The repository's name, with its owner. Examples in the card that load this folder load the repository
+            instead.
 
     Returns:
         Name in the repository -> file, or content where it differs from the folder's.
@@ -97,7 +98,7 @@ def write_publishable(model_dir: str | os.PathLike[str], output_dir: str | os.Pa
     Args:
         model_dir: A MyBERT model folder.
         output_dir: Folder to make; it must not exist yet, or be empty. It appears when it is complete.
-        repo_id: The repository's name, for the examples in the card.
+        repo_id: The repository's name, with its owner, for the examples in the card.
 
     Returns:
         `output_dir`.
@@ -167,7 +168,7 @@ def publish(
             f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
             "branch nor revision."
         )
-    files = publishable_files(model_dir, repo_id)
+    publishable_files(model_dir, repo_id)  # mistakes are said before a repository is made
     api = HfApi(token=token, library_name="mybert")
     try:
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -179,6 +180,7 @@ def publish(
         target = branch or revision
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
+        files = publishable_files(model_dir, repo_id)  # now with the owner's name in the examples
         stale = _stale_weights(api.list_repo_files(repo_id, revision=target), files)
         commit = api.create_commit(
             repo_id,
@@ -219,7 +221,7 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
     def rename(match: re.Match[str]) -> str:
         quote, name = match.groups()
         parts = Path(name).parts
-        is_folder = Path(name).resolve() == folder or folder.parts[-len(parts) :] == parts
+        is_folder = Path(name).resolve() == folder or folder.parts[len(folder.parts) - len(parts) :] == parts
         return f"model={quote}{repo_id}{quote}" if is_folder else match[0]
 
     return re.sub(r"""model=(['"])([^'"\n]+)\1""", rename, card)

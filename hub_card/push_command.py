@@ -14,7 +14,7 @@ class PushArguments:
     """Where a model folder goes on the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
 
     model: str = field(metadata={"help": "MyBERT model folder; it stays as it is."})
-    repo_id: str = field(metadata={"help": "Name of the repository: NAME or OWNER/NAME."})
+    repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})
     private: bool | None = field(
         default=None,
         metadata={

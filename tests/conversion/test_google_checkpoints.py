@@ -529,6 +529,17 @@ def test_a_vocabulary_that_kept_accents(tmp_path):
     assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국") == ["[UNK]"]
 
 
+def test_the_card_names_the_folder_wherever_one_stands(tmp_path, monkeypatch):
+    copy_checkpoint(TF1 / "pretrain", tmp_path / "googles")
+    (tmp_path / "ours").mkdir()
+    monkeypatch.chdir(tmp_path / "ours")
+    convert_google_checkpoint("../googles", ".")
+    assert "\n# ours\n" in (tmp_path / "ours" / "README.md").read_text()
+    monkeypatch.chdir(tmp_path / "googles")
+    convert_google_checkpoint(".", "../model")
+    assert "converted from `googles`" in (tmp_path / "model" / "README.md").read_text()
+
+
 def test_without_vocabulary_there_is_no_tokenizer(tmp_path, caplog):
     report = convert_google_checkpoint(TF1 / "pretrain", tmp_path / "model")
     assert "no vocab.txt" in caplog.text and any("tokenizer: none" in decision for decision in report.decisions)

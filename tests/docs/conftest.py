@@ -20,6 +20,7 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.conversion import export_google_checkpoint
+from mybert.hub_card import CardContent, write_card
 from mybert.pretraining import build_token_store, read_documents
 
 # As many layers and heads as BERT base has, so that a page can name any, and Google's activation.
@@ -156,6 +157,8 @@ def stand_ins(tmp_path_factory, documents) -> Path:
         config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
         model_class(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+        if config_class is MyBertConfig:  # every recipe ends with a card
+            write_card(folder / name, CardContent(name=Path(name).name))
 
     curve = [{"step": step, "loss": 10 / step, "learning_rate": 1e-4} for step in (1, 2, 3)]
     (folder / "demo_output" / "pretrained" / "trainer_state.json").write_text(json.dumps({"log_history": curve}))

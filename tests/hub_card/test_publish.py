@@ -248,15 +248,21 @@ def test_the_token_is_neither_shown_nor_stored(hub, hub_environment, model_dir, 
 
 def test_examples_in_the_card_load_the_repository(model_dir, monkeypatch):
     outside = Path.cwd()
-    names = ["model", "./model", f"{model_dir.parent.name}/model", str(model_dir)]
+    names = ["model", "./model", f"{model_dir.parent.name}/model", str(model_dir), "."]
     stays = ["pipeline('fill-mask', model='models')", "run('model')", "don't model='it"]
     lines = [f"pipeline('fill-mask', model={name!r})" for name in names] + [f'pipeline("x", model="{model_dir}")']
     (model_dir / "README.md").write_text("\n".join(["---", "tags:", "- mybert", "---", *lines, *stays, ""]))
     for folder in (model_dir.parent, outside):
         monkeypatch.chdir(folder)
         card = publishable_files(model_dir, REPO)["README.md"].decode().splitlines()
-        assert card[4:8] == [f"pipeline('fill-mask', model='{REPO}')"] * 4
-        assert card[8] == f'pipeline("x", model="{REPO}")' and card[9:] == stays
+        assert card[4:9] == [f"pipeline('fill-mask', model='{REPO}')"] * 5
+        assert card[9] == f'pipeline("x", model="{REPO}")' and card[10:] == stays
+
+
+def test_the_hub_says_whose_repository_the_examples_load(client, hub, model_dir):
+    (model_dir / "README.md").write_text("---\ntags:\n- mybert\n---\npipeline('fill-mask', model='model')\n")
+    publish(model_dir, "tiny")
+    assert "model='owner/tiny'" in hub.files(REPO)["README.md"].decode()
 
 
 def test_a_folder_without_a_card_gets_one(model_dir):
