@@ -32,7 +32,8 @@ from .errors import (
 )
 from .table_file import MAGIC
 
-_NEEDED = re.compile(r"bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5}")
+# Names in `._` are macOS's, of what its file system keeps beside a file.
+_NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
 _STATE = re.compile(r'^model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
 _MOST_EXPANSION = 100  # weights hardly compress; Google's archives expand by less than 1.2
 _LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may well expand more
@@ -97,7 +98,7 @@ def _describe(name: str, prefix: Path) -> Source:
 
 def _find_prefix(folder: Path, shown: Path) -> Path:
     for pattern in ("*.index", "*/*.index", "*/*/*.index"):
-        prefixes = sorted(path.with_suffix("") for path in folder.glob(pattern))
+        prefixes = sorted(path.with_suffix("") for path in folder.glob(pattern) if _NEEDED.fullmatch(path.name))
         states = {path.parent / "checkpoint" for path in prefixes}
         named = [prefix for state in states if state.is_file() for prefix in prefixes if prefix == _latest(state)]
         prefixes = named or prefixes

@@ -603,6 +603,20 @@ def test_sources(tmp_path, release, kind):
     assert verify_conversion(source, tmp_path / "model").ok
 
 
+@pytest.mark.parametrize("kind", ["folder", "outer", "a.zip", "a.tar.gz"])
+def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind):
+    macos = tmp_path / "__MACOSX" / release.name
+    macos.mkdir(parents=True)
+    for path in list(release.iterdir()):
+        for folder in (release, macos):
+            (folder / f"._{path.name}").write_bytes(b"\0\5\x16\7")
+    source = {"folder": release, "outer": tmp_path}.get(kind) or pack(release, tmp_path / kind)
+    with open_source(source) as found:
+        assert found.prefix.name == "bert_model.ckpt"
+        if kind.startswith("a."):
+            assert not list(found.prefix.parent.glob("._*"))
+
+
 def test_the_state_file_names_the_latest(tmp_path, release):
     for step in (5, 7):
         write_tensor_bundle(release / f"model.ckpt-{step}", dict(read_tensor_bundle(release / "bert_model.ckpt")))
