@@ -31,7 +31,8 @@ class ResumableTrainer(Trainer):
 
     - A checkpoint is sealed once everything in it is written, and only then do older ones go: `open_run_folder` finds
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
-      one sentence, and those before it stay. A finished run takes no further step.
+      one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
+      further step.
     - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
       gradient overflows now and then and the step is left out; there the loss is watched.)
 
