@@ -26,7 +26,8 @@ _DECISIVE = (
     *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
-_DECISIVE_FOR_THE_BEST = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
+_SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
+_DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 
 
@@ -309,8 +310,8 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     def decisive(self) -> dict[str, Any]:
         """The settings that decide a run's result: an interrupted run goes on only with the same."""
         names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
-        if self.load_best_model_at_end:
-            names += _DECISIVE_FOR_THE_BEST
+        if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
+            names += _DECISIVE_WHERE_EVALUATIONS_COUNT
         return {"command": "finetune"} | {name: getattr(self, name) for name in names}
 
 
