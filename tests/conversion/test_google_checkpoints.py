@@ -607,6 +607,7 @@ def test_sources(tmp_path, release, kind):
 def test_what_macos_keeps_beside_files_is_no_checkpoint(tmp_path, release, kind):
     macos = tmp_path / "__MACOSX" / release.name
     macos.mkdir(parents=True)
+    (release / "checkpoint").unlink()  # which would name the right one
     for path in list(release.iterdir()):
         for folder in (release, macos):
             (folder / f"._{path.name}").write_bytes(b"\0\5\x16\7")
