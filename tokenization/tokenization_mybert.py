@@ -11,7 +11,7 @@ from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
 from .normalization import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_cased, save_vocab
+from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_accented, looks_cased, save_vocab
 from .vocabulary_report import VocabularyReport
 
 logger = logging.getLogger(__name__)
@@ -143,14 +143,18 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 **kwargs,
                 "do_lower_case": normalizer["lowercase"],
             }
-        cased = looks_cased(_read_vocabulary(kwargs["vocab"])[0])
+        vocab = _read_vocabulary(kwargs["vocab"])[0]
+        cased = looks_cased(vocab)
+        assumed: dict[str, Any] = {"do_lower_case": not cased}
+        if not cased and "strip_accents" not in kwargs and looks_accented(vocab):
+            assumed["strip_accents"] = False  # else most of a vocabulary of Hangul could never be found
         logger.warning(
-            "%s does not say whether it lower-cases; its vocabulary is %s, so do_lower_case=%s is assumed.",
+            "%s does not say whether it lower-cases; its vocabulary is %s, so %s is assumed.",
             kwargs.get("name_or_path"),
             "cased" if cased else "uncased",
-            not cased,
+            " and ".join(f"{name}={value}" for name, value in assumed.items()),
         )
-        return {**kwargs, "do_lower_case": not cased}
+        return kwargs | assumed
 
     def _encode_plus(self, text: Any, text_pair: Any = None, *args: Any, **kwargs: Any) -> BatchEncoding:
         try:

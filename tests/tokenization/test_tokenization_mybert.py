@@ -318,11 +318,19 @@ class TestLoading:
             caplog.clear()
             with caplog.at_level(logging.WARNING, "mybert"):
                 assert MyBertTokenizer.from_pretrained(source).do_lower_case is lower
-            assert f"do_lower_case={lower} is assumed" in caplog.text
+            assert f"so do_lower_case={lower}" in caplog.text
             with caplog.at_level(logging.WARNING, "mybert"):
                 caplog.clear()
                 assert MyBertTokenizer.from_pretrained(source, do_lower_case=not lower).do_lower_case is not lower
             assert caplog.text == ""
+
+    def test_assumes_that_hangul_is_kept(self, tmp_path, caplog):
+        file = tmp_path / "vocab.txt"
+        file.write_text("\n".join([*SMALL[:5], "대", "##한"]) + "\n", encoding="utf-8")
+        with caplog.at_level(logging.WARNING, "mybert"):
+            assert MyBertTokenizer.from_pretrained(file).tokenize("대한") == ["대", "##한"]
+        assert "do_lower_case=True and strip_accents=False is assumed" in caplog.text
+        assert MyBertTokenizer.from_pretrained(file, strip_accents=True).tokenize("대한") == ["[UNK]"]
 
     def test_nothing_to_load(self, tmp_path):
         with pytest.raises(OSError, match=r"neither tokenizer.json nor vocab.txt"):
