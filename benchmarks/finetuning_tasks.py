@@ -34,9 +34,9 @@ STSB = {"task": "stsb", "data_dir": "glue/STS-B", "num_train_epochs": 2}
 COMPARED: dict[str, dict[str, Any]] = {
     "CoLA": {"task": "cola", "data_dir": "glue/CoLA", "num_train_epochs": 2},
     "SST-2": {"task": "sst2", "data_dir": "glue/SST-2", "max_steps": 300},
-    "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 3},
+    "MRPC": {"task": "mrpc", "data_dir": "glue/MRPC", "num_train_epochs": 1},
     "STS-B": STSB,
-    "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 3},
+    "RTE": {"task": "rte", "data_dir": "glue/RTE", "num_train_epochs": 1},
     "WNUT-17": NER | {"num_train_epochs": 3},
     "SQuAD 1.1": SQUAD | {"task": "squad", "num_train_epochs": 1, "per_device_train_batch_size": 16},
 }
