@@ -36,10 +36,10 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's text; each prints its table
-	$(BIN)/python benchmarks/tokenization_speed.py train demo_output/text
-	$(BIN)/python benchmarks/tokenization_speed.py encode demo_output/text --vocab demo_output/pretrained/vocab.txt
-	$(BIN)/python benchmarks/conversion_speed.py
-	$(BIN)/python benchmarks/question_answering_speed.py
+	$(BIN)/python -m mybert.benchmarks.tokenization_speed train demo_output/text
+	$(BIN)/python -m mybert.benchmarks.tokenization_speed encode demo_output/text --vocab demo_output/pretrained/vocab.txt
+	$(BIN)/python -m mybert.benchmarks.conversion_speed
+	$(BIN)/python -m mybert.benchmarks.question_answering_speed
 	$(BIN)/mybert bench --workloads sentences skewed dense query windows training memory
 
 demo_output/report.json: | $(INSTALLED)

@@ -29,6 +29,7 @@ __version__ = "0.1.0"
 
 _ROOMS = (
     "conversion",
+    "files",
     "finetuning",
     "hub_card",
     "metrics",
@@ -36,7 +37,7 @@ _ROOMS = (
     "pipelines",
     "pretraining",
     "tokenization",
-    "training",
+    "runs",
     "visualization",
 )
 

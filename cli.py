@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 
 from . import __version__
 
+_RECIPES = Path(__file__).parent / "pretraining" / "recipes"
 INTERRUPTED = 130  # exit status of a command ended by Ctrl-C, as shells have it
 
 
@@ -78,7 +79,7 @@ COMMANDS = {
         ("files",),
     ),
     "ablation": Command(
-        "the paper's Table 5: what each part of pretraining gives", ".ablation", "AblationArguments", "run_ablation"
+        "the paper's Table 5: what each part of pretraining gives", ".studies", "AblationArguments", "run_ablation"
     ),
     "convert google": Command(
         "Google's checkpoint to a model folder",
@@ -141,7 +142,7 @@ COMMANDS = {
     ),
     "bench": Command(
         "speed beside transformers and ONNX Runtime, on the same weights and inputs",
-        ".bench",
+        ".benchmarks",
         "BenchArguments",
         "run_benchmarks",
     ),
@@ -221,7 +222,9 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
     from transformers.utils import logging as hf_logging
 
     config_parser = ArgumentParser(prog=f"mybert {name}", add_help=False, allow_abbrev=False)
-    config_parser.add_argument("--config", metavar="FILE", help="YAML file of flags; flags on the command line win.")
+    config_parser.add_argument(
+        "--config", metavar="FILE", help="YAML file of flags, or the name of a recipe; flags here win."
+    )
     parser = HfArgumentParser(
         arguments_class,
         prog=f"mybert {name}",
@@ -258,8 +261,10 @@ def _read_config(path: str, parser: ArgumentParser) -> dict[str, Any]:
     """The settings of a file. What stands there means what it would on the command line; `null` is None."""
     import yaml
 
+    recipe = _RECIPES / f"{path}.yaml"
+    file = recipe if recipe.is_file() and not Path(path).exists() else Path(path)
     try:
-        root = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(root, yaml.MappingNode):

@@ -1,6 +1,6 @@
 """Scores and times of fine-tuning: MyBERT beside transformers' BERT, what to train, and the feature-based approach.
 
-    python benchmarks/finetuning_tasks.py all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
+    python -m mybert.benchmarks.finetuning_tasks all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
 
 Every run is one of `mybert finetune`, printed before it starts; those that are finished already are not repeated, and
 a folder that holds a run with other settings is refused.
@@ -15,8 +15,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from mybert.bench.timing import describe_machine
-from mybert.finetuning import TASKS, FinetuningArguments, finetune
+from ..finetuning import TASKS, FinetuningArguments, finetune
+from .timing import describe_machine
 
 COMMON: dict[str, Any] = {
     "learning_rate": 1e-4,

@@ -1,8 +1,8 @@
 """MLM + NSP training on a GPU: rows without padding, compiled, in bf16, beside transformers with real padding.
 
-    python benchmarks/gpu_training.py                                base and large, 128 and 512 tokens, as table rows
-    python benchmarks/gpu_training.py --sizes base --lengths 512 --fill 1.0
-    python benchmarks/gpu_training.py --sizes tiny --lengths 32 --tokens 256 --steps 2 --no-compile     also on a CPU
+    python -m mybert.benchmarks.gpu_training
+    python -m mybert.benchmarks.gpu_training --sizes base --lengths 512 --fill 1.0
+    python -m mybert.benchmarks.gpu_training --sizes tiny --lengths 32 --tokens 256 --steps 2 --no-compile
 
 Both sides train on the same sequences. transformers gets them padded, one a row; mybert gets rows of the full length
 that hold several, with their borders (`cu_seq_lens_q`), so that nothing is padding and no shape changes. Tokens are
@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.bench.timing import describe_machine
-from mybert.pretraining.arguments import MODEL_SIZES
+from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ..pretraining.arguments import MODEL_SIZES
+from .timing import describe_machine
 
 MASKED = 0.15
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for both sides

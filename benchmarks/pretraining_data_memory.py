@@ -1,7 +1,7 @@
 """Memory and waiting times of pretraining data from a very large corpus.
 
-    python benchmarks/pretraining_data_memory.py ../shared/data/corpus_en --vocab vocab.txt [--megabytes 1000]
-    python benchmarks/pretraining_data_memory.py --tokens 4e9
+    python -m mybert.benchmarks.pretraining_data_memory ../shared/data/corpus_en --vocab vocab.txt [--megabytes 1000]
+    python -m mybert.benchmarks.pretraining_data_memory --tokens 4e9
 
 The first builds a token store from a text file of that size: the given text over and over, with a word never seen
 before in every tenth line, so that chunks differ and the encoder always has something new to remember. Memory is what
@@ -24,13 +24,13 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from mybert.pretraining.token_store import FORMAT, VERSION
-from mybert.tokenization import expand_paths, open_text
+from ..files import expand_paths, open_text
+from ..pretraining.token_store import FORMAT, VERSION
 
 BUILD = """
 import sys
-from mybert import MyBertTokenizer
-from mybert.pretraining import build_token_store
+from ..tokenization import MyBertTokenizer
+from ..pretraining import build_token_store
 text, vocab, path, num_processes = sys.argv[1:]
 build_token_store(text, MyBertTokenizer(vocab), path, num_processes=int(num_processes), show_progress=False)
 """
@@ -38,7 +38,7 @@ build_token_store(text, MyBertTokenizer(vocab), path, num_processes=int(num_proc
 
 DRAW = """
 import re, sys, time
-from mybert.pretraining import PretrainingDataset, TokenStore
+from ..pretraining import PretrainingDataset, TokenStore
 import torch
 own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 before, start = own(), time.perf_counter()

@@ -1,6 +1,6 @@
 """Speed and memory of turning text into pretraining data, against Google's script and the tokenizers library.
 
-    python benchmarks/pretraining_data_speed.py ../shared/data/corpus_en --vocab vocab.txt [--google PYTHON]
+    python -m mybert.benchmarks.pretraining_data_speed ../shared/data/corpus_en --vocab vocab.txt [--google PYTHON]
 
 All on one core, in seconds of CPU time, which neighbours on the machine disturb least. tokenizers only turns lines in
 memory into ids; everything else starts from files. With --google, the Python of an environment in which
@@ -28,8 +28,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import tokenizers
 
-from mybert.pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
-from mybert.tokenization import MyBertTokenizer, expand_paths, open_text
+from ..files import expand_paths, open_text
+from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
+from ..tokenization import MyBertTokenizer
 
 GOOGLE = """
 import json, os, re, sys, time
@@ -48,8 +49,8 @@ print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
 MEMORY = """
 import re, sys
-from mybert import MyBertTokenizer
-from mybert.pretraining import build_token_store
+from ..tokenization import MyBertTokenizer
+from ..pretraining import build_token_store
 *files, vocab, path = sys.argv[1:]
 build_token_store(files, MyBertTokenizer(vocab), path, show_progress=False)
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])

@@ -1,7 +1,7 @@
 """What bfloat16 and int8 cost a fine-tuned classifier: accuracy, and answers that stay the same as in float32.
 
     mybert finetune --task sst2 --data_dir SST-2 --model MODEL --output_dir my-sst2
-    python benchmarks/quantization_accuracy.py my-sst2 SST-2/dev.tsv SST-2/test.tsv
+    python -m mybert.benchmarks.quantization_accuracy my-sst2 SST-2/dev.tsv SST-2/test.tsv
 
 The files are tab-separated, with a header and columns `sentence` and `label`.
 """
@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
-import mybert  # noqa: F401  transformers knows MyBERT from here on
-from mybert.bench.peers import int8
-from mybert.bench.timing import describe_machine
+from .peers import int8
+from .timing import describe_machine
 
 BATCH_SIZE = 32
 

@@ -3,9 +3,9 @@
 The loop is what one writes with transformers 5 alone: tokenize one question with its context, run its windows as one
 batch, try all spans. Both sides run in this process on the same weights and texts, in turns, and have to agree.
 
-    python benchmarks/question_answering_speed.py
-    python benchmarks/question_answering_speed.py --data dev-v1.1.json.gz --model_type mybert --hidden_size 768
-    python benchmarks/question_answering_speed.py --model path/to/model --data dev-v2.0.json
+    python -m mybert.benchmarks.question_answering_speed
+    python -m mybert.benchmarks.question_answering_speed --data dev-v1.1.json.gz --model_type mybert --hidden_size 768
+    python -m mybert.benchmarks.question_answering_speed --model path/to/model --data dev-v2.0.json
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
-
-import mybert  # noqa: F401  brings the task back
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Speed of vocabulary training and of bulk encoding, against the tokenizers library and transformers.
 
-    python benchmarks/tokenization_speed.py train ../shared/data/corpus_en
-    python benchmarks/tokenization_speed.py encode ../shared/data/corpus_en --vocab vocab.txt --megabytes 1
-    python benchmarks/tokenization_speed.py processes ../shared/data/corpus_en --vocab vocab.txt
-    python benchmarks/tokenization_speed.py memory ../shared/data/corpus_en
+    python -m mybert.benchmarks.tokenization_speed train ../shared/data/corpus_en
+    python -m mybert.benchmarks.tokenization_speed encode ../shared/data/corpus_en --vocab vocab.txt --megabytes 1
+    python -m mybert.benchmarks.tokenization_speed processes ../shared/data/corpus_en --vocab vocab.txt
+    python -m mybert.benchmarks.tokenization_speed memory ../shared/data/corpus_en
 
 Both sides see the same text in the same process, one after the other; `encode` checks that all ids are equal.
 """
@@ -26,7 +26,8 @@ import tokenizers
 import transformers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from mybert.tokenization import BulkEncoder, MyBertTokenizer, expand_paths, open_text, train_wordpiece
+from ..files import expand_paths, open_text
+from ..tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float]) -> tuple[float, Any]:

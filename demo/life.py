@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ..files import expand_paths
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
-from ..tokenization import expand_paths
 from .documentation import collect_documentation
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
+from ..files import read_table, write_lines
 from ..metrics import accuracy, f1, glue_metrics, pearson_spearman
 from .sources import Row, Source
-from .tables import read_table, write_lines
 from .task import Labels, Task, TaskData, label_name
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once

@@ -9,7 +9,7 @@ from typing import Any
 from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, Trainer, TrainingArguments
 
-from ..training import write_json
+from ..files import write_json
 from .arguments import TaskArguments, evaluation_names
 from .feature_based import FeatureTaggerConfig, feature_tasks
 from .sources import Source

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..training import parameter_groups
+from ..runs import parameter_groups
 from .task import reinitialize
 
 _LAYERS = ("encoder.layer", "transformer.layer")  # where BERT-like models and DistilBERT keep them

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
 
+from ..files import read_table, write_lines
 from ..metrics import accuracy
 from .classification import softmax
 from .sources import Row, Source
-from .tables import read_table, write_lines
 from .task import Labels, Task, TaskData, label_name
 
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..files import write_json
 from ..metrics import squad_metrics, squad_v2_metrics
 from ..pipelines.qa_spans import Answer, answer_positions, best_answers, make_windows
-from ..training import write_json
 from .sources import Row, Source
 from .task import Labels, Task, TaskData, label_name
 

@@ -27,9 +27,9 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import EvalLoopOutput
 
+from ..files import write_json
 from ..hub_card import Example
-from ..tokenization import save_vocab
-from ..training import (
+from ..runs import (
     MyBertAdamW,
     ResumableTrainer,
     StopOnInterrupt,
@@ -38,8 +38,8 @@ from ..training import (
     open_run_folder,
     prepare_once,
     speak_in_one_process,
-    write_json,
 )
+from ..tokenization import save_vocab
 from .arguments import FinetuningArguments
 from .feature_based import feature_tasks
 from .freezing import Unfreezing, freeze_layers

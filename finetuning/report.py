@@ -8,12 +8,12 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import AutoConfig
 
+from ..files import describe_environment
 from ..hub_card import (
     CardContent,
     Comparison,
     Example,
     TrainingDescription,
-    describe_environment,
     run_example,
     write_card,
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .tables import is_table, read_conll, read_table
+from ..files import is_table, read_conll, read_table
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
 
+from ..files import read_conll, write_lines
 from ..metrics import accuracy, entity_metrics, entity_spans, f1
 from .sources import Row, Source
-from .tables import read_conll, write_lines
 from .task import Labels, Task, TaskData
 
 IGNORED_LABEL = -100

@@ -11,7 +11,6 @@ from .card import (
     write_card,
 )
 from .card_command import CardArguments, make_card
-from .environment import describe_environment
 from .examples import run_example
 from .publish import publish, publishable_files, write_publishable
 from .push_command import PushArguments, push
@@ -24,7 +23,6 @@ __all__ = [
     "ModelDescription",
     "PushArguments",
     "TrainingDescription",
-    "describe_environment",
     "describe_model",
     "make_card",
     "publish",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .masking import MaskingRates, mask_tokens
     from .recipe import PretrainingArguments, pretrain
     from .token_store import StoreSummary, TokenStore, build_token_store
+    from .trainer import PretrainingTrainer
 
 _MODULES = {
     "DataArguments": "data_command",
@@ -21,6 +22,7 @@ _MODULES = {
     "PretrainingArguments": "recipe",
     "PretrainingCollator": "collator",
     "PretrainingDataset": "examples",
+    "PretrainingTrainer": "trainer",
     "StoreSummary": "token_store",
     "TokenStore": "token_store",
     "build_token_store": "token_store",
@@ -37,6 +39,7 @@ __all__ = [
     "PretrainingArguments",
     "PretrainingCollator",
     "PretrainingDataset",
+    "PretrainingTrainer",
     "StoreSummary",
     "TokenStore",
     "build_token_store",

@@ -10,9 +10,9 @@ from transformers.trainer_utils import SaveStrategy
 
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
-from ..training import OPTIMIZERS
 from .examples import Objective, check_settings
 from .masking import MaskingRates
+from .trainer import OPTIMIZERS
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
 # others; feed-forward layers are four times as wide.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..tokenization import MyBertTokenizer, usable_cores
+from ..files import usable_cores
+from ..tokenization import MyBertTokenizer
 from .masking import IGNORED_LABEL, MaskingRates
 from .token_store import SHARD, StoreSummary, TokenStore, build_token_store
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ..tokenization import expand_paths, open_text
-from ..tokenization.text_files import COMPRESSED_SUFFIXES, JSON_SUFFIXES, PARQUET_SUFFIX, content_suffix
+from ..files import content_suffix, expand_paths, open_text
+from ..files.text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, PARQUET_SUFFIX
 
 # A full stop after these is rarely the end of a sentence. Single letters are treated alike ("J. Smith", "e.g.").
 _ABBREVIATIONS = frozenset(
@@ -105,7 +105,7 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
     """List the files and Hub data sets that the `files` of `read_documents` name.
 
     Args:
-        files: Files, folders, patterns and "-", as in `mybert.tokenization.expand_paths`; or data sets of the Hub as
+        files: Files, folders, patterns and "-", as in `mybert.files.expand_paths`; or data sets of the Hub as
             `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (the split is `train`
             unless named; the configuration may be empty). `owner/name` alone is one too, where there is no file or
             folder `owner` and the name does not end like a file's.

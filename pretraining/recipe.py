@@ -12,24 +12,24 @@ import torch
 from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
+from ..files import files_written_beside, usable_cores
 from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
-from ..tokenization import MyBertTokenizer, train_wordpiece, usable_cores
-from ..training import (
-    PretrainingTrainer,
+from ..runs import (
     StopOnInterrupt,
     draw_curves,
-    moved_when_complete,
     nothing_left_behind,
     open_run_folder,
     prepare_once,
     speak_in_one_process,
 )
+from ..tokenization import MyBertTokenizer, train_wordpiece
 from .arguments import Phase, PretrainingArguments
 from .collator import PretrainingCollator
 from .documents import expand_sources, read_documents
 from .examples import PretrainingDataset
 from .report import fill_mask_examples, write_pretraining_card
 from .token_store import TokenStore, build_token_store
+from .trainer import PretrainingTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: P
     if not trainer.args.should_save:
         return
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
-    with moved_when_complete(output_dir) as folder:
+    with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
@@ -329,7 +329,7 @@ def _tokenizer(arguments: PretrainingArguments, sources: list[str], output_dir: 
         num_processes=arguments.num_processes,
         show_progress=not arguments.disable_tqdm,
     )
-    with moved_when_complete(output_dir) as folder:
+    with files_written_beside(output_dir) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer
 

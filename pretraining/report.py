@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..hub_card import CardContent, Example, TrainingDescription, describe_environment, run_example, write_card
+from ..files import describe_environment
+from ..hub_card import CardContent, Example, TrainingDescription, run_example, write_card
 from ..tokenization import MyBertTokenizer
 from .arguments import PretrainingArguments
 from .token_store import TokenStore

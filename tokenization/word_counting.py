@@ -1,6 +1,5 @@
 """Counting the words of a corpus, in several processes and with bounded memory."""
 
-import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +13,8 @@ from typing import TypeVar
 
 from tqdm.auto import tqdm
 
-from .text_files import JSON_SUFFIXES, PARQUET_SUFFIX, STDIN, content_suffix, expand_paths, read_blocks
+from ..files import content_suffix, expand_paths, read_blocks, usable_cores
+from ..files.text import JSON_SUFFIXES, PARQUET_SUFFIX, STDIN
 from .word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
 
 # Text that one process counts at a time, in characters; less than one block is counted in this process.
@@ -99,11 +99,6 @@ def count_words(
     if not total.words:  # a tiny text, put aside as a whole
         total.words, total.held_out = total.held_out, total.words
     return total
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def read_source(source: TextSource, encoding: str = "utf-8") -> Iterator[str]:

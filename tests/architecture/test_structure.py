@@ -12,19 +12,20 @@ import mybert
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOORS = {
+    "files": 0,
     "modeling_mybert": 0,
-    "tokenization": 0,
     "metrics": 0,
-    "pipelines": 0,
-    "visualization": 0,
-    "training": 1,
-    "hub_card": 1,
-    "conversion": 2,
-    "pretraining": 2,
-    "finetuning": 2,
-    "ablation": 3,
-    "bench": 3,
-    "demo": 3,
+    "tokenization": 1,
+    "pipelines": 1,
+    "visualization": 1,
+    "runs": 2,
+    "hub_card": 2,
+    "conversion": 3,
+    "pretraining": 3,
+    "finetuning": 3,
+    "studies": 4,
+    "benchmarks": 4,
+    "demo": 4,
 }
 LIBRARIES_OF_EXTRAS = (
     "datasets",

@@ -9,7 +9,7 @@ import torch
 
 import mybert
 from mybert.conversion import convert_google_checkpoint, key_map, load_optimizer_state, read_tensor_bundle
-from mybert.training import MyBertAdamW, parameter_groups
+from mybert.runs import MyBertAdamW, parameter_groups
 
 TRAINING = Path(__file__).parents[1] / "fixtures" / "google_tf1" / "training"
 

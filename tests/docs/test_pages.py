@@ -42,8 +42,8 @@ SHORT: dict[str, dict[str, Any]] = {
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
     "mybert.finetuning.FinetuningArguments": TWO_STEPS | {"lstm_size": 8},
     "mybert.demo.DemoArguments": {"text": ["corpus"]},
-    "mybert.ablation.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
-    "mybert.bench.BenchArguments": {"model_size": "tiny", "workloads": ["query"], "repeats": 1},
+    "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
+    "mybert.benchmarks.BenchArguments": {"model_size": "tiny", "workloads": ["query"], "repeats": 1},
     "mybert.hub_card.PushArguments": {"output": "pushed"},  # uploads nothing
 }
 
@@ -93,7 +93,6 @@ def desk(tmp_path, monkeypatch, stand_ins):
     """The folder of a reader, with the files that pages name; the working directory."""
     folder = tmp_path / "desk"
     shutil.copytree(stand_ins, folder)
-    shutil.copytree(ROOT / "recipes", folder / "recipes")
     monkeypatch.chdir(folder)
     AcceleratorState._reset_state(reset_partial_state=True)  # as in a new process
     return folder

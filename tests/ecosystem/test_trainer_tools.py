@@ -7,7 +7,7 @@ from transformers import EarlyStoppingCallback, TrainerCallback, TrainingArgumen
 
 from mybert.finetuning import FinetuningArguments
 from mybert.finetuning.recipe import TaskTrainer, read_run
-from mybert.training import PretrainingTrainer
+from mybert.pretraining import PretrainingTrainer
 
 QUIET = {"report_to": "none", "disable_tqdm": True, "use_cpu": True, "logging_steps": 1}
 

@@ -28,7 +28,8 @@ import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
 from mybert.pretraining import recipe
-from mybert.training import resumable_trainer, trainer
+from mybert.pretraining import trainer
+from mybert.runs import interruption, trainer_overrides
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -72,13 +73,13 @@ elif moment.startswith("weights"):
 elif moment.startswith("optimizer"):
     torch.save = half(torch.save, 2)
 elif moment.startswith("before the seal"):
-    resumable_trainer.seal_checkpoint = kill
+    trainer_overrides.seal_checkpoint = kill
 elif moment.startswith("deleting"):
     def rotate(folder, limit, best, use_mtime):
         oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
         (Path(oldest) / "model.safetensors").unlink()
         kill()
-    resumable_trainer.rotate_checkpoints = rotate
+    trainer_overrides.rotate_checkpoints = rotate
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":

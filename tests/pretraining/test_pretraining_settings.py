@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
-from mybert.pretraining import MaskingRates, PretrainingArguments, build_token_store, pretrain
-from mybert.training import MyBertAdamW, PretrainingTrainer
+from mybert.pretraining import MaskingRates, PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
+from mybert.runs import MyBertAdamW
 
 
 @pytest.fixture

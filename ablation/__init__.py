@@ -1,5 +1,0 @@
-"""The paper's ablation of the pretraining objectives, as one command (`mybert ablation`)."""
-
-from .table5 import ROWS, AblationArguments, run_ablation
-
-__all__ = ["ROWS", "AblationArguments", "run_ablation"]

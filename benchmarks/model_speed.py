@@ -1,0 +1,404 @@
+"""`mybert bench`: inference and training beside transformers and ONNX Runtime, on the same weights and inputs.
+
+mybert bench                             all but the workloads on sentences; BERT-base with random weights
+mybert bench --workloads sentences query --model_size mini
+mybert bench --sst2 SST-2 --output results.md       every workload
+"""
+
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..pretraining.arguments import MODEL_SIZES
+from ..runs import MyBertAdamW
+from .peers import (
+    Batch,
+    Encoder,
+    cpu_encoders,
+    encoder_of,
+    onnx_encoder,
+    onnx_files,
+    products,
+    sentence_encoder,
+    training_twins,
+    twins,
+)
+from .timing import describe_machine, speed_table, take_turns
+
+logger = logging.getLogger(__name__)
+
+PEER = "transformers SDPA"
+
+# Tokens of 32 sentences of SST-2's development set (sentences 577 to 608), 45 % full when padded.
+SENTENCES: tuple[int, ...] = (7, 8, 8, 9, 10, 12, 12, 13, 16, 17, 20, 22, 23, 24, 24, 25)
+SENTENCES += (26, 27, 27, 27, 27, 27, 28, 29, 29, 30, 32, 33, 37, 38, 39, 53)
+SKEWED = (*(min(length, 24) for length in SENTENCES[:-1]), 128)  # short texts and a long one, 18 % full
+INFERENCE = {
+    "sentences": ("32 sentences of real lengths", SENTENCES),
+    "skewed": ("31 short texts and a long one", SKEWED),
+    "dense": ("16 sequences of 128 tokens, no padding", (128,) * 16),
+    "query": ("one query of 32 tokens", (32,)),
+    "windows": ("4 windows of 512 tokens, no padding", (512,) * 4),
+}
+TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model size
+TRAINING_LENGTH = 128
+ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
+WORKLOADS = (*INFERENCE, "training", "memory", *ON_SENTENCES)
+# Largest difference in float32 of states, scores and vectors; of gradients in parts of their norm. Measured: 7e-6.
+TOLERANCE = 1e-5
+
+
+@dataclass
+class BenchArguments:
+    """Settings of `run_benchmarks`."""
+
+    workloads: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": f"Which: {', '.join(WORKLOADS)}; by default all, but {', '.join(ON_SENTENCES)} only with --sst2."
+        },
+    )
+    model_size: str = field(default="base", metadata={"help": f"Size of the encoder: {', '.join(MODEL_SIZES)}."})
+    training_sizes: list[str] = field(
+        default_factory=lambda: list(TRAINING), metadata={"help": "Sizes for the training workloads."}
+    )
+    repeats: int = field(
+        default=7,
+        metadata={
+            "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
+        },
+    )
+    threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and ONNX Runtime."})
+    sst2: str | None = field(
+        default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
+    )
+    examples: int = field(default=640, metadata={"help": f"Sentences for {', '.join(ON_SENTENCES)}."})
+    compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
+    output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
+
+    def __post_init__(self) -> None:
+        """Check the settings, before hours of measuring.
+
+        Raises:
+            ValueError: If one is unknown, out of its range, or wants a file or folder that is not there.
+        """
+        if self.workloads is None:
+            self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
+            if self.sst2 is None:
+                logger.info("Without %s: these need --sst2, the folder of SST-2's files.", ", ".join(ON_SENTENCES))
+        for name, given, known in (
+            ("workloads", self.workloads, WORKLOADS),
+            ("model_size", [self.model_size], tuple(MODEL_SIZES)),
+            ("training_sizes", self.training_sizes, tuple(MODEL_SIZES)),
+        ):
+            for value in given:
+                if value not in known:
+                    raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
+        for name in ("repeats", "examples"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
+            raise ValueError(
+                f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."
+            )
+        if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
+            raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
+        if self.output is not None and (Path(self.output).is_dir() or not Path(self.output).parent.is_dir()):
+            raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
+
+
+def run_benchmarks(arguments: BenchArguments) -> str:
+    """Run the workloads, print a table after each, and write all tables to a file if one is named.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        The tables, in Markdown.
+
+    Raises:
+        AssertionError: If two sides disagree: then no speed means anything.
+    """
+    if arguments.threads is not None:
+        torch.set_num_threads(arguments.threads)
+    parts = [f"Machine: {describe_machine()} In turns, in one process; medians of {arguments.repeats} unless said."]
+    logger.info(parts[0])
+    workloads = arguments.workloads or ()
+    inference = [name for name in INFERENCE if name in workloads]
+    if inference:
+        parts += _inference(inference, arguments)
+    for name, workload in (
+        ("training", _training),
+        ("memory", _memory),
+        ("finetuning", _finetuning),
+        ("pipeline", _pipeline),
+        ("embeddings", _embeddings),
+    ):
+        if name in workloads:
+            parts += workload(arguments)
+    report = "\n\n".join(parts) + "\n"
+    if arguments.output is not None:
+        Path(arguments.output).write_text(report, encoding="utf-8")
+    return report
+
+
+def padded_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
+    """A batch of random tokens; rows in mixed order."""
+    generator = torch.Generator().manual_seed(0)
+    shuffled = torch.tensor(lengths)[torch.randperm(len(lengths), generator=generator)]
+    longest = max(lengths)
+    mask = (torch.arange(longest) < shuffled[:, None]).long()
+    input_ids = torch.randint(5, vocab_size, (len(lengths), longest), generator=generator) * mask
+    return {"input_ids": input_ids, "attention_mask": mask}
+
+
+def _settings(size: str) -> dict[str, int]:
+    layers, width, heads = MODEL_SIZES[size]
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+
+
+def _section(title: str, table: str) -> list[str]:
+    logger.info("\n%s\n\n%s", title, table)
+    return [f"## {title}", table]
+
+
+def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
+    ours, theirs = twins(**_settings(arguments.model_size))
+    encoders: dict[str, Encoder] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
+    if arguments.compiled:
+        encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
+        encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
+    parts = []
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            files = onnx_files(theirs, padded_batch((7, 9)), Path(folder))
+            encoders |= {name: onnx_encoder(path) for name, path in files.items()}
+        except ImportError as error:
+            logger.warning("Without ONNX Runtime: %s.", error)
+        for name in names:
+            what, lengths = INFERENCE[name]
+            batch = padded_batch(lengths)
+            fill = sum(lengths) / batch["input_ids"].numel()
+            notes = _differences(encoders, batch)
+            runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in encoders.items()}
+            runs["(linear layers' products alone)"] = products(ours, sum(lengths))
+            seconds = take_turns(runs, arguments.repeats)
+            title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
+            parts += _section(title, speed_table(seconds, PEER, notes))
+    return parts
+
+
+def _differences(encoders: Mapping[str, Encoder], batch: Batch) -> dict[str, str]:
+    """Largest difference of each encoder's states at tokens from the peer's."""
+    is_token = batch["attention_mask"].bool()
+    expected = encoders[PEER](batch)[is_token]
+    notes = {}
+    for name, encode in encoders.items():
+        difference = float((encode(batch)[is_token] - expected).abs().max())
+        assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
+        notes[name] = f"largest difference {difference:.0e}"
+    return notes
+
+
+def _training_batch(size: int, half_full: bool) -> Batch:
+    lengths = (TRAINING_LENGTH,) * size
+    if half_full:  # evenly from an eighth of the length to seven eighths, and one of full length
+        steps = torch.linspace(TRAINING_LENGTH / 8, TRAINING_LENGTH * 7 / 8, size).int().tolist()
+        lengths = (*steps[:-1], TRAINING_LENGTH)
+    batch = padded_batch(lengths)
+    generator = torch.Generator().manual_seed(1)
+    is_masked = (torch.rand(batch["input_ids"].shape, generator=generator) < 0.15) & batch["attention_mask"].bool()
+    return {
+        **batch,
+        "labels": batch["input_ids"].where(is_masked, -100),
+        "next_sentence_label": torch.randint(0, 2, (size,), generator=generator),
+    }
+
+
+def training_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
+    """One step: loss, gradient, update."""
+    loss = model(**batch).loss
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(loss.detach())
+
+
+def _assert_same_gradient(size: str, batch: Batch) -> None:
+    models = training_twins(**_settings(size), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    gradients = []
+    for model in models.values():
+        model(**batch).loss.backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    difference = float((gradients[0] - gradients[1]).norm() / gradients[0].norm())
+    assert difference < TOLERANCE, f"the gradients differ by {difference} of their norm"
+
+
+def _training(arguments: BenchArguments) -> list[str]:
+    parts = []
+    for size in arguments.training_sizes:
+        rows = TRAINING.get(size, 8)
+        for half_full in (False, True):
+            batch = _training_batch(rows, half_full)
+            _assert_same_gradient(size, batch)
+            steps: dict[str, Callable[[], Any]] = {}
+            for name, model in training_twins(**_settings(size)).items():
+                steps[name] = partial(training_step, model, MyBertAdamW(model.parameters(), lr=1e-4), batch)
+            seconds = take_turns(steps, arguments.repeats)
+            tokens = int(batch["attention_mask"].sum())
+            notes = {name: f"{tokens / statistics.median(values):,.0f} tokens/s" for name, values in seconds.items()}
+            fill = tokens / batch["input_ids"].numel()
+            title = f"training: MLM + NSP step, {rows} x {TRAINING_LENGTH} ({fill:.0%} full), {size}, dropout 0.1"
+            parts += _section(title, speed_table(seconds, PEER, notes))
+    return parts
+
+
+def _step_memory(name: str, size: str) -> int:
+    """Bytes by which one training step raises the process's peak memory; for a fresh process."""
+    model = training_twins(**_settings(size))[name]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # without moments: they are the same on both sides
+    batch = _training_batch(TRAINING.get(size, 8), half_full=False)
+    before = _memory_status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again here
+    training_step(model, optimizer, batch)
+    return _memory_status("VmHWM") - before
+
+
+def _memory_status(name: str) -> int:
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024
+
+
+def _memory(arguments: BenchArguments) -> list[str]:
+    if not Path("/proc/self/clear_refs").exists():
+        logger.warning("Without memory: this system does not tell a process's peak.")
+        return []
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    lines = ["| | transformers SDPA, MB | mybert, MB | share |", "|---|---|---|---|"]
+    for size in arguments.training_sizes:
+        peaks = []
+        for name in (PEER, "mybert"):
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                peaks.append(pool.submit(_step_memory, name, size).result() / 1e6)
+        lines.append(
+            f"| {size}, {TRAINING.get(size, 8)} x {TRAINING_LENGTH} | {peaks[0]:,.0f} | {peaks[1]:,.0f} | "
+            f"{peaks[1] / peaks[0]:.2f} |"
+        )
+    return _section("memory: what one MLM + NSP step adds to the peak, gradients included", "\n".join(lines))
+
+
+def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
+    """Sentences with labels and a tokenizer whose vocabulary is trained on them."""
+    from ..tokenization import train_wordpiece
+
+    assert arguments.sst2 is not None, "checked with the arguments"
+    lines = (Path(arguments.sst2) / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rows = [(sentence, int(label)) for sentence, label in (line.rsplit("\t", 1) for line in lines)]
+    tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)
+    every = max(1, len(rows) // arguments.examples)
+    return rows[::every][: arguments.examples], tokenizer
+
+
+def _classifiers(size: str, vocab_size: int, **settings: Any) -> dict[str, torch.nn.Module]:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from ..modeling_mybert import MyBertConfig, MyBertForSequenceClassification
+
+    torch.manual_seed(0)
+    settings = {**_settings(size), "vocab_size": vocab_size, **settings}
+    theirs = BertForSequenceClassification(BertConfig(**settings)).eval()
+    ours = MyBertForSequenceClassification(MyBertConfig(**settings)).eval()
+    ours.load_state_dict(theirs.state_dict())
+    return {PEER: theirs, "mybert": ours}
+
+
+def _finetuning(arguments: BenchArguments) -> list[str]:
+    """An epoch of `Trainer` on both sides; without dropout, so that both must end at the same weights."""
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+    rows, tokenizer = _sst2(arguments)
+    examples = [{**tokenizer(sentence), "labels": label} for sentence, label in rows]
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    seconds, losses = {}, {}
+    for name, model in _classifiers(arguments.model_size, len(tokenizer), **no_dropout).items():
+        with tempfile.TemporaryDirectory() as folder:
+            settings = TrainingArguments(
+                folder,
+                num_train_epochs=1,
+                per_device_train_batch_size=32,
+                learning_rate=2e-5,
+                logging_steps=1000,
+                save_strategy="no",
+                disable_tqdm=True,
+                use_cpu=not torch.cuda.is_available(),
+                dataloader_pin_memory=torch.cuda.is_available(),
+            )
+            trainer = Trainer(
+                model, settings, train_dataset=examples, data_collator=DataCollatorWithPadding(tokenizer)
+            )
+            start = time.perf_counter()
+            losses[name] = trainer.train().training_loss
+            seconds[name] = [time.perf_counter() - start]
+    assert abs(losses[PEER] - losses["mybert"]) < 1e-3, f"the losses differ: {losses}"
+    notes = {name: f"mean loss {loss:.4f}" for name, loss in losses.items()}
+    title = f"finetuning: an epoch of Trainer, once, {len(rows)} sentences of SST-2, batch 32, {arguments.model_size}"
+    return _section(title, speed_table(seconds, PEER, notes))
+
+
+def _pipeline(arguments: BenchArguments) -> list[str]:
+    from transformers import pipeline
+
+    rows, tokenizer = _sst2(arguments)
+    sentences = [sentence for sentence, _ in rows]
+    runs, answers = {}, {}
+    for name, model in _classifiers(arguments.model_size, len(tokenizer)).items():
+        classify = pipeline("text-classification", model=model, tokenizer=tokenizer)
+        answers[name] = [answer["score"] for answer in classify(sentences[:64], batch_size=32)]
+        runs[name] = partial(classify, sentences, batch_size=32)
+    difference = max(abs(one - other) for one, other in zip(*answers.values(), strict=True))
+    assert difference < TOLERANCE, f"the scores differ by {difference}"
+    title = f"pipeline: text-classification of {len(sentences)} sentences of SST-2, batch 32, {arguments.model_size}"
+    return _few_turns(title, runs, arguments)
+
+
+def _embeddings(arguments: BenchArguments) -> list[str]:
+    """sentence-transformers with both models inside."""
+    rows, tokenizer = _sst2(arguments)
+    sentences = [sentence for sentence, _ in rows]
+    encoders, vectors = {}, {}
+    for name, model in zip((PEER, "mybert"), reversed(twins(**_settings(arguments.model_size))), strict=True):
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+            try:
+                encode = sentence_encoder(Path(folder))
+            except ImportError as error:
+                logger.warning("Without embeddings: %s.", error)
+                return []
+        encoders[name] = partial(encode, sentences, batch_size=32)
+        vectors[name] = encode(sentences[:64], batch_size=32)
+    difference = float(abs(vectors[PEER] - vectors["mybert"]).max())
+    assert difference < TOLERANCE, f"the vectors differ by {difference}"
+    title = f"embeddings: sentence-transformers, {len(sentences)} sentences of SST-2 by length, batch 32, "
+    return _few_turns(title + arguments.model_size, encoders, arguments)
+
+
+def _few_turns(title: str, runs: Mapping[str, Callable[[], Any]], arguments: BenchArguments) -> list[str]:
+    """A section of runs that take long."""
+    repeats = min(arguments.repeats, 3)
+    return _section(f"{title}, medians of {repeats}", speed_table(take_turns(runs, repeats), PEER))

@@ -1,0 +1,50 @@
+"""Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
+
+from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
+from .tables import is_table, read_conll, read_table
+from .text import content_suffix, expand_paths, open_text, read_blocks
+from .workers import worker_processes
+from .writing import (
+    MODEL_FOLDER,
+    BusyError,
+    check_output_folder,
+    clear_folder,
+    disk_trouble_in_words,
+    files_written_beside,
+    folder_written_beside,
+    locked,
+    remove,
+    write_json,
+    write_lines,
+    write_text,
+    written_beside,
+)
+
+__all__ = [
+    "MODEL_FOLDER",
+    "BusyError",
+    "Environment",
+    "check_output_folder",
+    "clear_folder",
+    "content_suffix",
+    "cpu_features",
+    "describe_environment",
+    "describe_hardware",
+    "disk_trouble_in_words",
+    "expand_paths",
+    "files_written_beside",
+    "folder_written_beside",
+    "is_table",
+    "locked",
+    "open_text",
+    "read_blocks",
+    "read_conll",
+    "read_table",
+    "remove",
+    "usable_cores",
+    "worker_processes",
+    "write_json",
+    "write_lines",
+    "write_text",
+    "written_beside",
+]

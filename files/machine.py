@@ -1,0 +1,73 @@
+"""The machine and the packages: cores, memory, what its processor can do, and its description in words."""
+
+import os
+import platform
+import re
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypedDict
+
+_PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "accelerate")
+# Instruction sets that decide which matrix kernels there are, by the names of Linux and what they are called here.
+_FEATURES = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx_vnni": "AVX VNNI",
+    "avx512_bf16": "AVX-512 BF16",
+    "amx_tile": "AMX",
+}
+
+
+class Environment(TypedDict):
+    """`hardware`: processors and accelerators in words; `versions`: package -> version."""
+
+    hardware: str
+    versions: dict[str, str]
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def cpu_features() -> tuple[str, ...]:
+    """Names of the instruction sets for matrix products that the processor has; none where Linux does not tell."""
+    match = re.search(r"^flags\s*:\s*(.+)$", _cpu_info(), re.MULTILINE)
+    flags = set(match[1].split()) if match else set()
+    return tuple(name for flag, name in _FEATURES.items() if flag in flags)
+
+
+def describe_environment() -> Environment:
+    """Describe the machine this runs on, in the words of a model card."""
+    versions = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            continue
+    return {"hardware": describe_hardware(), "versions": versions}
+
+
+def describe_hardware() -> str:
+    """The GPUs, or else the cores with the processor's name and features."""
+    import torch  # takes a second, and nothing else here needs it
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+    details = ", ".join([name for name in (_processor(),) if name] + list(cpu_features()))
+    return f"{usable_cores()} CPU cores" + (f" ({details})" if details else "")
+
+
+def _cpu_info() -> str:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:  # not Linux
+        return ""
+
+
+def _processor() -> str:
+    match = re.search(r"model name\s*:\s*(.+)", _cpu_info())
+    return match[1].strip() if match else platform.processor() or platform.machine()

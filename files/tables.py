@@ -1,0 +1,199 @@
+"""Files of task data: tables (CSV, TSV, JSON, JSON lines), SQuAD's JSON and CoNLL's columns, all read as rows."""
+
+import csv
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .text import content_suffix, open_text
+
+logger = logging.getLogger(__name__)
+
+_TABLES = (".csv", ".tsv", ".jsonl", ".json")
+DOCUMENT_START = "-DOCSTART-"  # first word of the line that begins a document in CoNLL-2003
+
+
+def read_table(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+    skip_broken_rows: bool = False,
+) -> list[dict[str, Any]]:
+    r"""Read a table, plain or compressed.
+
+    Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` without any quoting, as GLUE's files;
+    `.jsonl`, an object a line; `.json`, the same, a list of objects, or SQuAD's articles, which become a row a
+    question with `id`, `question`, `context`, `answers` and `is_impossible`.
+
+    Args:
+        path: The file.
+        columns: Names of the columns of a CSV or TSV file that may have no header: a first line with one of these
+            names is one (of CoLA's files only the test data has a header). None if there is one.
+        encoding: Encoding of the file.
+        skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
+            counts them; GLUE's QQP has some.
+
+    Returns:
+        A dictionary for each row, column -> value (text, but for JSON).
+
+    Raises:
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the ending is another one, the file is empty, or a row is broken; the message names file and
+            line.
+    """
+    path = Path(path)
+    kind = content_suffix(path)
+    if kind not in _TABLES:
+        raise ValueError(f"{path} ends in {kind or 'nothing'}; expected a .csv, .tsv, .jsonl or .json file.")
+    if kind in (".csv", ".tsv"):
+        rows = list(_read_separated(path, kind, columns, encoding, skip_broken_rows))
+    elif kind == ".jsonl":
+        rows = _json_lines(path, open_text(path, encoding))
+    elif _is_json_lines(lines := list(open_text(path, encoding))):
+        rows = _json_lines(path, lines)
+    else:
+        content = _parse(path, 1, "\n".join(lines))
+        if isinstance(content, dict) and isinstance(content.get("data"), list):
+            rows = list(_squad_rows(path, content["data"]))
+        elif isinstance(content, list):
+            rows = [_object(path, number, value) for number, value in enumerate(content, start=1)]
+        else:
+            raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a list of objects.")
+    if not rows:
+        raise ValueError(f"{path} holds no rows.")
+    return rows
+
+
+def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
+    """Read CoNLL's columns: a word a line with its tags behind it, an empty line between sentences.
+
+    Fields are separated by tabs where the line has one, else by white space. Lines that begin with `-DOCSTART-` begin
+    a document; a file without any is one document.
+
+    Args:
+        path: The file, plain or compressed.
+        encoding: Encoding of the file.
+
+    Returns:
+        A row a sentence: `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
+        column by its number; `document`, the number of the document.
+
+    Raises:
+        OSError: If the file is missing or cannot be read.
+        ValueError: If the file is empty or a line has another number of fields than the first; the message names
+            file and line.
+    """
+    path = Path(path)
+    rows: list[dict[str, Any]] = []
+    words: list[list[str]] = []
+    document, width = 0, 0
+
+    def end_sentence() -> None:
+        if words:
+            named = {str(number): list(values) for number, values in enumerate(zip(*words, strict=True))}
+            tags = {"tags": named[str(width - 1)]} if width > 1 else {}
+            rows.append({"tokens": named["0"], **tags, **named, "document": document})
+            words.clear()
+
+    for number, line in enumerate(open_text(path, encoding), start=1):
+        if not line.strip():
+            end_sentence()
+            continue
+        fields = line.split("\t") if "\t" in line else line.split()
+        if fields[0] == DOCUMENT_START:
+            end_sentence()
+            document += bool(rows)
+            continue
+        width = width or len(fields)
+        if len(fields) != width or not all(field.strip() for field in fields):
+            raise ValueError(
+                f"{path}, line {number}: {line[:40]!r} has {sum(bool(field.strip()) for field in fields)} fields; "
+                f"expected {width} as in the first line, the word first."
+            )
+        words.append(fields)
+    end_sentence()
+    if not rows:
+        raise ValueError(f"{path} holds no rows.")
+    return rows
+
+
+def is_table(path: str | Path) -> bool:
+    """Whether a file's ending says that it is a table."""
+    return content_suffix(path) in _TABLES
+
+
+def _read_separated(
+    path: Path, kind: str, columns: Sequence[str] | None, encoding: str, skip_broken_rows: bool
+) -> Iterator[dict[str, Any]]:
+    lines = (line + "\n" for line in open_text(path, encoding))
+    reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+    skipped = 0
+    header: Sequence[str] | None = None
+    try:
+        for fields in reader:
+            if not fields:
+                continue
+            if header is None:
+                if columns is None or not set(columns).isdisjoint(fields):
+                    header = fields
+                    continue
+                header = columns
+            if len(fields) == len(header):
+                yield dict(zip(header, fields, strict=True))
+            elif skip_broken_rows:
+                skipped += 1
+            else:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)} "
+                    f"({', '.join(header)})."
+                )
+    except csv.Error as error:  # such as a quote that is never closed
+        raise ValueError(f"{path}, line {reader.line_num}: not {kind[1:].upper()} ({error}).") from error
+    if skipped:
+        logger.warning("%s has %d broken rows; they are left out.", path, skipped)
+
+
+def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    try:
+        for article in articles:
+            for paragraph in article["paragraphs"]:
+                for question in paragraph["qas"]:
+                    row = {"id": question["id"], "question": question["question"], "context": paragraph["context"]}
+                    if "answers" in question:
+                        row["answers"] = question["answers"]
+                    yield row | {"is_impossible": question.get("is_impossible", False)}
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} is not a SQuAD file ({type(error).__name__}: {error}); expected data > paragraphs > qas with id "
+            "and question, beside a context."
+        ) from error
+
+
+def _is_json_lines(lines: Sequence[str]) -> bool:
+    """Whether there are several lines, the first of which is an object by itself."""
+    filled = [line for line in lines if line.strip()]
+    try:
+        return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
+    except json.JSONDecodeError:
+        return False
+
+
+def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
+    return [
+        _object(path, number, _parse(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip()
+    ]
+
+
+def _parse(path: Path, number: int, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {number + error.lineno - 1}: not JSON ({error.msg}).") from error
+
+
+def _object(path: Path, number: int, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}, entry {number}: a JSON {type(value).__name__}; expected an object.")
+    return value

@@ -1,0 +1,175 @@
+"""Reading text: plain or compressed files, folders, patterns and standard input.
+
+Everything is streamed; nothing holds a whole file.
+"""
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO, cast
+
+STDIN = "-"
+
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+PARQUET_SUFFIX = ".parquet"
+COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+
+# Names with these first letters are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
+_HIDDEN = (".", "_")
+
+
+def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
+    """List the text files that paths, folders and patterns name.
+
+    Args:
+        paths: One path or several. A folder stands for all files below it (names starting with ``.`` or ``_`` left
+            out), a pattern with ``*``, ``?`` or ``[`` for what it matches, ``"-"`` for standard input.
+
+    Returns:
+        Paths in the order given, those of a folder or pattern sorted; a file named twice appears once.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+    """
+    files: dict[str, None] = {}
+    for path in [paths] if isinstance(paths, (str, Path)) else paths:
+        where = Path(path)
+        if str(path) == STDIN:
+            files[STDIN] = None
+            continue
+        if where.is_dir():
+            found = [p for p in where.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(where).parts)]
+        elif where.exists():
+            files[str(where)] = None
+            continue
+        elif any(c in str(path) for c in "*?["):
+            found = list(Path(where.anchor).glob(str(where.relative_to(where.anchor))))
+        else:
+            raise FileNotFoundError(f"There is no file or folder {path}.")
+        found = sorted(p for p in found if p.is_file())
+        if not found:
+            raise FileNotFoundError(f"{path} holds no text file.")
+        files.update((str(p), None) for p in found)
+    return list(files)
+
+
+def content_suffix(path: str | Path) -> str:
+    """The suffix that says what a file holds, in lower case; that of a compression, behind it, does not count."""
+    path = Path(path)
+    if path.suffix.lower() in COMPRESSED_SUFFIXES:
+        path = path.with_suffix("")
+    return path.suffix.lower()
+
+
+def open_text(path: str | Path, encoding: str = "utf-8") -> Iterator[str]:
+    r"""Iterate over the lines of a text file, decompressing and decoding on the way.
+
+    Args:
+        path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the ``zstandard`` package); ``"-"`` is
+            standard input.
+        encoding: Any codec of Python. A byte-order mark at the start is dropped.
+
+    Yields:
+        Lines without their end (``\n``, ``\r\n`` or ``\r``).
+
+    Raises:
+        ValueError: Bytes that are not text in this encoding: the message names the file and the byte's offset in the
+            (decompressed) stream. Or the encoding is unknown, or ``zstandard`` is missing.
+        OSError: The file cannot be opened, or its compressed data is broken.
+    """
+    for block in read_blocks(path, encoding):
+        yield from block.split("\n")
+
+
+def read_blocks(path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 << 20) -> Iterator[str]:
+    r"""Read whole lines in large blocks; the fast way through a corpus.
+
+    Args:
+        path: As in `open_text`.
+        encoding: As in `open_text`.
+        block_bytes: Bytes read at a time; a block holds the lines that end in them, at least one.
+
+    Yields:
+        One or more lines joined by ``"\n"``, without a line end at the end. All blocks' lines together are the
+        lines of `open_text`.
+
+    Raises:
+        ValueError: As in `open_text`.
+        OSError: As in `open_text`.
+    """
+    path = str(path)
+    try:
+        decoder = codecs.getincrementaldecoder(encoding)()
+    except LookupError as error:
+        raise ValueError(f"Unknown encoding {encoding!r} (expected the name of a Python codec).") from error
+    newlines = io.IncrementalNewlineDecoder(None, translate=True)
+    tail: list[str] = []  # a line without its end yet, in pieces
+    start = True
+    for offset, data in _read_bytes(path, block_bytes):
+        if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8") and data.count(b"\0") * 100 > len(data):
+            raise ValueError(
+                f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); "
+                "if it is text, name its --encoding."
+            )
+        pending = decoder.getstate()[0]
+        try:
+            text = decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
+                f"({error.reason}); if it is another kind of text, name its --encoding."
+            ) from error
+        text = newlines.decode(text, final=not data)
+        if start and text:
+            text = text.removeprefix("\ufeff")
+            start = False
+        lines, newline, rest = text.rpartition("\n")
+        if newline:
+            yield "".join((*tail, lines))
+            tail = []
+        if rest:
+            tail.append(rest)
+    if tail:
+        yield "".join(tail)
+
+
+def _read_bytes(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
+    with nullcontext(sys.stdin.buffer) if path == STDIN else _open_bytes(path) as stream:
+        broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+        if "zstandard" in sys.modules:
+            broken += (sys.modules["zstandard"].ZstdError,)
+        offset = 0
+        while True:
+            try:
+                data = stream.read(block_bytes)
+            except broken as error:
+                raise OSError(f"{path}: the compressed data is broken or cut off ({error}).") from error
+            yield offset, data
+            if not data:
+                return
+            offset += len(data)
+
+
+def _open_bytes(path: str) -> IO[bytes]:
+    match Path(path).suffix.lower():
+        case ".gz":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        case ".xz":
+            return lzma.open(path, "rb")
+        case ".bz2":
+            return bz2.open(path, "rb")
+        case ".zst":
+            try:
+                import zstandard
+            except ImportError as error:
+                raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
+            return zstandard.open(path, "rb")
+    return Path(path).open("rb")

@@ -1,0 +1,326 @@
+"""Writing without loss: made beside and moved into place, locked while it is made, and never over foreign things.
+
+A file or folder is written under a hidden name beside its place and moved there when it is whole, so whatever ends the
+process leaves the old one or the new one. What a command replaces on the user's word (`--overwrite`) is what commands
+of this package write, by name.
+"""
+
+import errno
+import fnmatch
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+# What stands at the top of a model folder, as patterns of names.
+MODEL_FOLDER = (
+    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("README.md", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
+)
+PARTIAL = ".partial"  # ends the names of what is not whole yet
+# torch.save reports a full disk as a RuntimeError of its writer.
+_MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # such as a mount point
+
+
+class BusyError(OSError):
+    """Another process is writing to the same place; the message names it."""
+
+
+@contextmanager
+def written_beside(path: str | Path) -> Iterator[Path]:
+    """Write a file whole or not at all.
+
+    Args:
+        path: The file. Its folder is made if it is not there.
+
+    Yields:
+        The name to write to, in the same folder; what is there when the block ends is moved into place.
+
+    Raises:
+        OSError: If it cannot be written; the message names the file, and a full disk is called that.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    try:
+        with disk_trouble_in_words(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            yield temporary
+            temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file (UTF-8) whole or not at all; half a character pair (a lone surrogate) becomes "?".
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    with written_beside(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", errors="replace"))
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write lines as a text file, whole or not at all; see `write_text`."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
+    """Write a JSON file, indented by two, whole or not at all.
+
+    Args:
+        path: The file.
+        value: What `json.dumps` takes.
+        sort_keys: Whether keys are sorted, as transformers' configurations are.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> Iterator[Path]:
+    """Write a folder whole or not at all; what it replaces stays until then.
+
+    Args:
+        path: The folder.
+        owned: What may be replaced, see `check_output_folder`.
+        overwrite: Whether it may be.
+
+    Yields:
+        An empty folder beside it; what it holds when the block ends takes the place of `path`.
+
+    Raises:
+        ValueError: See `check_output_folder`.
+        OSError: If it cannot be written; a full disk is called that.
+    """
+    path = Path(path)
+    check_output_folder(path, owned, overwrite)
+    with disk_trouble_in_words(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
+    try:
+        with disk_trouble_in_words(path):
+            beside.chmod(0o777 & ~_umask())  # mkdtemp's are private
+            yield beside
+            check_output_folder(path, owned, overwrite)  # something may have come there meanwhile
+            _move_folder(beside, path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextmanager
+def files_written_beside(path: str | Path) -> Iterator[Path]:
+    """Write files into a folder that holds others too; they are moved there when all of them are whole.
+
+    Args:
+        path: The folder; it exists.
+
+    Yields:
+        An empty folder in it; its files are moved into `path`, in the order of their names, when the block ends.
+
+    Raises:
+        OSError: If a file cannot be written; a full disk is called that.
+    """
+    path = Path(path)
+    with disk_trouble_in_words(path):
+        beside = Path(tempfile.mkdtemp(prefix=".files.", suffix=PARTIAL, dir=path))
+    try:
+        with disk_trouble_in_words(path):
+            yield beside
+            for file in sorted(beside.iterdir()):
+                file.replace(path / file.name)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _move_folder(beside: Path, path: Path) -> None:
+    """Put a folder in the place of another, by renaming; file by file where that place cannot be renamed."""
+    old = beside.with_name(f"{beside.name}.old")
+    if path.is_symlink():
+        path = path.resolve()
+    try:
+        if path.exists() and any(path.iterdir()):
+            path.rename(old)
+            try:
+                beside.rename(path)
+            except OSError:
+                old.rename(path)
+                raise
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            beside.rename(path)
+    except OSError as error:
+        if error.errno not in _NOT_TO_BE_RENAMED or not path.is_dir():
+            raise
+        for entry in [entry for entry in path.iterdir() if not (beside / entry.name).exists()]:
+            remove(entry)
+        for entry in sorted(beside.iterdir(), key=lambda entry: (entry.name == "config.json", entry.name)):
+            if (path / entry.name).is_dir():
+                shutil.rmtree(path / entry.name)
+            entry.replace(path / entry.name)
+
+
+def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
+    """Refuse a folder to write to that is in use for other things.
+
+    Args:
+        path: The folder; it need not exist.
+        owned: Names (patterns as in `fnmatch`) of what commands write at the top of such a folder.
+        overwrite: Whether what has these names may be replaced. Nothing else ever is: not a folder with other things
+            in it, not the working directory or one above it, not a home folder, not a mount point, and not what a
+            symbolic link leads to.
+
+    Raises:
+        ValueError: If it is a file, or holds something that may not be replaced.
+    """
+    path = Path(path)
+    if "\n" in str(path) or "\0" in str(path):
+        raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; expected a folder to write to.")
+    entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    entries = [name for name in entries if not (name.startswith(".") and PARTIAL in name)]
+    if not entries:
+        return
+    others = [name for name in entries if not any(fnmatch.fnmatchcase(name, pattern) for pattern in owned)]
+    if not overwrite:
+        raise ValueError(
+            f"{path} exists and holds other things ({_listed(others or entries)}); "
+            f"name another folder{'' if others or not owned else ' or pass --overwrite'}."
+        )
+    if others:
+        raise ValueError(
+            f"{path} holds what no run wrote ({_listed(others)}), so it is not overwritten; name another folder, or "
+            "delete it yourself."
+        )
+    if reason := _reason_to_keep(path):
+        raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
+
+
+def clear_folder(path: str | Path, owned: Sequence[str]) -> None:
+    """Delete what a folder holds, after `check_output_folder` has allowed it.
+
+    Raises:
+        ValueError: See `check_output_folder`.
+        OSError: If something cannot be deleted.
+    """
+    check_output_folder(path, owned, overwrite=True)
+    if Path(path).is_dir():
+        for entry in Path(path).iterdir():
+            remove(entry)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link (not what it leads to) or a folder with all that it holds."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _reason_to_keep(path: Path) -> str:
+    resolved = path.resolve()
+    if path.is_symlink():
+        return "a symbolic link"
+    if Path.cwd().is_relative_to(resolved):
+        return "the working directory or above it"
+    with suppress(RuntimeError):  # no home folder is known
+        if Path.home().resolve().is_relative_to(resolved):
+            return "a home folder or above it"
+    if path.is_mount():
+        return "a mount point"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Keep other processes of this package from writing to the same place.
+
+    The lock is the operating system's and ends with the process, however that ends; a file `.NAME.lock` beside the
+    place carries it meanwhile, with the words that name its holder.
+
+    Args:
+        path: File or folder that is written.
+
+    Raises:
+        BusyError: If another process holds the lock; the message names its machine and number.
+        OSError: If the lock cannot be made.
+    """
+    path = Path(path).resolve()
+    file = path.with_name(f".{path.name}.lock")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(file, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        holder = ""
+        with suppress(OSError, UnicodeDecodeError):
+            holder = file.read_text(encoding="utf-8").strip()
+        raise BusyError(
+            f"{path} is being written by {holder or 'another process'}; wait until it ends, or name another place."
+        ) from None
+    try:
+        file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        yield
+    finally:
+        file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
+        lock.release()
+
+
+@contextmanager
+def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
+    """Say in one sentence that something could not be written, whichever library found out.
+
+    Args:
+        path: What is written.
+        kept: What is to be said of what is there all the same.
+
+    Raises:
+        OSError: In place of errors of the operating system that name no file or tell of a full disk, and of those of
+            safetensors and torch's serialization.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError, RuntimeError) as error:
+        cause = " ".join(str(error).split())
+        code = error.errno if isinstance(error, OSError) else None
+        if isinstance(error, BusyError) or (code is None and isinstance(error, OSError)):
+            raise  # has its words already
+        if isinstance(error, RuntimeError):
+            if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
+                raise
+            cause = "torch could not write to the disk"
+        if isinstance(error, SafetensorError) and "os error" not in cause and "I/O error" not in cause:
+            raise
+        folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
+        free = shutil.disk_usage(folder).free
+        if code in _DISK_FULL or "No space left" in cause:
+            cause = "the disk is full"
+        elif isinstance(error, OSError) and error.strerror:
+            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        what = f"{path} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
+        raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error

@@ -1,0 +1,214 @@
+"""The trainer of pretraining: both means right, both losses and accuracies in the log."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import Dataset, Sampler
+from transformers.trainer_utils import EvalLoopOutput
+
+from ..runs import Lamb, MyBertAdamW, ResumableTrainer, linear_schedule, parameter_groups
+
+IGNORED_LABEL = -100
+_SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
+
+
+# Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, LAMB.
+OPTIMIZERS = ("google", "adamw", "lamb")
+
+
+class WholeBatches(Sampler[int]):
+    """Indices in order, up to the last whole batch, so that every step of an epoch sees equally many examples.
+
+    Args:
+        length: Number of examples.
+        batch_size: Examples of an optimizer step, over all micro-batches and processes.
+    """
+
+    def __init__(self, length: int, batch_size: int) -> None:
+        self.length = length - length % batch_size if length >= batch_size else length
+
+    def __iter__(self) -> Iterator[int]:
+        """Count."""
+        return iter(range(self.length))
+
+    def __len__(self) -> int:
+        return self.length
+
+
+class PretrainingTrainer(ResumableTrainer):
+    """`Trainer` for `MyBertForPreTraining` and `MyBertForMaskedLM`.
+
+    - Gradients of accumulated or distributed batches are those of one large batch, for the masked-LM loss (a mean over
+      masked tokens) and the next-sentence loss (a mean over sequences) alike.
+    - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
+      left out); evaluation has the same with the prefix `eval_`, and `eval_perplexity` = exp(mlm_loss).
+    - The optimizer is Google's unless `optim` is set to another than its default or one is passed; besides
+      transformers' names there are "google", "adamw" (with bias correction) and "lamb". So is the schedule where
+      `lr_scheduler_type` is linear.
+    - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
+      an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
+      that share its batch.
+    - Checkpoints and divergence: see `ResumableTrainer`.
+
+    All arguments are those of `Trainer`.
+    """
+
+    optimizer: Any
+    lr_scheduler: torch.optim.lr_scheduler.LRScheduler | None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
+        self._num_sequences_in_batch: torch.Tensor | int | None = None
+        self._sums = self._zeros()
+        self._since = time.perf_counter()
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The optimizer that `optim` names, with the arguments' learning rate, betas, epsilon and weight decay.
+
+        Raises:
+            ValueError: If it is LAMB, whose norms are those of whole parameters, with FSDP 1, which cuts across them.
+        """
+        name = "google" if self.args.optim == type(self.args).optim else self.args.optim  # the default, or a wish
+        if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
+            groups = parameter_groups(self.model if model is None else model, self.args.weight_decay)
+            settings: dict[str, Any] = {
+                "lr": self.args.learning_rate,
+                "betas": (self.args.adam_beta1, self.args.adam_beta2),
+                "eps": self.args.adam_epsilon,
+            }
+            if name == "lamb":
+                if self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1:
+                    raise ValueError("optim is 'lamb', which needs whole parameters; use FSDP version 2, or DDP.")
+                self.optimizer = Lamb(groups, **settings)
+            else:
+                self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
+        return super().create_optimizer(model)
+
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        """Google's schedule where `lr_scheduler_type` is linear, its default; transformers' otherwise."""
+        if self.lr_scheduler is None and self.args.lr_scheduler_type == "linear":
+            steps = self.args.get_warmup_steps(num_training_steps)
+            self.lr_scheduler = linear_schedule(optimizer or self.optimizer, steps, num_training_steps)
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+        return WholeBatches(len(dataset), self.get_total_train_batch_size(self.args))
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        sentence_labels = [{"labels": batch["next_sentence_label"]} for batch in batch_samples if _has_nsp(batch)]
+        self._num_sequences_in_batch = super()._get_num_items_in_batch(sentence_labels, device)
+        return super()._get_num_items_in_batch(batch_samples, device)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """`Trainer.compute_loss` with both numbers of items; adds to the sums behind the log."""
+        model_inputs = inputs
+        if model.training and _has_nsp(inputs):
+            model_inputs = {**inputs, "num_sequences_in_batch": self._num_sequences_in_batch}
+        loss, outputs = super().compute_loss(
+            model, model_inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
+        self._add_to_sums(inputs, outputs)
+        return (loss, outputs) if return_outputs else loss
+
+    @torch.no_grad()
+    def _add_to_sums(self, inputs: dict[str, Any], outputs: Any) -> None:
+        sums = self._sums
+        if sums["tokens"].device != outputs["loss"].device:
+            self._sums = sums = {name: value.to(outputs["loss"].device) for name, value in sums.items()}
+        labels = inputs["labels"]
+        logits = outputs["prediction_logits"] if "prediction_logits" in outputs else outputs["logits"]
+        is_labelled = labels != IGNORED_LABEL
+        labels = labels[is_labelled]
+        if logits.dim() == 3:
+            logits = logits[is_labelled]
+        sums["mlm_loss"] += F.cross_entropy(logits.float(), labels, reduction="sum")
+        sums["mlm_correct"] += (logits.argmax(-1) == labels).sum()
+        sums["mlm_count"] += labels.numel()
+        if _has_nsp(inputs):
+            labels = inputs["next_sentence_label"]
+            logits = outputs["seq_relationship_logits"]
+            sums["nsp_loss"] += F.cross_entropy(logits.float(), labels, reduction="sum")
+            sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
+            sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
+        mask = inputs.get("attention_mask")
+        if mask is None:  # packed rows; what is left of them is padding
+            padding = self.model.config.pad_token_id
+            mask = inputs["input_ids"] != (-1 if padding is None else padding)
+        sums["tokens"] += mask.sum()
+
+    def _zeros(self) -> dict[str, torch.Tensor]:
+        device = self.args.device
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+        return {name: torch.zeros((), dtype=dtype, device=device) for name in _SUMS}
+
+    def _take_means(self) -> dict[str, float]:
+        """Means since the last call, over all processes."""
+        names = list(self._sums)
+        total = self.accelerator.reduce(torch.stack([self._sums[name] for name in names]), reduction="sum")
+        sums = dict(zip(names, total.tolist(), strict=True))
+        now = time.perf_counter()
+        means = {"tokens_per_second": round(sums["tokens"] / (now - self._since), 1)}
+        for task in ("mlm", "nsp"):
+            if count := sums[f"{task}_count"]:
+                means[f"{task}_loss"] = sums[f"{task}_loss"] / count
+                means[f"{task}_accuracy"] = sums[f"{task}_correct"] / count
+        self._sums, self._since = self._zeros(), now
+        return means
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add both losses and accuracies to what `Trainer` logs during training."""
+        if "loss" in logs:
+            logs |= {name: round(value, 4) for name, value in self._take_means().items()}
+        super().log(logs, start_time)
+
+    def prediction_step(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor | None, Any, Any]:
+        """`Trainer.prediction_step`; examples that fill up the last batch of several processes do not count."""
+        state = self.accelerator.gradient_state
+        if self.args.world_size > 1 and state.end_of_dataloader and state.remainder > 0:
+            rows = len(inputs["labels"])
+            own = max(0, state.remainder - self.args.process_index * rows)
+            for name in ("labels", "next_sentence_label"):
+                if name in inputs:
+                    inputs[name][own:] = IGNORED_LABEL
+        return super().prediction_step(model, inputs, *args, **kwargs)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """Evaluate on labelled positions only; the metrics are exact means over the whole data set."""
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        kwargs["prediction_loss_only"] = True
+        config = self.model.config
+        training_sums, trained_for = self._sums, time.perf_counter() - self._since
+        sparse, config.sparse_prediction = config.sparse_prediction, True
+        self._sums, self._since = self._zeros(), time.perf_counter()
+        try:
+            output = super().evaluation_loop(*args, **kwargs)
+            means = self._take_means()
+        finally:
+            config.sparse_prediction = sparse
+            self._sums, self._since = training_sums, time.perf_counter() - trained_for
+        means["loss"] = means.get("mlm_loss", 0.0) + means.get("nsp_loss", 0.0)
+        if "mlm_loss" in means:
+            means["perplexity"] = float(torch.tensor(means["mlm_loss"]).exp())
+        output.metrics.update({f"{prefix}_{name}": value for name, value in means.items()})
+        return output
+
+
+def _has_nsp(batch: dict[str, Any]) -> bool:
+    return batch.get("next_sentence_label") is not None

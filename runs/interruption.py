@@ -1,0 +1,84 @@
+"""Ctrl-C and SIGTERM: training stops after the step that is running, with a checkpoint."""
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+logger = logging.getLogger(__name__)
+
+
+class StopOnInterrupt(TrainerCallback):
+    """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint; a second one ends it at once.
+
+    After the last step there is nothing to stop: what is left, say an evaluation, goes on to its end. A log message
+    says where training stopped, and how it goes on.
+
+    Attributes:
+        interrupted: Whether there was a signal; after training, whether it was ended before its last step.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._stopping = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Take over the signals."""
+        self.interrupted = self._stopping = False
+        if threading.current_thread() is not threading.main_thread():
+            return  # signals are the main thread's
+        self._previous = {
+            number: signal.signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Save and stop if there was a signal, in any process."""
+        if args.world_size > 1:
+            # The signal reaches the processes in different steps; they must stop in the same.
+            interrupted = torch.tensor(int(self.interrupted), device=args.device)
+            dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
+            self.interrupted = bool(interrupted)
+        if self.interrupted and state.global_step < state.max_steps:
+            self._stopping = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Leave out what comes at the end of an epoch, unless this is one: `Trainer` calls it wherever it stops."""
+        if self._stopping and (state.epoch or 0) % 1:
+            control.should_evaluate = control.should_save = False
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Give the signals back, and say how training goes on."""
+        self._give_back()
+        self.interrupted = self._stopping
+        if self.interrupted and state.is_world_process_zero:
+            logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
+
+
+def _way_on(args: TrainingArguments) -> str:
+    if args.save_only_model:
+        return "with save_only_model there is no optimizer to go on with, and the same command begins anew"
+    if getattr(args, "overwrite", False):
+        return "the same command without --overwrite goes on from there"
+    return "the same command goes on from there"

@@ -1,0 +1,196 @@
+"""Optimizers: Google's (google-research/bert, `optimization.py`; paper, appendix A.2) and LAMB (You et al., 2020)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. A step
+# count that begins here is Adam without bias correction, in torch's own (fused) kernels.
+UNCORRECTED_STEP = 2**23
+
+
+class MyBertAdamW(torch.optim.AdamW):
+    """AdamW with the paper's values, by default without bias correction, as in Google's `AdamWeightDecayOptimizer`.
+
+    The update is `w -= lr * (m / (sqrt(v) + eps) + weight_decay * w)`, with m and v the running means of the gradient
+    and its square. Without bias correction the first updates are too large by up to sqrt(1 - beta2) / (1 - beta1);
+    pretraining warms up and does not mind, fine-tuning on small data does (Mosbach et al., 2020): `correct_bias=True`.
+
+    Args:
+        params: Parameters or parameter groups, see `parameter_groups`.
+        lr: Learning rate, at least 0.
+        betas: Decay rates of the running means, in [0, 1).
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, at least 0.
+        correct_bias: Whether to correct the bias of the running means.
+        **kwargs: Further arguments of `torch.optim.AdamW`, such as `fused`.
+
+    The state of a parameter is `exp_avg`, `exp_avg_sq` and `step`. Without bias correction `step` counts from
+    `UNCORRECTED_STEP`; `load_state_dict` lifts one that counts from 0, as converted checkpoints do.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        correct_bias: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, **kwargs)
+        for group in self.param_groups:
+            group.setdefault("correct_bias", correct_bias)
+        self.defaults["correct_bias"] = correct_bias
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: Evaluates the model anew and returns the loss.
+
+        Returns:
+            The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if group["correct_bias"]:
+                continue
+            for parameter in group["params"]:
+                if parameter.grad is not None and not self.state[parameter]:
+                    on_device = group["fused"] or group["capturable"]
+                    self.state[parameter] = {
+                        "step": torch.tensor(
+                            float(UNCORRECTED_STEP), device=parameter.device if on_device else torch.device("cpu")
+                        ),
+                        "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                        "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    }
+                    if group["amsgrad"]:
+                        self.state[parameter]["max_exp_avg_sq"] = torch.zeros_like(self.state[parameter]["exp_avg_sq"])
+        super().step()
+        return loss
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over a state, be it of torch's AdamW, whose groups know nothing of `correct_bias`."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("correct_bias", self.defaults["correct_bias"])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; see `torch.optim.Optimizer.load_state_dict`."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state.get(parameter)
+                if state and not group["correct_bias"] and float(state["step"]) < UNCORRECTED_STEP:
+                    state["step"] = torch.as_tensor(state["step"], dtype=torch.float32) + UNCORRECTED_STEP
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB, for batches of thousands of sequences (You et al., 2020, arXiv 1904.00962, algorithm 2).
+
+    With m and v the bias-corrected running means of the gradient g and its square, of every parameter w
+
+        r = m / (sqrt(v) + eps) + weight_decay * w
+        w -= lr * (norm(w) / norm(r)) * r
+
+    where the ratio of norms, the trust ratio, is 1 if either norm is 0. As in Google's and NVIDIA's implementations,
+    parameters without weight decay (biases and layer normalisations, see `parameter_groups`) have no trust ratio. The
+    gradients' global norm is clipped by the `Trainer`, not here.
+
+    Args:
+        params: Parameters or parameter groups.
+        lr: Learning rate, at least 0.
+        betas: Decay rates of the running means, in [0, 1).
+        eps: Added to the denominator.
+        weight_decay: Decoupled weight decay, at least 0.
+
+    Raises:
+        ValueError: If a value is outside its range.
+
+    The state of a parameter is `step`, `exp_avg` and `exp_avg_sq`, as that of torch's Adam.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+    ) -> None:
+        if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"lr is {lr}, eps {eps}, weight_decay {weight_decay} and betas {betas}; "
+                "expected at least 0, and betas in [0, 1)."
+            )
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: Evaluates the model anew and returns the loss.
+
+        Returns:
+            The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.tensor(0.0)
+                    state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                    state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+                state["step"] += 1
+                step = state["step"].item()
+                state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
+                state["exp_avg_sq"].mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
+                denominator = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(group["eps"])
+                update = (state["exp_avg"] / (1 - beta1**step)).div_(denominator)
+                if group["weight_decay"]:
+                    update.add_(parameter, alpha=group["weight_decay"])
+                    norm, update_norm = parameter.norm(), update.norm()
+                    # Both norms stay on the device: no step waits for them.
+                    has_ratio = (norm > 0) & (update_norm > 0)
+                    update.mul_(torch.where(has_ratio, norm / update_norm, torch.ones_like(norm)))
+                parameter.sub_(group["lr"] * update)
+        return loss
+
+
+def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:
+    """Split the trainable parameters: layer normalisations and biases are not decayed (paper, appendix A.2).
+
+    Args:
+        model: The model.
+        weight_decay: Decay of all the others.
+
+    Returns:
+        Two parameter groups, decayed and not decayed; an empty one is left out.
+    """
+    decayed: list[nn.Parameter] = []
+    not_decayed: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            is_exempt = "LayerNorm" in name or "bias" in name.rpartition(".")[2]
+            (not_decayed if is_exempt else decayed).append(parameter)
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": not_decayed, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]

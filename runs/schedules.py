@@ -1,0 +1,35 @@
+"""Learning-rate schedules: Google's, from google-research/bert, `optimization.py` (paper, appendix A.2)."""
+
+import torch
+from torch.optim.lr_scheduler import LambdaLR
+
+
+def linear_schedule(optimizer: torch.optim.Optimizer, num_warmup_steps: int, num_training_steps: int) -> LambdaLR:
+    """Google's schedule: linear warm-up, then linear decay to 0, as if the decay had begun at step 0.
+
+    At step s, counted from 0, the factor is s / num_warmup_steps during warm-up, then 1 - s / num_training_steps.
+    (transformers' `get_linear_schedule_with_warmup` stretches the decay to begin at 1 after warm-up.)
+
+    Args:
+        optimizer: Whose learning rates are the peak rates.
+        num_warmup_steps: Steps of warm-up, at least 0.
+        num_training_steps: All steps, at least 1.
+
+    Returns:
+        The schedule; call its `step` after each of the optimizer's.
+
+    Raises:
+        ValueError: If a number of steps is outside its range.
+    """
+    if num_warmup_steps < 0 or num_training_steps < 1:
+        raise ValueError(
+            f"num_warmup_steps is {num_warmup_steps} and num_training_steps {num_training_steps}; "
+            "expected at least 0 and at least 1."
+        )
+
+    def factor(step: int) -> float:
+        if step < num_warmup_steps:
+            return step / num_warmup_steps
+        return max(0.0, 1 - step / num_training_steps)
+
+    return LambdaLR(optimizer, factor)

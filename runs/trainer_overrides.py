@@ -1,0 +1,163 @@
+"""transformers' `Trainer` for runs that may be cut off at any moment, or diverge."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
+from torch import nn
+from transformers import Trainer
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
+
+from .checkpoints import (
+    COMPLETE_FILE,
+    last_complete_checkpoint,
+    missing_from_checkpoint,
+    seal_checkpoint,
+    trouble_names_checkpoint,
+)
+
+
+class DivergedError(ValueError):
+    """Loss or gradient became infinite or NaN; the message has step, learning rate and advice."""
+
+
+class ResumableTrainer(Trainer):
+    """`Trainer` whose checkpoints are complete or not there, and which stops before it writes NaN.
+
+    - A checkpoint is sealed once everything in it is written, and only then do older ones go: `open_run_folder` finds
+      a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
+      one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
+      further step.
+    - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
+      gradient overflows now and then and the step is left out; there the loss is watched.)
+
+    All arguments are those of `Trainer`.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
+        self._loss: torch.Tensor | None = None
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """`Trainer`'s, with FSDP made to work for an encoder with tied weights, and on CPU processes."""
+        super().create_accelerator_and_postprocess()
+        state = self.accelerator.state
+        wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
+        if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate would take DDP, without a word.
+            state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
+            state.fsdp_plugin = FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {}))
+            self.is_fsdp_enabled = True
+        self._tied_weights = dict(getattr(self.model, "all_tied_weights_keys", {}))
+        if self.is_fsdp_enabled:
+            # accelerate would give the embeddings a shard of their own, but they are tied to the vocabulary layer.
+            parts = self.model.modules()
+            layers = {type(part).__name__ for part in parts if isinstance(part, GradientCheckpointingLayer)}
+            if layers and state.fsdp_plugin.transformer_cls_names_to_wrap is None:
+                state.fsdp_plugin.transformer_cls_names_to_wrap = sorted(layers)
+            # torch refuses one parameter in two shards; the vocabulary layer's bias has a second name in its head.
+            for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
+                module, _, name = source.rpartition(".")
+                del self.model.get_submodule(module)._parameters[name]
+            tied = {target: source for target, source in self._tied_weights.items() if not source.endswith(".bias")}
+            self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
+
+    def gathered_weights(self) -> dict[str, torch.Tensor]:
+        """The weights of all shards under the names that model folders have; every process calls it.
+
+        Returns:
+            Name -> tensor; with FSDP only the first process gets them.
+        """
+        return self._without_second_names(self.accelerator.get_state_dict(self.model_wrapped))
+
+    def _without_second_names(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        weights = dict(weights)
+        for target, source in self._tied_weights.items():
+            if target in weights:
+                weights.setdefault(source, weights.pop(target))
+        return weights
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
+        super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A checkpoint holds tied weights under one name.
+        missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # From the checkpoint of the last step Trainer would go one step too far.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+        else:
+            super()._run_epoch(*args, **kwargs)
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """`Trainer.training_step`; keeps the loss, to name it if the run diverges."""
+        self._loss = loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.scaler is not None and not torch.isfinite(loss):
+            raise self._diverged(math.nan)
+        return loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        grad_norm = super()._get_grad_norm(model, grad_norm)
+        # The norm is that of all processes, so they stop together; the first one says why.
+        if self.accelerator.scaler is None and not math.isfinite(float(grad_norm)):
+            raise self._diverged(float(grad_norm)) if self.is_world_process_zero() else SystemExit(2)
+        return grad_norm
+
+    def _diverged(self, grad_norm: float) -> DivergedError:
+        assert self._loss is not None
+        checkpoint = last_complete_checkpoint(self.args.output_dir)
+        kept = "There is no checkpoint before it."
+        if checkpoint is not None:
+            kept = f"{checkpoint} is good; to go on from its weights, pass it as --model to a new run."
+        return DivergedError(
+            f"Training diverged at step {self.state.global_step + 1}: loss {float(self._loss):.4g}, gradient norm "
+            f"{grad_norm:.4g}, learning rate {self._get_learning_rate():.3g}. Lower --learning_rate, lengthen "
+            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 in place of --fp16. {kept}"
+        )
+
+    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, from
+        # which a run goes on that is stopped here, or killed while it is evaluated.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*args, **kwargs)
+        finally:
+            self.args.save_total_limit = limit
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save:
+            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
+        # Trainer would delete old checkpoints before this one is known to be whole.
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            with trouble_names_checkpoint(checkpoint):
+                super()._save_checkpoint(model, trial)
+                self.accelerator.wait_for_everyone()
+                if self.args.should_save:
+                    seal_checkpoint(checkpoint)
+        except OSError:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            checkpoints = sort_checkpoints(str(checkpoint.parent))
+            later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
+            for attempt in [path for path in later if missing_from_checkpoint(path)]:
+                shutil.rmtree(attempt)  # it got further, but did not complete it
+                later.remove(attempt)
+            # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(later))

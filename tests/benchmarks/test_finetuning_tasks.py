@@ -1,0 +1,57 @@
+"""`benchmarks/finetuning_tasks.py` makes its three tables, and does not repeat what is done."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertForPreTraining
+
+SCRIPT = ("-m", "mybert.benchmarks.finetuning_tasks")
+SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
+
+
+@pytest.fixture
+def model(tmp_path, tokenizer):
+    size = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 16}
+    torch.manual_seed(0)
+    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    for name in ("glue/STS-B", "glue/MRPC", "ner/wnut17"):
+        (folder / name).mkdir(parents=True)
+    pairs = [(SENTENCES[row % 4], SENTENCES[row // 4]) for row in range(16)]
+    scores = ["sentence1\tsentence2\tscore", *(f"{a}\t{b}\t{5.0 * (a == b)}" for a, b in pairs)]
+    same = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *(f"{int(a == b)}\t1\t2\t{a}\t{b}" for a, b in pairs)]
+    for split in ("train", "dev"):
+        (folder / "glue" / "STS-B" / f"{split}.tsv").write_text("\n".join(scores) + "\n")
+        (folder / "glue" / "MRPC" / f"{split}.tsv").write_text("\n".join(same) + "\n")
+    for split in ("train", "dev", "test"):
+        (folder / "ner" / "wnut17" / f"{split}.conll").write_text("Ada B-person\nsat O\n\n" * 6)
+    return folder
+
+
+@pytest.mark.slow
+def test_three_tables(model, data, tmp_path):
+    flags = ["--data", data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", "2", "--max_steps", "1"]
+    shown = subprocess.run([sys.executable, *SCRIPT, model, *flags], capture_output=True, text=True, check=True).stdout
+    rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
+    tables = [row for row in rows if ":" in row or row == "task, metric"]
+    assert tables == ["task, metric", "STS-B: what learns", "WNUT-17: features of the frozen encoder"]
+    assert "MRPC, f1" in rows and rows.count("everything") == 1 and "concat_last_four" in rows
+    assert shown.count("mybert finetune ") == 4 + 5 + 1
+
+    others = subprocess.run([sys.executable, *SCRIPT, model, *flags[:-1], "2"], capture_output=True, text=True)
+    assert others.returncode != 0 and "holds a run with other settings (max_steps was 1, is 2)" in others.stderr
+
+    again = subprocess.run([sys.executable, *SCRIPT, model, *flags], capture_output=True, text=True, check=True).stdout
+    assert "mybert finetune " not in again
+    assert [line for line in again.splitlines() if line.startswith("|")] == [
+        line for line in shown.splitlines() if line.startswith("|")
+    ]

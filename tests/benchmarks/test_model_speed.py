@@ -1,0 +1,151 @@
+"""`mybert bench`: every workload runs at a tiny size, and sides that disagree are no benchmark."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
+from mybert.benchmarks import model_speed
+from mybert.benchmarks.model_speed import (
+    INFERENCE,
+    ON_SENTENCES,
+    SENTENCES,
+    SKEWED,
+    BenchArguments,
+    padded_batch,
+    run_benchmarks,
+)
+from mybert.benchmarks.timing import speed_table
+from mybert.cli import main
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Short batches and few repetitions."""
+    monkeypatch.setattr(model_speed, "TRAINING", {"tiny": 2})
+    monkeypatch.setattr(model_speed, "INFERENCE", {name: (what, (7, 3)) for name, (what, _) in INFERENCE.items()})
+
+
+@pytest.fixture
+def sst2(tmp_path):
+    sentences = ["a moving film", "dull and far too long , sadly", "bright , funny and never dull", "a long dull film"]
+    lines = [f"{sentences[number % 4]}\t{number % 2}" for number in range(64)]
+    (tmp_path / "train.tsv").write_text("sentence\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def test_fill_of_the_batches():
+    for lengths, fill in ((SENTENCES, 0.45), (SKEWED, 0.18)):
+        mask = padded_batch(lengths)["attention_mask"]
+        assert mask.shape == (32, max(lengths))
+        assert float(mask.float().mean()) == pytest.approx(fill, abs=0.01)
+
+
+def test_batches_do_not_change_from_run_to_run():
+    assert torch.equal(padded_batch(SENTENCES)["input_ids"], padded_batch(SENTENCES)["input_ids"])
+
+
+def test_ratio_is_the_median_of_the_turns():
+    table = speed_table({"peer": [2.0, 4.0, 9.0], "ours": [1.0, 1.0, 1.0]}, "peer", {"ours": "exact"})
+    assert "| ours | 1.0000 | 4.00 | exact |" in table
+
+
+@pytest.mark.slow
+def test_inference_training_and_memory(small, tmp_path):
+    output = tmp_path / "results.md"
+    report = run_benchmarks(
+        BenchArguments(
+            workloads=["sentences", "query", "training", "memory"],
+            model_size="tiny",
+            training_sizes=["tiny"],
+            repeats=1,
+            output=str(output),
+        )
+    )
+    assert output.read_text() == report
+    assert report.count("| transformers SDPA |") == 4  # two batches, training full and half full
+    assert report.count("| mybert |") == 4
+    assert "| tiny, 2 x 128 |" in report
+
+
+@pytest.mark.slow
+def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
+    flags = ["--workloads", "finetuning", "pipeline", "--model_size", "tiny", "--repeats", "1", "--examples", "40"]
+    assert main(["bench", *flags, "--sst2", str(sst2)]) == 0
+    shown = capsys.readouterr().out
+    assert "an epoch of Trainer, once, 40 sentences" in shown
+    assert "text-classification of 40 sentences of SST-2, batch 32, tiny, medians of 1" in shown
+
+
+@pytest.mark.slow
+def test_gpu_script_on_a_cpu():
+    flags = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --no-compile".split()
+    run = subprocess.run(
+        [sys.executable, "-m", "mybert.benchmarks.gpu_training", *flags], capture_output=True, text=True, check=True
+    )
+    rows = [line for line in run.stdout.splitlines() if line.strip().startswith("| tiny")]
+    assert [row.split("|")[4].strip() for row in rows] == ["transformers SDPA", "mybert, packed rows"] * 2
+
+
+@pytest.mark.slow
+def test_script_for_quantized_accuracy(tmp_path):
+    tokenizer = MyBertTokenizer(
+        vocab={t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
+    )
+    labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na a\t0\na b a\t1\n")
+    command = [sys.executable, "-m", "mybert.benchmarks.quantization_accuracy", tmp_path, tmp_path / "dev.tsv"]
+    rows = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-4:]
+    assert [row.split("|")[1].strip() for row in rows][::3] == ["float32", "int8"]
+    assert [row.split("|")[3].strip() for row in rows[:2]] == ["100.00"] * 2
+
+
+def test_sides_that_disagree_are_refused(small, monkeypatch):
+    real = model_speed.twins
+
+    def unequal(**settings):
+        ours, theirs = real(**settings)
+        with torch.no_grad():
+            ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
+        return ours, theirs
+
+    monkeypatch.setattr(model_speed, "twins", unequal)
+    with pytest.raises(AssertionError, match="mybert differs by"):
+        run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+
+
+def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_path):
+    ran = []
+    names = {f"_{name}": name for name in ("inference", "training", "memory", *ON_SENTENCES)}
+    for function, name in names.items():
+        monkeypatch.setattr(model_speed, function, lambda *_, name=name: [ran.append(name) or name])
+    output = tmp_path / "results.md"
+    assert main(["bench", "--output", str(output)]) == 0
+    assert "Without finetuning, pipeline, embeddings: these need --sst2" in capsys.readouterr().out
+    assert ran == ["inference", "training", "memory"]
+    assert output.read_text().endswith("inference\n\ntraining\n\nmemory\n")
+    ran.clear()
+    assert main(["bench", "--sst2", str(sst2)]) == 0
+    assert ran == list(names.values())
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
+        (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
+        (["--repeats", "0"], "repeats is 0; expected at least 1."),
+        (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
+        (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
+        (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
+        (["--output", "."], "output is .; expected a file"),
+    ],
+)
+def test_mistakes(flags, sentence, capsys):
+    assert main(["bench", *flags]) == 2
+    assert sentence in capsys.readouterr().err

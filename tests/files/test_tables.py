@@ -1,0 +1,128 @@
+import gzip
+
+import pytest
+
+from mybert.files.tables import read_conll, read_table
+from mybert.finetuning.sources import Row
+from mybert.finetuning.tasks import TASKS
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", 'text,label\n"a, ""b""\nc",x\nd,y\n'),
+        ("t.jsonl", '{"text": "a, \\"b\\"\\nc", "label": "x"}\n\n{"text": "d", "label": "y"}\n'),
+        ("t.json", '{"text": "a, \\"b\\"\\nc", "label": "x"}\n\n{"text": "d", "label": "y"}\n'),
+        ("t.json", '[{"text": "a, \\"b\\"\\nc", "label": "x"},\n {"text": "d", "label": "y"}]'),
+    ],
+)
+def test_formats(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    rows = [{"text": 'a, "b"\nc', "label": "x"}, {"text": "d", "label": "y"}]
+    assert read_table(path) == rows
+    compressed = tmp_path / f"{name}.gz"
+    compressed.write_bytes(gzip.compress(content.encode()))
+    assert read_table(compressed) == rows
+
+
+def test_tsv_has_no_quoting(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text('text\tlabel\n"He said\t1\r\nfine"\t0\n')
+    assert read_table(path) == [{"text": '"He said', "label": "1"}, {"text": 'fine"', "label": "0"}]
+    path.write_text("a\t1\nb\t0\n")
+    assert read_table(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
+
+
+def test_only_colas_test_file_has_a_header(tmp_path):
+    (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
+    (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
+    labelled = TASKS["cola"].read(tmp_path / "dev.tsv")
+    unlabelled = TASKS["cola"].read(tmp_path / "test.tsv", labelled=False)
+    assert [example.label for example in labelled] == ["1", "0"]
+    assert [example.label for example in unlabelled] == [None, None]
+    assert [example.texts for example in labelled] == [example.texts for example in unlabelled]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", 'text,label\n"a,1\n' + 30_000 * "b,1 b\n", r"t.csv, line \d+: not CSV \(field larger than"),
+        ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl or .json file"),
+        ("t", "text", r"ends in nothing"),
+        ("t.csv", "", r"t.csv holds no rows"),
+        ("t.tsv", "text\tlabel\n", r"t.tsv holds no rows"),
+        ("t.tsv", "text\tlabel\na\t1\nb\n", r"t.tsv, line 3: 1 fields; expected 2 \(text, label\)"),
+        ("t.jsonl", '{"a": 1}\n{"a": \n', r"t.jsonl, line 2: not JSON"),
+        ("t.jsonl", "[1]\n", r"t.jsonl, entry 1: a JSON list; expected an object"),
+        ("t.json", '{"a": 1}', r"t.json holds a JSON dict; expected a list"),
+    ],
+)
+def test_broken_tables(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_table(path)
+
+
+def test_a_missing_column_lists_those_that_exist():
+    with pytest.raises(ValueError, match=r"f.csv has no column 'sentence' in row 1; its columns are 'text', 'label'"):
+        Row({"text": "a", "label": "b"}, "f.csv", 1).value("sentence")
+
+
+def test_glue_files_are_read_as_published(data_dir):
+    rows = {"cola": 1043, "sst2": 872, "mrpc": 408, "stsb": 1500, "qnli": 5463, "rte": 277, "wnli": 71}
+    folders = {"cola": "CoLA", "sst2": "SST-2", "stsb": "STS-B"}
+    for task, count in rows.items():
+        examples = TASKS[task].read(data_dir / "glue" / folders.get(task, task.upper()) / "dev.tsv")
+        assert len(examples) == count, task
+        if task != "stsb":
+            assert {example.label for example in examples} == set(TASKS[task].classes)
+
+
+CONLL = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+-DOCSTART- -X- -X- O
+
+Peter NNP B-NP B-PER
+"""
+
+
+def test_conll_columns_and_documents(tmp_path):
+    path = tmp_path / "eng.train"
+    path.write_text(CONLL)
+    first, second = read_conll(path)
+    assert first["tokens"] == ["EU", "rejects"]
+    assert first["tags"] == ["B-ORG", "O"]
+    assert first["1"] == ["NNP", "VBZ"]
+    assert second["document"] == first["document"] + 1
+    path.write_text("EU\nrejects\n\nit\n")
+    assert [row["tokens"] for row in read_conll(path)] == [["EU", "rejects"], ["it"]]
+    assert "tags" not in read_conll(path)[0]
+    path.write_text("New York\tB-LOC\nis\tO\n")
+    assert read_conll(path)[0]["tokens"] == ["New York", "is"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("EU\tB-ORG\nrejects\n", r"t.conll, line 2: 'rejects' has 1 fields; expected 2 as in the first line"),
+        ("EU\tB-ORG\n\tO\n", r"t.conll, line 2: '\\tO' has 1 fields; expected 2"),
+        ("\n\n", r"t.conll holds no rows"),
+    ],
+)
+def test_broken_conll_lines(tmp_path, content, message):
+    path = tmp_path / "t.conll"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_conll(path)
+
+
+def test_a_broken_squad_file(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text('{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}')
+    with pytest.raises(ValueError, match=r"t.json is not a SQuAD file \(KeyError: 'question'\)"):
+        read_table(path)

@@ -1,0 +1,185 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import TrainingArguments
+
+from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
+from mybert.runs.checkpoints import seal_checkpoint
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return {"x": torch.tensor([float(index + 1)])}
+
+
+class Line(nn.Module):
+    """Its loss is NaN, infinite or fine, as the attribute `spoil` of a step says."""
+
+    def __init__(self, spoilt_from=1000, factor=float("nan")):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.calls, self.spoilt_from, self.factor = 0, spoilt_from, factor
+
+    def forward(self, x):
+        self.calls += 1
+        loss = (self.weight * x / 40).mean()
+        return {"loss": loss * self.factor if self.calls >= self.spoilt_from else loss}
+
+
+def make_trainer(tmp_path, model=None, **settings):
+    return ResumableTrainer(
+        model=model or Line(),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=2,
+            max_steps=10,
+            save_steps=2,
+            save_total_limit=1,
+            logging_steps=1,
+            disable_tqdm=True,
+            use_cpu=True,
+            learning_rate=1e-3,
+            **settings,
+        ),
+        train_dataset=Numbers(),
+    )
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, factor, max_grad_norm):
+    model = Line(spoilt_from=6, factor=factor)
+    trainer = make_trainer(tmp_path, model, max_grad_norm=max_grad_norm, lr_scheduler_type="constant")
+    message = (
+        r"diverged at step 6: loss (nan|inf), gradient norm (nan|inf), learning rate 0.001\. Lower .*checkpoint-4"
+    )
+    with pytest.raises(DivergedError, match=message):
+        trainer.train()
+    assert torch.isfinite(model.weight).all()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+def test_diverging_at_once(tmp_path):
+    with pytest.raises(DivergedError, match=r"step 1: .*no checkpoint before it"):
+        make_trainer(tmp_path, Line(spoilt_from=1)).train()
+
+
+def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
+    sizes = json.loads((tmp_path / "checkpoint-10" / "complete.json").read_text())
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state.pth"} <= set(sizes)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(checkpoint):
+        if checkpoint.name == "checkpoint-4":
+            raise KilledError
+        seal_checkpoint(checkpoint)
+
+    trainer = make_trainer(tmp_path / "killed")
+    monkeypatch.setattr("mybert.runs.trainer_overrides.seal_checkpoint", killed)
+    with pytest.raises(KilledError):
+        trainer.train()
+    assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+
+
+def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
+    make_trainer(tmp_path).train()
+    (tmp_path / "checkpoint-12").mkdir()  # of an attempt that was killed
+    for name in ("checkpoint-10", "checkpoint-12"):
+        os.utime(tmp_path / name, (1, 1))
+    trainer = make_trainer(tmp_path)
+    trainer.args.save_total_limit = 2
+    trainer.args.max_steps = 2
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-10"}
+    trainer = make_trainer(tmp_path)
+    trainer.args.max_steps = 4
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4"}
+
+
+def test_a_finished_run_takes_no_further_step(tmp_path):
+    settings = {"lr_scheduler_type": "constant"}
+    first = make_trainer(tmp_path, **settings)
+    first.train()
+    second = make_trainer(tmp_path, **settings)
+    second.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
+    assert second.model.calls == 0
+    assert second.state.global_step == 10
+    assert torch.equal(second.model.weight, first.model.weight)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
+
+
+@pytest.mark.parametrize("target", ["torch.save", "safetensors.torch.save_file"])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, target):
+    trainer = make_trainer(tmp_path)
+
+    class FillDisk(trainer.callback_handler.callbacks[0].__class__):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 4:
+                module, name = target.rsplit(".", 1)
+                monkeypatch.setattr(sys.modules[module], name, full)
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    trainer.add_callback(FillDisk())
+    message = (
+        r"checkpoint-4 could not be written \(.*the disk is full.*checkpoint-2 is complete: the same command goes on"
+    )
+    with pytest.raises(OSError, match=message):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert not (tmp_path / "checkpoint-4").exists()
+
+
+WRITE_TOO_MUCH = """
+import resource, sys, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import TrainingArguments
+from mybert.runs import ResumableTrainer
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(int(sys.argv[2])))
+    def forward(self, x):
+        return {"loss": (self.weight * x.mean()).mean()}
+
+trainer = ResumableTrainer(
+    model=Wide(),
+    args=TrainingArguments(sys.argv[1], max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True),
+    train_dataset=[{"x": torch.ones(1)}] * 8,
+)
+try:
+    trainer.train()
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [8000, 3000])  # the weights do not fit; the optimizer's state does not
+def test_every_writer_that_hits_a_limit_is_reported(tmp_path, width):
+    command = [sys.executable, "-c", WRITE_TOO_MUCH, str(tmp_path / "out"), str(width)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "checkpoint-1 could not be written (" in result.stdout, result.stderr
+    assert "no checkpoint is there" in result.stdout

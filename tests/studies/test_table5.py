@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from mybert import cli
+from mybert.pretraining.arguments import MODEL_SIZES
+from mybert.studies import ROWS, AblationArguments, run_ablation
+
+
+@pytest.fixture
+def task_file(tmp_path):
+    path = tmp_path / "task.tsv"
+    rows = [f"the {animal} sat on the mat\t{animal}" for animal in ("cat", "dog")] * 8
+    path.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    return str(path)
+
+
+def settings(tmp_path, text_file, task_file):
+    return {
+        "text": [str(text_file)],
+        "output_dir": str(tmp_path / "out"),
+        "tasks": {
+            "classification": {
+                "train_file": task_file,
+                "validation_file": [task_file],
+                "text_column": "text",
+                "label_column": "label",
+            }
+        },
+        "pretraining": {
+            "vocab_size": 60,
+            "vocab_layout": "compact",
+            "model_size": "tiny",
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "max_length": 24,
+            "max_steps": 3,
+            "heldout": 0.2,
+            "per_device_train_batch_size": 4,
+            "use_cpu": True,
+            "num_processes": 1,
+        },
+        "finetuning": {"num_train_epochs": 1, "max_length": 24, "use_cpu": True},
+        "disable_tqdm": True,
+    }
+
+
+@pytest.mark.slow
+def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, task_file):
+    table = run_ablation(AblationArguments(**settings(tmp_path, text_file, task_file)))
+    out = tmp_path / "out"
+    assert list(table) == list(ROWS)
+    assert all(0 <= values["classification"] <= 1 for values in table.values())
+    assert set(table["mlm+nsp"]) == {"perplexity", "NSP accuracy", "classification"}
+    assert set(table["ltr+bilstm"]) == {"perplexity", "classification"}
+    assert set(table["untrained"]) == {"classification"}
+    config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("mlm", "ltr")}
+    assert not config["mlm"]["is_decoder"]
+    assert config["ltr"]["is_decoder"]
+    tuned = json.loads((out / "finetuned" / "ltr+bilstm" / "classification" / "config.json").read_text())
+    assert tuned["is_decoder"]  # causal attention stays
+    assert tuned["model_type"] == "mybert-bilstm"
+    assert not (out / "pretrained" / "mlm" / "tokens.safetensors").exists()  # the first row's serve all
+    lines = (out / "ablation.md").read_text().splitlines()
+    assert lines[0] == "|  | perplexity | NSP accuracy | classification |"
+    assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {row.title}" for row in ROWS.values()]
+    assert json.loads((out / "ablation.json").read_text())["table"] == table
+
+
+def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
+    good = settings(tmp_path, text_file, task_file)
+    for change, message in (
+        ({"tasks": {}}, "tasks is not set"),
+        ({"tasks": "{"}, "tasks is not JSON"),
+        ({"tasks": {"sst2": "glue/SST-2"}}, "The task sst2 is 'glue/SST-2'; expected a map"),
+        ({"rows": []}, "rows is not set"),
+        ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
+        ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),
+        ({"pretraining": {"objective": "mlm"}}, "pretraining sets objective, which the ablation decides"),
+        ({"pretraining": {"model_size": "huge"}}, "model_size is 'huge'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AblationArguments(**good | change)
+    for change, message in (
+        ({"tasks": {"classification": {"train_files": task_file}}}, "finetuning has unknown settings: train_files"),
+        ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is no folder"),
+        ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run_ablation(AblationArguments(**good | change))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks", "layers"),
+    [("ablation", {"sst2", "mrpc", "rte"}, 4), ("ablation_small", {"sst2", "mrpc", "stsb"}, 4)],
+)
+def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
+    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
+    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
+    arguments = cli._parse("ablation", AblationArguments, flags)
+    assert arguments.rows == list(ROWS)
+    assert set(arguments.tasks) == tasks
+    pretraining = arguments.pretraining_of("mlm+nsp", None)
+    assert (pretraining.num_hidden_layers or MODEL_SIZES[pretraining.model_size][0]) == layers
+    assert f"--config {name} " in recipe.read_text()
+    flags += ["--tasks", '{"rte": {"data_dir": "RTE"}}']
+    assert cli._parse("ablation", AblationArguments, flags).tasks == {"rte": {"data_dir": "RTE"}}
