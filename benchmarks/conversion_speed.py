@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
 from ..conversion import convert_google_checkpoint, export_google_checkpoint, key_map, read_tensor_bundle
 from ..conversion.tensor_bundle import write_tensor_bundle
+from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
 
 CONFIGURATION = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -34,8 +34,8 @@ CONFIGURATION = {
 }  # fmt: skip
 _MEMORY = """
 import re, sys
-from ..modeling_mybert import MyBertForPreTraining
-from ..conversion import convert_google_checkpoint
+from mybert import MyBertForPreTraining
+from mybert.conversion import convert_google_checkpoint
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 before = peak()
 convert_google_checkpoint(sys.argv[1], sys.argv[2], optimizer="adam" in sys.argv, verify="verify" in sys.argv)
