@@ -26,19 +26,11 @@ def _register_models() -> None:
 
     from . import modeling_mybert
 
-    for auto_class, model_class in (
-        ("AutoModel", "MyBertModel"),
-        ("AutoModelForPreTraining", "MyBertForPreTraining"),
-        ("AutoModelForMaskedLM", "MyBertForMaskedLM"),
-        ("AutoModelForNextSentencePrediction", "MyBertForNextSentencePrediction"),
-        ("AutoModelForSequenceClassification", "MyBertForSequenceClassification"),
-        ("AutoModelForMultipleChoice", "MyBertForMultipleChoice"),
-        ("AutoModelForTokenClassification", "MyBertForTokenClassification"),
-        ("AutoModelForQuestionAnswering", "MyBertForQuestionAnswering"),
-    ):
-        getattr(modeling_auto, auto_class).register(
-            modeling_mybert.MyBertConfig, getattr(modeling_mybert, model_class), exist_ok=True
-        )
+    for auto_class, source in modeling_mybert.auto_map().items():
+        if auto_class == "AutoConfig":
+            continue
+        model_class = getattr(modeling_mybert, source.rpartition(".")[2])
+        getattr(modeling_auto, auto_class).register(modeling_mybert.MyBertConfig, model_class, exist_ok=True)
 
 
 def _register_tokenizer() -> None:
@@ -78,7 +70,10 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     # These import a registry on their way and are needed by our classes: registration waits for their end.
     "transformers.modeling_utils": _nothing,
     "transformers.modeling_layers": _nothing,
+    f"{__package__}.modeling_mybert.heads_mybert": _nothing,
+    f"{__package__}.modeling_mybert.layers_mybert": _nothing,
     f"{__package__}.modeling_mybert.modeling_mybert": _nothing,
+    f"{__package__}.modeling_mybert.pretraining_heads_mybert": _nothing,
     f"{__package__}.tokenization.tokenization_mybert": _nothing,
     f"{__package__}.tokenization": _nothing,
     f"{__package__}.pipelines.batched": _nothing,

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ..modeling_mybert import modeling_mybert as networks
+from .. import modeling_mybert as networks
 from .errors import ConversionError, VerificationError
 from .google import REPORT_FILE
 from .key_map import GROUPS, HEADS

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .. import modeling_mybert as networks
 from ..modeling_mybert import MyBertConfig
-from ..modeling_mybert import modeling_mybert as networks
 from .errors import VerificationError
 from .google_variables import GoogleVariables, Plan, make_plan
 from .key_map import GROUPS, HEADS, TIED

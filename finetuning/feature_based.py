@@ -30,7 +30,7 @@ from transformers import initialization as init
 from transformers.modeling_outputs import TokenClassifierOutput
 
 from ..files import open_text
-from ..modeling_mybert.modeling_mybert import cross_entropy
+from ..modeling_mybert import cross_entropy
 from .bilstm import run_lstm
 from .sources import Source
 from .task import Labels, Task, TaskData, check_length, check_model_name, only_errors, read_config

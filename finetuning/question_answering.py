@@ -16,7 +16,7 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrai
 
 from ..files import write_json
 from ..metrics import squad_metrics, squad_v2_metrics
-from ..pipelines.qa_spans import Answer, answer_positions, best_answers, make_windows
+from ..pipelines import Answer, answer_positions, best_answers, make_windows
 from .sources import Row, Source
 from .task import Labels, Task, TaskData, label_name
 

@@ -22,8 +22,7 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
-from ..modeling_mybert import MyBertConfig
-from ..modeling_mybert.modeling_mybert import auto_map
+from ..modeling_mybert import MyBertConfig, auto_map
 from .card import CardContent, describe_model, render_card
 
 logger = logging.getLogger(__name__)

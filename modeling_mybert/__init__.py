@@ -8,20 +8,41 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .configuration_mybert import MyBertConfig
-    from .modeling_mybert import (
-        MyBertForMaskedLM,
+    from .heads_mybert import (
         MyBertForMultipleChoice,
-        MyBertForNextSentencePrediction,
-        MyBertForPreTraining,
-        MyBertForPreTrainingOutput,
         MyBertForQuestionAnswering,
         MyBertForSequenceClassification,
         MyBertForTokenClassification,
-        MyBertModel,
-        MyBertPreTrainedModel,
+    )
+    from .losses_mybert import IGNORED_LABEL, cross_entropy
+    from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
+    from .pretraining_heads_mybert import (
+        MyBertForMaskedLM,
+        MyBertForNextSentencePrediction,
+        MyBertForPreTraining,
+        MyBertForPreTrainingOutput,
     )
 
+_FILES = {
+    "configuration_mybert": ("MyBertConfig",),
+    "heads_mybert": (
+        "MyBertForMultipleChoice",
+        "MyBertForQuestionAnswering",
+        "MyBertForSequenceClassification",
+        "MyBertForTokenClassification",
+    ),
+    "losses_mybert": ("IGNORED_LABEL", "cross_entropy"),
+    "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
+    "pretraining_heads_mybert": (
+        "MyBertForMaskedLM",
+        "MyBertForNextSentencePrediction",
+        "MyBertForPreTraining",
+        "MyBertForPreTrainingOutput",
+    ),
+}
+
 __all__ = [
+    "IGNORED_LABEL",
     "MyBertConfig",
     "MyBertForMaskedLM",
     "MyBertForMultipleChoice",
@@ -33,11 +54,13 @@ __all__ = [
     "MyBertForTokenClassification",
     "MyBertModel",
     "MyBertPreTrainedModel",
+    "auto_map",
+    "cross_entropy",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    file = "configuration_mybert" if name == "MyBertConfig" else "modeling_mybert"
-    return getattr(importlib.import_module(f".{file}", __name__), name)
+    for file, names in _FILES.items():
+        if name in names:
+            return getattr(importlib.import_module(f".{file}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

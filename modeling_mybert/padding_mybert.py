@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+from transformers.utils.import_utils import is_tracing
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -210,38 +211,18 @@ def sequence_lengths(
         borders: Place of the first token of each sequence in the flattened batch, and B L (N + 1,).
 
     Returns:
-        (N,), in tokens; None if no row holds more than one sequence.
+        (N,), in tokens; None if no row holds more than one sequence, or if that is read off positions in a graph that
+        is being traced, compiled or exported.
     """
     if borders is not None:
         return borders.long().diff()
-    if position_ids is None:
+    if position_ids is None or is_tracing(position_ids):
         return None
     numbers = number_sequences(position_ids)
     if not numbers.any():
         return None
     rows = torch.arange(shape[0], device=numbers.device)[:, None]
     return (numbers + rows * shape[1]).unique_consecutive(return_counts=True)[1]
-
-
-def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
-    """Check that borders rise from 0 to B L and that each row starts a sequence.
-
-    Raises:
-        ValueError: If they do not.
-    """
-    size = shape[0] * shape[1]
-    row_starts = torch.arange(0, size + 1, shape[1], device=borders.device)
-    if (
-        borders.dim() != 1
-        or not (borders.diff() > 0).all()
-        or not torch.isin(row_starts, borders).all()
-        or borders[0] != 0
-        or borders[-1] != size
-    ):
-        raise ValueError(
-            f"cu_seq_lens_q is {borders.tolist()}; expected rising places in the flattened batch from 0 to {size}, "
-            f"one of them at the start of each row of {shape[1]} tokens."
-        )
 
 
 def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
@@ -289,7 +270,6 @@ def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, 
 __all__ = [
     "Packing",
     "any_length_kernel",
-    "check_borders",
     "last_tokens",
     "number_sequences",
     "pack_padded",

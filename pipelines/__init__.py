@@ -1,6 +1,16 @@
 """Pipelines that transformers 5 lacks: question answering, next sentence prediction, multiple choice."""
 
-__all__ = ["register_pipelines"]
+from .spans import Answer, Window, WindowedQuestion, answer_positions, best_answers, make_windows
+
+__all__ = [
+    "Answer",
+    "Window",
+    "WindowedQuestion",
+    "answer_positions",
+    "best_answers",
+    "make_windows",
+    "register_pipelines",
+]
 
 
 def register_pipelines() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 
 from .batched import BatchedPipeline
-from .qa_spans import WindowedQuestion, best_answers, check_at_least_one, make_windows
+from .spans import WindowedQuestion, best_answers, check_at_least_one, make_windows
 
 
 class QuestionAnsweringPipeline(BatchedPipeline):

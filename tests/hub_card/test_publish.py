@@ -14,9 +14,9 @@ import transformers
 
 import mybert
 from mybert.hub_card import CardContent, publish, publishable_files, write_card, write_publishable
-from mybert.modeling_mybert.modeling_mybert import auto_map
+from mybert.modeling_mybert import auto_map
 
-CODE = ["configuration_mybert.py", "modeling_mybert.py", "padding_mybert.py"]
+CODE = sorted(path.name for path in Path(mybert.__file__).parent.glob("modeling_mybert/*_mybert.py"))
 PUBLISHED = sorted(
     ["README.md", "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt", *CODE]
 )

@@ -14,7 +14,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
 from mybert.modeling_mybert import padding_mybert
-from mybert.modeling_mybert.modeling_mybert import linear
+from mybert.modeling_mybert.linear_mybert import linear
 from mybert.modeling_mybert.padding_mybert import number_sequences, pack_padded, pack_sequences
 
 LENGTHS = (11, 1, 4, 4, 7)

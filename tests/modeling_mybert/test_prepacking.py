@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import mybert
-from mybert.modeling_mybert import modeling_mybert
+from mybert.modeling_mybert.linear_mybert import PackedWeight
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -18,10 +18,8 @@ needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reas
 @pytest.mark.parametrize("padding", [None, "right"])
 def test_prepacked_weights_give_the_same(head, padding, monkeypatch):
     model, batch = head.model(), head.batch(padding)
-    products, multiply = [], modeling_mybert.PackedWeight.multiply
-    monkeypatch.setattr(
-        modeling_mybert.PackedWeight, "multiply", lambda self, *inputs: products.append(1) or multiply(self, *inputs)
-    )
+    products, multiply = [], PackedWeight.multiply
+    monkeypatch.setattr(PackedWeight, "multiply", lambda self, *inputs: products.append(1) or multiply(self, *inputs))
     with torch.no_grad():
         expected = model(**batch)
         assert not products

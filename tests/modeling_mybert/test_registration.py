@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import transformers
@@ -74,7 +75,10 @@ def answers(first: str) -> dict:
                 "import transformers.modeling_utils",
                 "from mybert import MyBertForMaskedLM",
                 "from mybert import MyBertTokenizer",
+                "import mybert.modeling_mybert.heads_mybert",
+                "import mybert.modeling_mybert.layers_mybert",
                 "import mybert.modeling_mybert.modeling_mybert",
+                "import mybert.modeling_mybert.pretraining_heads_mybert",
                 "import mybert.pipelines.question_answering",
                 "import mybert; from transformers import pipeline",
                 "import mybert; from transformers import BertForMaskedLM",
@@ -117,40 +121,67 @@ def test_auto_classes_load_a_saved_model(head, tmp_path, no_complaints):
 
 
 LOAD = """
-import sys
+import json, sys
 sys.modules["mybert"] = None  # `import mybert` fails, as where it is not installed
-import torch
-from transformers import AutoModelForMaskedLM
-model = AutoModelForMaskedLM.from_pretrained(sys.argv[1], trust_remote_code=True)
-loss = model.train()(torch.tensor([[1, 2, 3]]), labels=torch.tensor([[-100, 2, -100]])).loss
-loss.backward()
-print(type(model).__name__, type(model).__module__.split(".")[0], loss.isfinite().item())
+import torch, transformers
+for auto, (folder, other, labels) in json.loads(sys.argv[1]).items():
+    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).train()
+    labels = {name: torch.tensor(values) for name, values in labels.items()}
+    ids = torch.tensor([[1, 2, 3]])
+    outputs = model(ids[None] if "Choice" in auto else ids, **labels)
+    loss = outputs.loss if labels else outputs.last_hidden_state.sum()
+    loss.backward()
+    # The code of all heads went along with the one that was saved.
+    others = dict(trust_remote_code=True, num_labels=2, ignore_mismatched_sizes=True)
+    another = type(getattr(transformers, other).from_pretrained(folder, **others))
+    package = type(model).__module__.split(".")[0]
+    print(auto, type(model).__name__, package, loss.isfinite().item(), another.__name__)
 """
+LABELS = {
+    "AutoModel": {},
+    "AutoModelForPreTraining": {"labels": [[-100, 2, -100]], "next_sentence_label": [1]},
+    "AutoModelForMaskedLM": {"labels": [[-100, 2, -100]]},
+    "AutoModelForNextSentencePrediction": {"labels": [1]},
+    "AutoModelForSequenceClassification": {"labels": [1]},
+    "AutoModelForMultipleChoice": {"labels": [0]},
+    "AutoModelForTokenClassification": {"labels": [[1, 0, 1]]},
+    "AutoModelForQuestionAnswering": {"start_positions": [1], "end_positions": [2]},
+}
 
 
-@pytest.fixture
-def folder_with_code(heads, tmp_path, monkeypatch):
-    """A model saved with its code, as for the Hub."""
+def save_with_code(model, folder, monkeypatch) -> None:
+    """Save a model with its code, as for the Hub."""
+    auto = "AutoModel" + type(model).__name__.removeprefix("MyBert").removeprefix("Model")
     # Both calls leave a mark on the class; this takes it away after the test.
     monkeypatch.setattr(mybert.MyBertConfig, "_auto_class", None)
-    monkeypatch.setattr(mybert.MyBertForMaskedLM, "_auto_class", None)
+    monkeypatch.setattr(type(model), "_auto_class", None)
     mybert.MyBertConfig.register_for_auto_class()
-    mybert.MyBertForMaskedLM.register_for_auto_class("AutoModelForMaskedLM")
-    heads("ForMaskedLM").model().save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
+    type(model).register_for_auto_class(auto)
+    model.save_pretrained(folder)
+    code = sorted(path.name for path in folder.glob("*.py"))
+    assert code == sorted(path.name for path in Path(mybert.modeling_mybert.__file__).parent.glob("*_mybert.py"))
+    written = json.loads((folder / "config.json").read_text())
+    everything = mybert.modeling_mybert.auto_map()
+    assert written["auto_map"] == {name: everything[name] for name in ("AutoConfig", auto)}
+    (folder / "config.json").write_text(json.dumps({**written, "auto_map": everything}))  # as a publication has it
 
 
-def test_code_saved_with_a_model_runs_without_the_package(folder_with_code, tmp_path):
-    code = sorted(path.name for path in folder_with_code.glob("*.py"))
-    assert code == ["configuration_mybert.py", "modeling_mybert.py", "padding_mybert.py"]
-    assert json.loads((folder_with_code / "config.json").read_text())["auto_map"] == {
-        "AutoConfig": "configuration_mybert.MyBertConfig",
-        "AutoModelForMaskedLM": "modeling_mybert.MyBertForMaskedLM",
-    }
-    printed = python(LOAD, str(folder_with_code), HF_MODULES_CACHE=str(tmp_path / "modules"))
-    assert printed.split() == ["MyBertForMaskedLM", "transformers_modules", "True"]
+def test_code_saved_with_a_model_runs_without_the_package(heads, tmp_path, monkeypatch):
+    """Every head, in one new process: loading, its loss and gradients."""
+    jobs = {}
+    for number, (auto, labels) in enumerate(LABELS.items()):
+        folder = tmp_path / auto
+        save_with_code(heads(auto.removeprefix("AutoModel") or "Model").model(), folder, monkeypatch)
+        jobs[auto] = (str(folder), list(LABELS)[number - 1], labels)
+    printed = python(LOAD, json.dumps(jobs), HF_MODULES_CACHE=str(tmp_path / "modules"))
+    loaded = [line.split() for line in printed.splitlines()]
+    assert loaded == [
+        [auto, AUTO_CLASSES[auto], "transformers_modules", "True", AUTO_CLASSES[other]]
+        for auto, (_, other, _) in jobs.items()
+    ]
 
 
-def test_installed_classes_win_over_saved_code(folder_with_code):
-    model = transformers.AutoModelForMaskedLM.from_pretrained(folder_with_code, trust_remote_code=True)
+def test_installed_classes_win_over_saved_code(heads, tmp_path, monkeypatch):
+    save_with_code(heads("ForMaskedLM").model(), tmp_path, monkeypatch)
+    model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, trust_remote_code=True)
     assert type(model) is mybert.MyBertForMaskedLM

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertTokenizer, PreTrainedTokenizerFast
 
-from mybert.pipelines.qa_spans import answer_positions, best_answers, make_windows
+from mybert.pipelines.spans import answer_positions, best_answers, make_windows
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 QUESTION = "Where did the cat sit?"

@@ -1,0 +1,328 @@
+"""The heads of fine-tuning: sequences, choices, tokens and answers (Devlin et al., 2018, section 4).
+
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size. Where rows hold several
+sequences one after the other, the heads on whole sequences have a row for each of the N sequences.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.modeling_outputs import (
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import can_return_tuple
+from transformers.utils.import_utils import is_tracing
+
+from .checks_mybert import check_labels, check_type, shape_of
+from .configuration_mybert import MyBertConfig
+from .losses_mybert import cross_entropy, padding_is_ignored, position_loss
+from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+from .padding_mybert import sequence_lengths
+
+
+class MyBertForSequenceClassification(MyBertPreTrainedModel):
+    """A linear layer on the pooled output: classes, several labels at once, or regression (paper, section 4.1)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> SequenceClassifierOutput | tuple[torch.Tensor, ...]:
+        """Classify sequences or pairs; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Class ids (B,); 0.0 or 1.0 for each label (B, num_labels); or values (B,) or (B, num_labels) for
+                regression. Which it is says `config.problem_type`; where that is None it is read off the first labels
+                (one label: regression; integers: classes; otherwise several labels) and kept in the configuration.
+            num_items_in_batch: Number of label values of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, num_labels).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+    def _loss(
+        self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+    ) -> torch.Tensor:
+        if self.config.problem_type is None:
+            if self.num_labels == 1:
+                self.config.problem_type = "regression"
+            elif labels.dtype in (torch.long, torch.int):
+                self.config.problem_type = "single_label_classification"
+            else:
+                self.config.problem_type = "multi_label_classification"
+        if self.config.problem_type == "single_label_classification":
+            labels = labels.view(-1)
+            check_labels("labels", labels, logits.shape[:1], self.num_labels, self.training)
+            return cross_entropy(logits, labels, num_items_in_batch)
+        if labels.numel() != logits.numel():
+            raise ValueError(
+                f"labels has shape {shape_of(labels)}; {self.config.problem_type} needs a value for each of the "
+                f"{shape_of(logits)} logits."
+            )
+        labels = labels.view(logits.shape).to(logits.dtype)
+        if self.config.problem_type == "regression":
+            total = F.mse_loss(logits, labels, reduction="sum")
+        else:
+            total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+class MyBertForMultipleChoice(MyBertPreTrainedModel):
+    """A score for each choice from its pooled output, compared by softmax (paper, section 4.4)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MultipleChoiceModelOutput | tuple[torch.Tensor, ...]:
+        """Choose; the inputs are those of `MyBertModel` with a dimension for the C choices after the first.
+
+        Args:
+            input_ids, attention_mask, token_type_ids, position_ids: (B, C, L).
+            inputs_embeds: (B, C, L, D) in place of `input_ids`.
+            labels: Index of the right choice (B,), in [0, C). For several sequences a row, B and C are those of the
+                questions: pass them as (1, 1, L); without labels all their scores come in one row.
+            num_items_in_batch: Questions of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, C).
+        """
+        if inputs_embeds is None:
+            name, first, expected = "input_ids", input_ids, "(batch, choices, tokens)"
+        else:
+            name, first = "inputs_embeds", inputs_embeds
+            expected = f"(batch, choices, tokens, {self.config.hidden_size})"
+        if first is not None and first.dim() != len(expected.split(",")):
+            raise ValueError(f"{name} has shape {shape_of(first)}; expected {expected}.")
+
+        def flatten(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.flatten(0, 1)
+
+        outputs = self.bert(
+            flatten(input_ids),
+            attention_mask=flatten(attention_mask),
+            token_type_ids=flatten(token_type_ids),
+            position_ids=flatten(position_ids),
+            inputs_embeds=flatten(inputs_embeds),
+            **{**kwargs, "return_dict": True},
+        )
+        assert first is not None  # the trunk has refused a call without input
+        scores = self.classifier(self.dropout(outputs.pooler_output))
+        questions, choices = first.shape[:2]
+        if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences a row
+            questions = 1 if labels is None else labels.shape[0]
+        logits = scores.view(questions, -1)
+        loss = None
+        if labels is not None:
+            check_labels("labels", labels, logits.shape[:1], logits.shape[1], self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return MultipleChoiceModelOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForTokenClassification(MyBertPreTrainedModel):
+    """A linear layer on each token (paper, section 5.3)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.dropout = nn.Dropout(_classifier_dropout(config))
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> TokenClassifierOutput | tuple[torch.Tensor, ...]:
+        """Label tokens; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Class ids (B, L), -100 where none counts.
+            num_items_in_batch: Labelled tokens of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, L, num_labels).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            check_labels("labels", labels, logits.shape[:2], self.num_labels, self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return TokenClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForQuestionAnswering(MyBertPreTrainedModel):
+    """A start and an end score for each token (paper, section 4.2)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        if config.num_labels != 2:
+            raise ValueError(
+                f"num_labels is {config.num_labels}; question answering has 2 (start and end): pass num_labels=2."
+            )
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> QuestionAnsweringModelOutput | tuple[torch.Tensor, ...]:
+        """Score the answer's first and last token; the inputs are those of `MyBertModel`.
+
+        Args:
+            start_positions, end_positions: Token indices in the sequence (B,), or (N,) for several sequences a row. As
+                in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
+                as 0. One past the end of its own sequence, or on padding that is no possible answer, is left out, too.
+            num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
+            **kwargs: Those of `MyBertModel`. As in transformers' BERT the loss takes padding for possible answers, so
+                that a batch with positions runs with its padding; with `unpad_inputs=True` padding is neither.
+
+        Returns:
+            `loss` (mean of the start and the end loss), `start_logits` and `end_logits` (B, L).
+        """
+        padding = None  # where it is, if it is no place for an answer
+        if kwargs.get("unpad_inputs") and attention_mask is not None and len(attention_mask.shape) == 2:
+            padding = attention_mask == 0
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{"unpad_inputs": start_positions is None or attention_mask is None, **kwargs, "return_dict": True},
+        )
+        start_logits, end_logits = (
+            scores.squeeze(-1).contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)
+        )
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            of_tokens = position_ids if attention_mask is None else None
+            lengths = sequence_lengths(start_logits.shape, of_tokens, kwargs.get("cu_seq_lens_q"))
+            starts, ends = (_scores_of_sequences(logits, padding, lengths) for logits in (start_logits, end_logits))
+            start_loss = _answer_loss("start_positions", starts, start_positions, num_items_in_batch)
+            loss = (start_loss + _answer_loss("end_positions", ends, end_positions, num_items_in_batch)) / 2
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def _scores_of_sequences(
+    scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None
+) -> torch.Tensor:
+    """Scores of the tokens of a batch (B, L), a row for each sequence (N, its tokens), -inf where there is none.
+
+    Args:
+        scores: (B, L).
+        padding: True at places that are none for an answer (B, L).
+        lengths: Tokens of each sequence (N,) where rows hold several.
+    """
+    if padding is not None:
+        scores = scores.masked_fill(padding, -torch.inf)
+    if lengths is None:
+        return scores
+    parts = scores.flatten().split(lengths.tolist())
+    return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-torch.inf)
+
+
+def _answer_loss(
+    name: str, scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+) -> torch.Tensor:
+    """Loss of the start or the end of answers, after a check of the argument of this name."""
+    positions = positions.view(-1)
+    if positions.shape != scores.shape[:1]:
+        raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
+    check_type(name, positions)
+    return position_loss(scores, positions, num_items_in_batch)
+
+
+def _classifier_dropout(config: MyBertConfig) -> float:
+    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+__all__ = [
+    "MyBertForMultipleChoice",
+    "MyBertForQuestionAnswering",
+    "MyBertForSequenceClassification",
+    "MyBertForTokenClassification",
+]

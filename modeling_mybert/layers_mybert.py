@@ -1,0 +1,191 @@
+"""The parts of the MyBERT trunk: embeddings, attention, layer and pooler (Devlin et al., 2018).
+
+Modules that exist only to carry a parameter's name (`attention`, `intermediate`) are `ModuleDict`s without a forward
+of their own: a layer calls its attention, and that one the attention function chosen by `config._attn_implementation`.
+
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads. In the layers of a
+packed batch B is 1 and L the number of its tokens.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.activations import ACT2FN
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.pytorch_utils import apply_chunking_to_forward
+from transformers.utils import TransformersKwargs
+
+from .configuration_mybert import MyBertConfig
+from .linear_mybert import linear
+from .padding_mybert import Packing
+
+
+class MyBertEmbeddings(nn.Module):
+    """Sum of word, segment and position embeddings, normalised (paper, section 3 and figure 2)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        inputs_embeds: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Embed ids (B, L), or take word embeddings (B, L, D) as they are; returns (B, L, D)."""
+        words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
+        if token_type_ids is None:
+            token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
+        if position_ids is None:
+            position_ids = torch.arange(words.shape[1], device=words.device)[None]
+        embeddings = words + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)
+        return self.dropout(self.LayerNorm(embeddings))
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention written out, the one implementation that returns its weights.
+
+    Args:
+        module: The attention module; only its `training` flag is read.
+        query, key, value: (B, H, L, D / H).
+        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L); a bool mask is True where a
+            token is seen.
+        scaling: Factor of the scores.
+        dropout: Dropout of the weights, in [0, 1].
+
+    Returns:
+        The context (B, L, H, D / H) and the weights (B, H, L, L).
+    """
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
+
+
+class MyBertSelfAttention(nn.Module):
+    """Multi-head attention up to the context; the output product is the layer's `attention.output`."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.scaling = self.head_size**-0.5
+        self.is_causal = config.is_decoder
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        packing: Packing | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
+        head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
+        query = linear(self.query, hidden_states).view(head_shape)
+        key = linear(self.key, hidden_states).view(head_shape)
+        value = linear(self.value, hidden_states).view(head_shape)
+        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        if packing is not None:
+            context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
+            return context.view(hidden_states.shape), None
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        context, weights = attention(
+            self,
+            query.transpose(1, 2),
+            key.transpose(1, 2),
+            value.transpose(1, 2),
+            attention_mask,
+            dropout=dropout,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        return context.reshape(hidden_states.shape).contiguous(), weights
+
+
+class MyBertResidual(nn.Module):
+    """End of a sub-layer: product, dropout, residual connection, layer normalisation (post-LN)."""
+
+    def __init__(self, input_size: int, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(input_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, sublayer_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        """(B, L, input_size) and the residual (B, L, D) to (B, L, D)."""
+        return self.LayerNorm(self.dropout(linear(self.dense, sublayer_states)) + residual)
+
+
+class MyBertLayer(GradientCheckpointingLayer):
+    """One layer: self-attention and a feed-forward network, each closed by `MyBertResidual`."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.activation = ACT2FN[config.hidden_act]
+        self.attention = nn.ModuleDict(
+            {"self": MyBertSelfAttention(config), "output": MyBertResidual(config.hidden_size, config)}
+        )
+        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
+        self.output = MyBertResidual(config.intermediate_size, config)
+
+    def forward(
+        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+    ) -> torch.Tensor:
+        """Hidden states (B, L, D) of this layer from those of the layer below."""
+        context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
+        hidden_states = self.attention["output"](context, hidden_states)
+        return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+
+    def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
+        return self.output(self.activation(linear(self.intermediate["dense"], hidden_states)), hidden_states)
+
+
+class MyBertPooler(nn.Module):
+    """A sequence's representation: the hidden state of one token, mostly the first, through a product and tanh."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(B, L, D) to (B, D)."""
+        return torch.tanh(linear(self.dense, hidden_states[:, 0]))
+
+
+__all__ = [
+    "MyBertEmbeddings",
+    "MyBertLayer",
+    "MyBertPooler",
+    "MyBertResidual",
+    "MyBertSelfAttention",
+    "eager_attention_forward",
+]

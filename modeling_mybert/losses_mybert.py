@@ -1,0 +1,62 @@
+"""Losses, in fp32 whatever the network computes in.
+
+With `num_items_in_batch`, what the sum is divided by, a loss is the batch's share of an optimizer step's mean: with a
+mean over each micro-batch, accumulated gradients would not be those of one large batch.
+"""
+
+import torch
+import torch.nn.functional as F
+from transformers.utils.import_utils import is_tracing
+
+IGNORED_LABEL = -100  # positions with this label count in no loss
+
+
+def cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross entropy over the labels that are not -100, in fp32.
+
+    Args:
+        logits: (..., C).
+        labels: Class ids (...), -100 where none counts.
+        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
+
+    Returns:
+        A scalar; 0 if no label counts.
+    """
+    total = F.cross_entropy(
+        logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
+    )
+    if num_items_in_batch is None:
+        num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
+    return total / num_items_in_batch
+
+
+def position_loss(
+    scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross entropy of a position in each sequence, as transformers' BERT takes it for question answering.
+
+    Args:
+        scores: (N, L), -inf where no position is possible.
+        positions: (N,); negative ones count as 0, impossible ones and those from L on are left out.
+        num_items_in_batch: Positions of a whole optimizer step; None: those of this batch.
+
+    Returns:
+        A scalar; 0 if no position counts.
+    """
+    length = scores.shape[1]
+    positions = positions.long().clamp(min=0)
+    scores_there = scores.gather(1, positions.clamp(max=length - 1)[:, None]).squeeze(1)
+    labels = positions.masked_fill((positions >= length) | (scores_there == -torch.inf), IGNORED_LABEL)
+    return cross_entropy(scores, labels, num_items_in_batch)
+
+
+def padding_is_ignored(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
+    """Whether no label (B, L) stands at padding: only then may padding be left out of the computation."""
+    if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
+        return True
+    return not ((labels != IGNORED_LABEL) & (attention_mask == 0)).any()
+
+
+__all__ = ["IGNORED_LABEL", "cross_entropy", "padding_is_ignored", "position_loss"]

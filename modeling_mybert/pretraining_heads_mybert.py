@@ -1,0 +1,273 @@
+"""The heads of pretraining: masked LM, next sentence prediction, and both (Devlin et al., 2018, section 3.1).
+
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import MaskedLMOutput, NextSentencePredictorOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs
+from transformers.utils.generic import can_return_tuple
+
+from .checks_mybert import check_labels
+from .configuration_mybert import MyBertConfig
+from .linear_mybert import linear
+from .losses_mybert import IGNORED_LABEL, cross_entropy, padding_is_ignored
+from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+
+
+class MyBertPredictionHead(nn.Module):
+    """Masked-LM head: a transform, then the product with the word embeddings and a bias (`cls.predictions`)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.activation = ACT2FN[config.hidden_act]
+        self.transform = nn.ModuleDict(
+            {
+                "dense": nn.Linear(config.hidden_size, config.hidden_size),
+                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
+            }
+        )
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; checkpoints hold this name
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(..., D) to (..., V)."""
+        hidden_states = self.activation(linear(self.transform["dense"], hidden_states))
+        return linear(self.decoder, self.transform["LayerNorm"](hidden_states))
+
+
+class _MyBertWithPredictions(MyBertPreTrainedModel):
+    """What the two models with a vocabulary layer share."""
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The vocabulary layer."""
+        return self.cls["predictions"].decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
+        self.cls["predictions"].decoder = new_embeddings
+        self.cls["predictions"].bias = new_embeddings.bias
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, MyBertPredictionHead):
+            init.zeros_(module.bias)
+
+    def _predict(
+        self,
+        hidden_states: torch.Tensor,
+        labels: torch.Tensor | None,
+        num_items_in_batch: torch.Tensor | int | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits and masked-LM loss of hidden states (B, L, D).
+
+        The vocabulary product is most of the cost of a small model. Where only the loss is wanted it runs on the
+        labelled positions alone (15 % of the tokens), and the logits are (labelled positions, V) instead of (B, L, V).
+        """
+        if labels is None:
+            return self.cls["predictions"](hidden_states), None
+        check_labels("labels", labels, hidden_states.shape[:2], self.config.vocab_size, self.training)
+        # A graph that is being compiled keeps its shapes: how many positions are labelled is known only when it runs.
+        if (self.training or self.config.sparse_prediction) and not torch.compiler.is_compiling():
+            is_labelled = labels != IGNORED_LABEL
+            hidden_states, labels = hidden_states[is_labelled], labels[is_labelled]
+        logits = self.cls["predictions"](hidden_states)
+        return logits, cross_entropy(logits, labels, num_items_in_batch)
+
+
+@dataclass
+class MyBertForPreTrainingOutput(ModelOutput):
+    """Output of `MyBertForPreTraining`.
+
+    Attributes:
+        loss: Sum of the losses whose labels were given.
+        prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed.
+        seq_relationship_logits: (B, 2): B follows A, B is random.
+        hidden_states: One more than there are layers, each (B, L, D), if asked for.
+        attentions: One a layer, each (B, H, L, L), if asked for.
+    """
+
+    loss: torch.Tensor | None = None
+    prediction_logits: torch.Tensor | None = None
+    seq_relationship_logits: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class MyBertForPreTraining(_MyBertWithPredictions):
+    """Masked LM and next sentence prediction, as in pretraining (paper, section 3.1)."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = nn.ModuleDict(
+            {"predictions": MyBertPredictionHead(config), "seq_relationship": nn.Linear(config.hidden_size, 2)}
+        )
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        next_sentence_label: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        num_sequences_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MyBertForPreTrainingOutput | tuple[torch.Tensor, ...]:
+        """Predict masked tokens and whether segment B follows segment A; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
+            next_sentence_label: (B,): 0 if B follows A, 1 if B is random, -100 to leave the sequence out.
+            num_items_in_batch: Masked tokens of all micro-batches and processes of an optimizer step; the masked-LM
+                loss is then their share of that step's mean. None: the mean over this batch.
+            num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
+                does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
+                other. `mybert.runs.PretrainingTrainer` passes both.
+
+        Returns:
+            `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+        )
+        prediction_logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
+        if next_sentence_label is not None:
+            next_sentence_label = next_sentence_label.view(-1)
+            rows = seq_relationship_logits.shape[:1]
+            check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
+            next_sentence_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
+            if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
+                next_sentence_loss = next_sentence_loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
+            loss = next_sentence_loss if loss is None else loss + next_sentence_loss
+        return MyBertForPreTrainingOutput(
+            loss=loss,
+            prediction_logits=prediction_logits,
+            seq_relationship_logits=seq_relationship_logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class MyBertForMaskedLM(_MyBertWithPredictions):
+    """Masked LM alone."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config, add_pooling_layer=False)
+        self.cls = nn.ModuleDict({"predictions": MyBertPredictionHead(config)})
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> MaskedLMOutput | tuple[torch.Tensor, ...]:
+        """Predict tokens; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
+            num_items_in_batch: Masked tokens of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits`: (B, L, V), or (labelled positions, V) in training with labels.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+        )
+        logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
+    """Next sentence prediction alone."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__(config)
+        self.bert = MyBertModel(config)
+        self.cls = nn.ModuleDict({"seq_relationship": nn.Linear(config.hidden_size, 2)})
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> NextSentencePredictorOutput | tuple[torch.Tensor, ...]:
+        """Predict whether segment B follows segment A; the inputs are those of `MyBertModel`.
+
+        Args:
+            labels: (B,): 0 if B follows A, 1 if B is random.
+            num_items_in_batch: Sequences of a whole optimizer step; None: the mean over this batch.
+
+        Returns:
+            `loss`, and `logits` (B, 2).
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self.cls["seq_relationship"](outputs.pooler_output)
+        loss = None
+        if labels is not None:
+            labels = labels.view(-1)
+            check_labels("labels", labels, logits.shape[:1], 2, self.training)
+            loss = cross_entropy(logits, labels, num_items_in_batch)
+        return NextSentencePredictorOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+__all__ = [
+    "MyBertForMaskedLM",
+    "MyBertForNextSentencePrediction",
+    "MyBertForPreTraining",
+    "MyBertForPreTrainingOutput",
+]
