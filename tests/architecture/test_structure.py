@@ -56,9 +56,21 @@ def sources(room: str) -> list[Path]:
     return sorted((ROOT / room).rglob("*.py"))
 
 
+# Rooms and the packages within them, as `conversion.tensorflow`.
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts) for room in FLOORS for path in (ROOT / room).rglob("__init__.py")
+)
+
+
 def test_every_package_has_a_floor():
     rooms = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert rooms == set(FLOORS)
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_every_folder_with_code_is_a_package(room):
+    folders = {path.parent for path in sources(room)}
+    assert all((folder / "__init__.py").is_file() for folder in folders)
 
 
 @pytest.mark.parametrize("room", FLOORS)
@@ -91,7 +103,7 @@ def test_shipped_packages_are_all_there_are():
     tomllib = pytest.importorskip("tomllib", reason="reading pyproject.toml needs Python 3.11")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = project["tool"]["setuptools"]["packages"]
-    assert sorted(shipped) == sorted(["mybert", *(f"mybert.{room}" for room in FLOORS)])
+    assert sorted(shipped) == sorted(["mybert", *(f"mybert.{package}" for package in PACKAGES)])
     data = project["tool"]["setuptools"]["package-data"]
     needed = {path.parent.name for path in ROOT.glob("*/*.jinja")}
     assert {f"mybert.{room}" for room in needed} <= set(data)
@@ -122,11 +134,11 @@ def test_import_is_light():
     assert not {"torch", "transformers", "numpy", *LIBRARIES_OF_EXTRAS} & loaded
 
 
-@pytest.mark.parametrize("room", sorted(set(FLOORS) - {"demo"}))
-def test_no_room_needs_an_extra_to_be_imported(room):
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {"demo"}))
+def test_no_package_needs_an_extra_to_be_imported(package):
     hidden = "".join(f"sys.modules[{name!r}] = None; " for name in LIBRARIES_OF_EXTRAS)
-    code = f"import sys; {hidden}import mybert.{room} as room; [getattr(room, name) for name in room.__all__]"
-    assert f"mybert.{room}" in loaded_by(code)
+    code = f"import sys; {hidden}import mybert.{package} as package; [getattr(package, n) for n in package.__all__]"
+    assert f"mybert.{package}" in loaded_by(code)
 
 
 def test_public_names_exist():
