@@ -1,6 +1,7 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
+from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
 from .tables import is_table, read_conll, read_table
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
@@ -22,8 +23,10 @@ from .writing import (
 
 __all__ = [
     "MODEL_FOLDER",
+    "WEIGHTS_FILE",
     "BusyError",
     "Environment",
+    "check_model_folder",
     "check_output_folder",
     "clear_folder",
     "content_suffix",
@@ -39,9 +42,12 @@ __all__ = [
     "open_text",
     "read_blocks",
     "read_conll",
+    "read_json_object",
     "read_table",
     "remove",
+    "tensor_shapes",
     "usable_cores",
+    "weight_files",
     "worker_processes",
     "write_json",
     "write_lines",

@@ -1,0 +1,258 @@
+"""Model folders as `save_pretrained` writes them, looked at without loading: what is broken is said in a sentence.
+
+Only `config.json`, the tokenizer's JSON files and the headers of the safetensors files are read. Weights and sizes in
+`config.json` are compared before anything is built from them: a file that asks for 10^9 layers must cost nothing.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+WEIGHTS_FILE = "model.safetensors"
+_INDEX = f"{WEIGHTS_FILE}.index.json"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+# Model types with the parameter names of transformers' BERT; Google's releases name none.
+_BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
+_BERT_BASE = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+}
+# Sizes by the letters of the shapes below; "C" is the number of labels, "2" is two.
+_LETTERS = {
+    "V": "vocab_size",
+    "H": "hidden_size",
+    "I": "intermediate_size",
+    "P": "max_position_embeddings",
+    "T": "type_vocab_size",
+}
+_EMBEDDINGS = {
+    "word_embeddings.weight": "VH",
+    "position_embeddings.weight": "PH",
+    "token_type_embeddings.weight": "TH",
+    "LayerNorm.weight": "H",
+    "LayerNorm.bias": "H",
+}
+_LAYER = {
+    **{f"attention.self.{name}.weight": "HH" for name in ("query", "key", "value")},
+    **{f"attention.self.{name}.bias": "H" for name in ("query", "key", "value")},
+    "attention.output.dense.weight": "HH",
+    "attention.output.dense.bias": "H",
+    "attention.output.LayerNorm.weight": "H",
+    "attention.output.LayerNorm.bias": "H",
+    "intermediate.dense.weight": "IH",
+    "intermediate.dense.bias": "I",
+    "output.dense.weight": "HI",
+    "output.dense.bias": "H",
+    "output.LayerNorm.weight": "H",
+    "output.LayerNorm.bias": "H",
+}
+# Parameters that a model may lack.
+_HEADS = {
+    "cls.predictions.bias": "V",
+    "cls.predictions.decoder.weight": "VH",
+    "cls.predictions.decoder.bias": "V",
+    "cls.predictions.transform.dense.weight": "HH",
+    "cls.predictions.transform.dense.bias": "H",
+    "cls.predictions.transform.LayerNorm.weight": "H",
+    "cls.predictions.transform.LayerNorm.bias": "H",
+    "cls.seq_relationship.weight": "2H",
+    "cls.seq_relationship.bias": "2",
+    "qa_outputs.weight": "2H",
+    "qa_outputs.bias": "2",
+}
+
+
+def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
+    """Check a model folder before it is loaded; commands call this for every model that is a folder.
+
+    Of all model types: `config.json` and the tokenizer's files hold JSON objects, fields that every model has are of
+    the right type, weights are safetensors that are whole. Of BERT's (bert, mybert, mybert-bilstm) also: sizes are
+    positive whole numbers, and every tensor of embeddings, layers and heads has the shape that they give. Quantized
+    weights, whose shapes are their own, are not compared.
+
+    Args:
+        model_dir: The folder.
+
+    Returns:
+        The content of `config.json`.
+
+    Raises:
+        FileNotFoundError: If the folder, its configuration or its weights are not there, or are pickled ones only.
+        ValueError: If a file is broken, or configuration and weights disagree; the message names file or tensor, what
+            was found and what was expected.
+    """
+    model_dir = Path(model_dir)
+    if not model_dir.is_dir():
+        raise FileNotFoundError(f"There is no folder {model_dir}; expected a model folder.")
+    path = model_dir / "config.json"
+    config = read_json_object(path)
+    for name in _TOKENIZER_FILES:
+        if (model_dir / name).is_file():
+            read_json_object(model_dir / name)
+    _check_fields(path, config)
+    shapes = tensor_shapes(model_dir)
+    if config.get("model_type") in _BERT_TYPES:
+        sizes = _bert_sizes(path, config)
+        if not config.get("quantization_config"):
+            _compare(model_dir, config, sizes, shapes)
+    return config
+
+
+def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it holds something else, or is no JSON.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {path.name} in {path.parent}.")
+    try:
+        content = json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deep; expected a JSON object.") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file ({str(error)[:150]}); expected a JSON object.") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object.")
+    return content
+
+
+def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
+    """The safetensors files of a model folder: one, or the parts that its index names.
+
+    Raises:
+        FileNotFoundError: If one of them is not there, or if there are pickled weights only.
+        ValueError: If the index is broken.
+    """
+    model_dir = Path(model_dir)
+    # Weights in one file win, as in transformers: `save_pretrained` leaves the index of an earlier save behind.
+    if (model_dir / WEIGHTS_FILE).is_file():
+        return [model_dir / WEIGHTS_FILE]
+    if (model_dir / _INDEX).is_file():
+        parts = read_json_object(model_dir / _INDEX).get("weight_map")
+        names = sorted(set(map(str, parts.values()))) if isinstance(parts, dict) else []
+        if not names or any(Path(name).name != name for name in names):
+            raise ValueError(f"{model_dir / _INDEX} has no weight_map that names files of its folder.")
+        for name in names:
+            if not (model_dir / name).is_file():
+                raise FileNotFoundError(f"There is no {name} in {model_dir}, which {_INDEX} names.")
+        return [model_dir / name for name in names]
+    pickled = next(model_dir.glob("*.bin"), None)
+    if pickled is not None:
+        raise FileNotFoundError(
+            f"{model_dir} holds pickled weights only ({pickled.name}), which are not read; expected {WEIGHTS_FILE}, "
+            "which save_pretrained of transformers writes."
+        )
+    raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {model_dir}.")
+
+
+def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor of a model folder, from the headers alone.
+
+    Raises:
+        FileNotFoundError, ValueError: As `weight_files`; ValueError also for a file that is broken or cut off.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(model_dir):
+        try:
+            with safe_open(file, framework="np") as weights:
+                shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise ValueError(f"{file} cannot be read ({str(error)[:150]}); expected whole safetensors.") from None
+    return shapes
+
+
+def _check_fields(path: Path, config: dict[str, Any]) -> None:
+    """Fields that transformers reads of every model, where a wrong type ends in a traceback."""
+    model_type = config.get("model_type")
+    if model_type is not None and not isinstance(model_type, str):
+        raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a text.")
+    architectures = config.get("architectures")
+    if architectures is not None and not (
+        isinstance(architectures, list) and all(isinstance(name, str) for name in architectures)
+    ):
+        raise ValueError(f"{path}: architectures is {_shown(architectures)}; expected a list of class names.")
+    for name in ("dtype", "torch_dtype"):
+        dtype = config.get(name)
+        if dtype is not None and (not isinstance(dtype, str) or dtype.removeprefix("torch.") not in _DTYPES):
+            raise ValueError(f"{path}: {name} is {_shown(dtype)}; expected one of {', '.join(_DTYPES)}.")
+    for name, expected in (("id2label", str), ("label2id", int)):
+        labels = config.get(name)
+        if labels is not None and not (
+            isinstance(labels, dict) and all(isinstance(value, expected) for value in labels.values())
+        ):
+            example = '{"0": "no", "1": "yes"}' if expected is str else '{"no": 0, "yes": 1}'
+            raise ValueError(f"{path}: {name} is {_shown(labels)}; expected an object such as {example}.")
+    if not all(re.fullmatch(r"\d{1,9}", label) for label in config.get("id2label") or ()):
+        raise ValueError(f"{path}: id2label is {_shown(config['id2label'])}; expected whole numbers as names.")
+
+
+def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
+    """The sizes of a model of BERT's names, by the names of its configuration."""
+    sizes = {name: config.get(name, default) for name, default in _BERT_BASE.items()}
+    for name, size in sizes.items():
+        lowest = 0 if name == "num_hidden_layers" else 1
+        if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
+            raise ValueError(f"{path}: {name} is {_shown(size)}; expected a whole number of at least {lowest}.")
+    return sizes
+
+
+def _compare(
+    model_dir: Path, config: dict[str, Any], sizes: dict[str, int], shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """Compare the tensors of a model of BERT's names with the sizes in its configuration."""
+    # Names before 2020 had gamma and beta; a trunk on its own may be saved without its prefix.
+    found = {
+        re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)): shape
+        for name, shape in shapes.items()
+    }
+    prefix = "bert." if any(name.startswith("bert.") for name in found) else ""
+    layer = re.compile(re.escape(prefix) + r"encoder\.layer\.(\d{1,9})\.")
+    layers = {int(match[1]) for match in map(layer.match, found) if match}
+    if layers != set(range(min(sizes["num_hidden_layers"], len(found) + 1))):
+        raise ValueError(
+            f"{model_dir / 'config.json'}: num_hidden_layers is {_shown(sizes['num_hidden_layers'])}, but the weights "
+            f"hold {len(layers)} layers; expected as many."
+        )
+    expected = {f"{prefix}embeddings.{name}": letters for name, letters in _EMBEDDINGS.items()}
+    for number in layers:
+        expected |= {f"{prefix}encoder.layer.{number}.{name}": letters for name, letters in _LAYER.items()}
+    optional = {f"{prefix}pooler.dense.weight": "HH", f"{prefix}pooler.dense.bias": "H", **_HEADS}
+    numbers = {letter: sizes[name] for letter, name in _LETTERS.items()} | {"2": 2}
+    if config.get("model_type") != "mybert-bilstm":  # whose classifier reads the LSTM
+        numbers["C"] = _labels(config)
+        optional |= {"classifier.weight": "CH", "classifier.bias": "C"}
+    for name, letters in (expected | optional).items():
+        shape = tuple(numbers[letter] for letter in letters)
+        if name in expected and name not in found:
+            raise ValueError(f"The weights in {model_dir} lack {name}; expected it with shape {shape}.")
+        if name in found and found[name] != shape:
+            raise ValueError(
+                f"{name} in {model_dir} has shape {found[name]}; expected {shape} by the sizes in its config.json."
+            )
+
+
+def _labels(config: dict[str, Any]) -> int:
+    """Outputs of the classifier."""
+    if any(name.endswith("ForMultipleChoice") for name in config.get("architectures") or ()):
+        return 1
+    labels = config.get("id2label")
+    count = config.get("num_labels", 2) if labels is None else len(labels)
+    return count if isinstance(count, int) else 2
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

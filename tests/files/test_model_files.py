@@ -1,0 +1,198 @@
+"""Model folders, whole and broken in every way that a sentence can name."""
+
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import mybert
+from mybert.files import check_model_folder, tensor_shapes
+
+SIZES = {
+    "vocab_size": 11,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 16,
+}
+HEADS = [
+    "Model",
+    "ForPreTraining",
+    "ForMaskedLM",
+    "ForNextSentencePrediction",
+    "ForSequenceClassification",
+    "ForMultipleChoice",
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+]
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """A classifier with three labels, saved."""
+    folder = tmp_path_factory.mktemp("models") / "classifier"
+    mybert.MyBertForSequenceClassification(mybert.MyBertConfig(**SIZES, num_labels=3)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    """A copy of it to break."""
+    shutil.copytree(saved, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(folder, **fields) -> None:
+    """Set fields of a folder's configuration; None takes one away."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+
+
+def complaint(folder, kind=ValueError) -> str:
+    with pytest.raises(kind) as caught:
+        check_model_folder(folder)
+    assert len(str(caught.value)) < 500
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", ["MyBert", "Bert"])
+def test_what_save_pretrained_writes_is_accepted(family, head, tmp_path):
+    config_class = mybert.MyBertConfig if family == "MyBert" else transformers.BertConfig
+    labels = 2 if head == "ForQuestionAnswering" else 3
+    model = getattr(mybert if family == "MyBert" else transformers, family + head)(
+        config_class(**SIZES, num_labels=labels)
+    )
+    model.save_pretrained(tmp_path)
+    assert check_model_folder(tmp_path) == json.loads((tmp_path / "config.json").read_text())
+    stored = {name: tuple(value.shape) for name, value in load_file(tmp_path / "model.safetensors").items()}
+    assert tensor_shapes(tmp_path) == stored
+
+
+def test_parts_half_precision_a_bare_trunk_and_old_names_are_accepted(folder, tmp_path):
+    model = mybert.MyBertForSequenceClassification.from_pretrained(folder)
+    model.half().save_pretrained(tmp_path / "parts", max_shard_size="1KB")
+    assert len(list((tmp_path / "parts").glob("model-*.safetensors"))) > 1
+    check_model_folder(tmp_path / "parts")
+    old = {
+        name.removeprefix("bert.")
+        .replace("LayerNorm.weight", "LayerNorm.gamma")
+        .replace("Norm.bias", "Norm.beta"): value
+        for name, value in load_file(folder / "model.safetensors").items()
+    }
+    save_file(old, folder / "model.safetensors")
+    change(folder, model_type=None)
+    check_model_folder(folder)
+
+
+def test_other_model_types_are_not_compared(folder):
+    change(folder, model_type="distilbert", vocab_size=10**12)
+    assert check_model_folder(folder)["vocab_size"] == 10**12
+    change(folder, model_type="bert", vocab_size=12, quantization_config={"bits": 8})
+    check_model_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("fields", "tensor", "found", "expected"),
+    [
+        ({"vocab_size": 10**12}, "bert.embeddings.word_embeddings.weight", "(11, 8)", "(1000000000000, 8)"),
+        ({"max_position_embeddings": 20}, "bert.embeddings.position_embeddings.weight", "(16, 8)", "(20, 8)"),
+        ({"type_vocab_size": 1}, "bert.embeddings.token_type_embeddings.weight", "(2, 8)", "(1, 8)"),
+        ({"hidden_size": 16}, "bert.embeddings.word_embeddings.weight", "(11, 8)", "(11, 16)"),
+        ({"intermediate_size": 13}, "bert.encoder.layer.0.intermediate.dense.weight", "(12, 8)", "(13, 8)"),
+        ({"id2label": {"0": "a", "1": "b"}}, "classifier.weight", "(3, 8)", "(2, 8)"),
+        ({"architectures": ["MyBertForMultipleChoice"]}, "classifier.weight", "(3, 8)", "(1, 8)"),
+    ],
+)
+def test_sizes_that_disagree_with_the_weights(folder, fields, tensor, found, expected):
+    change(folder, **fields)
+    assert complaint(folder) == (
+        f"{tensor} in {folder} has shape {found}; expected {expected} by the sizes in its config.json."
+    )
+
+
+@pytest.mark.parametrize("layers", [10**9, 10**30, 3, 1, 0])
+def test_number_of_layers_that_disagrees(folder, layers):
+    change(folder, num_hidden_layers=layers)
+    assert complaint(folder).endswith(
+        f"num_hidden_layers is {layers}, but the weights hold 2 layers; expected as many."
+    )
+
+
+def test_missing_tensors(folder):
+    weights = load_file(folder / "model.safetensors")
+    gone = "bert.encoder.layer.1.output.dense.bias"
+    save_file({name: value for name, value in weights.items() if name != gone}, folder / "model.safetensors")
+    assert complaint(folder) == f"The weights in {folder} lack {gone}; expected it with shape (8,)."
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"hidden_size": "8"}, "hidden_size is '8'; expected a whole number of at least 1."),
+        ({"vocab_size": 11.0}, "vocab_size is 11.0; expected a whole number of at least 1."),
+        ({"num_attention_heads": True}, "num_attention_heads is True; expected a whole number of at least 1."),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1; expected a whole number of at least 0."),
+        ({"dtype": "float99"}, "dtype is 'float99'; expected one of float16, bfloat16, float32, float64."),
+        ({"torch_dtype": [1]}, "torch_dtype is [1]; expected one of float16, bfloat16, float32, float64."),
+        ({"architectures": "Bert"}, "architectures is 'Bert'; expected a list of class names."),
+        ({"architectures": [1]}, "architectures is [1]; expected a list of class names."),
+        ({"model_type": ["bert"]}, "model_type is ['bert']; expected a text."),
+        ({"id2label": ["a"]}, """id2label is ['a']; expected an object such as {"0": "no", "1": "yes"}."""),
+        ({"id2label": {"0": 1}}, """id2label is {'0': 1}; expected an object such as {"0": "no", "1": "yes"}."""),
+        ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected whole numbers as names."),
+        ({"label2id": {"a": "b"}}, """label2id is {'a': 'b'}; expected an object such as {"no": 0, "yes": 1}."""),
+    ],
+)
+def test_fields_of_the_wrong_type(folder, fields, sentence):
+    change(folder, **fields)
+    assert complaint(folder) == f"{folder / 'config.json'}: {sentence}"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json"])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is no JSON file"),
+        (b"\xff\xfe", "is no JSON file"),
+        (b"[1]", "holds a JSON list; expected an object."),
+        (b"null", "holds a JSON NoneType; expected an object."),
+        (b"[" * 100_000, "is nested too deep; expected a JSON object."),
+        (b'{"a": ' + b"9" * 5000 + b"}", "is no JSON file"),
+    ],
+    ids=["empty", "no text", "list", "null", "deep", "long number"],
+)
+def test_files_that_hold_no_object(folder, name, content, sentence):
+    (folder / name).write_bytes(content)
+    assert complaint(folder).startswith(f"{folder / name} {sentence}")
+
+
+def test_files_that_are_not_there(folder, tmp_path):
+    assert complaint(tmp_path / "nothing", FileNotFoundError).startswith("There is no folder")
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").unlink()
+    assert complaint(folder, FileNotFoundError) == f"There is no model.safetensors in {folder}."
+    torch.save({}, folder / "pytorch_model.bin")
+    assert "holds pickled weights only (pytorch_model.bin)" in complaint(folder, FileNotFoundError)
+    index = folder / "model.safetensors.index.json"
+    for content in ({}, {"weight_map": {}}, {"weight_map": {"a": "../model.safetensors"}}, {"weight_map": [1]}):
+        index.write_text(json.dumps(content))
+        assert "has no weight_map that names files of its folder" in complaint(folder)
+    index.write_text(json.dumps({"weight_map": {"a": "part.safetensors"}}))
+    assert complaint(folder, FileNotFoundError).startswith("There is no part.safetensors in")
+    (folder / "model.safetensors").write_bytes(weights)
+    (folder / "config.json").unlink()
+    assert complaint(folder, FileNotFoundError) == f"There is no config.json in {folder}."
+
+
+def test_weights_that_are_cut_off(folder):
+    path = folder / "model.safetensors"
+    weights = path.read_bytes()
+    for content in (b"", weights[:7], weights[:100], weights[:-1], b"\xff" * 100):
+        path.write_bytes(content)
+        assert complaint(folder).startswith(f"{path} cannot be read (")
