@@ -1,5 +1,6 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
+from .companions import COMPANIONS, companion_files, copy_companions
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
 from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
 from .tables import is_table, read_conll, read_table
@@ -22,6 +23,7 @@ from .writing import (
 )
 
 __all__ = [
+    "COMPANIONS",
     "MODEL_FOLDER",
     "WEIGHTS_FILE",
     "BusyError",
@@ -29,7 +31,9 @@ __all__ = [
     "check_model_folder",
     "check_output_folder",
     "clear_folder",
+    "companion_files",
     "content_suffix",
+    "copy_companions",
     "cpu_features",
     "describe_environment",
     "describe_hardware",

@@ -22,24 +22,29 @@ from .functions import (
     squad_metrics,
     squad_v2_metrics,
 )
+from .label_orders import GOOGLE_LABELS, HUB_LABELS, has_unnamed_labels, require_named_labels
 
 if TYPE_CHECKING:
     import evaluate
 
 __all__ = [
     "GLUE_METRICS",
+    "GOOGLE_LABELS",
+    "HUB_LABELS",
     "accuracy",
     "entity_metrics",
     "entity_spans",
     "f1",
     "glue_metrics",
     "glue_task_name",
+    "has_unnamed_labels",
     "load",
     "matthews_correlation",
     "normalize_answer",
     "pearson",
     "pearson_spearman",
     "perplexity",
+    "require_named_labels",
     "spearman",
     "squad_answers",
     "squad_metrics",

@@ -1,0 +1,80 @@
+"""What travels with a model's weights and tokenizer: the files by which sentence-transformers pools and prompts.
+
+Without them the folder still loads, and its vectors are silently others (mean of all tokens, not normalised).
+Source: `save` of sentence_transformers' `SentenceTransformer`.
+"""
+
+import json
+import shutil
+from pathlib import Path, PurePosixPath
+
+_MODULES = "modules.json"
+_SETTINGS = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+# The same as patterns of names at the top of a model folder; modules lie in folders such as 1_Pooling.
+COMPANIONS = (*_SETTINGS, "[1-9]_*", "[1-9][0-9]_*")
+
+
+def companion_files(model_dir: str | Path) -> list[str]:
+    """List the files of a model folder that belong to sentence-transformers.
+
+    Args:
+        model_dir: The folder.
+
+    Returns:
+        Their paths within the folder, with slashes, sorted: its settings, and all files of the modules that
+        `modules.json` names. Nothing where it is no model of sentence-transformers.
+
+    Raises:
+        ValueError: If `modules.json` is broken or names a folder outside of this one, or a file is a link that leads
+            out of it.
+    """
+    model_dir = Path(model_dir)
+    found = [model_dir / name for name in _SETTINGS if (model_dir / name).is_file()]
+    for module in _module_folders(model_dir):
+        found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
+    for path in found:
+        _refuse_link_outside(path, model_dir)
+    return sorted({path.relative_to(model_dir).as_posix() for path in found})
+
+
+def copy_companions(source: str | Path, target: str | Path) -> list[str]:
+    """Copy what `companion_files` lists into another model folder, byte by byte.
+
+    Returns:
+        The paths within the folder.
+
+    Raises:
+        ValueError: See `companion_files`.
+        OSError: If something cannot be copied.
+    """
+    names = companion_files(source)
+    for name in names:
+        copy = Path(target) / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(source) / name, copy)
+    return names
+
+
+def _module_folders(model_dir: Path) -> list[str]:
+    """The folders of modules; the model itself is the one without."""
+    file = model_dir / _MODULES
+    if not file.is_file():
+        return []
+    try:
+        modules = json.loads(file.read_bytes())
+        paths = [module["path"] for module in modules if module["path"]]
+        parts = {path: PurePosixPath(path).parts for path in paths}
+        unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {str(error)[:100]}"
+        raise ValueError(f"{file} is no list of sentence-transformers' modules ({found}).") from None
+    if unsafe:
+        raise ValueError(f"{file} names {unsafe[0][:100]!r}; expected folders within {model_dir}.")
+    return paths
+
+
+def _refuse_link_outside(path: Path, model_dir: Path) -> None:
+    """What a stranger's folder links to must not be published with it; the Hub's cache links to its own blobs."""
+    folder = model_dir.resolve()
+    if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
+        raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")

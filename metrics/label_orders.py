@@ -1,0 +1,53 @@
+"""In which order published classifiers have their classes: on MNLI Google's code and GLUE do not agree.
+
+A model says in `id2label` which class is which. Where it does not (`LABEL_0`, `LABEL_1`, ...), nothing tells.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+_INFERENCE = ("contradiction", "entailment", "neutral")
+# Task -> classes in the order of the classifier's rows: `get_labels` of google-research/bert's run_classifier.py.
+GOOGLE_LABELS: dict[str, tuple[str, ...]] = {
+    "cola": ("0", "1"),
+    "mnli": _INFERENCE,
+    "mrpc": ("0", "1"),
+    "xnli": _INFERENCE,
+}
+# The order of GLUE's and XNLI's data sets on the Hub, where it is another one.
+_HUB_INFERENCE = ("entailment", "neutral", "contradiction")
+HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": _HUB_INFERENCE, "xnli": _HUB_INFERENCE}
+
+
+def has_unnamed_labels(names: Sequence[str]) -> bool:
+    """Whether classes are called as transformers calls those that nobody named: LABEL_0, LABEL_1, ...
+
+    Args:
+        names: The names in `id2label`.
+    """
+    return bool(names) and all(re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
+
+
+def require_named_labels(model: str, task: str | None, id2label: Mapping[int, str]) -> None:
+    """Refuse a classifier whose classes have no names for a task whose published models order them differently.
+
+    Args:
+        model: The model, as messages name it.
+        task: A GLUE task or XNLI; any other task, and none, has no orders that differ.
+        id2label: Names of the model's classes.
+
+    Raises:
+        ValueError: If it cannot be told which class is which.
+    """
+    if (
+        task not in HUB_LABELS
+        or len(id2label) != len(HUB_LABELS[task])
+        or not has_unnamed_labels([*id2label.values()])
+    ):
+        return
+    raise ValueError(
+        f"The classes of {model} have no names ({', '.join(map(str, id2label.values()))}), and published models of "
+        f"{task} have them in different orders (Google's: {', '.join(GOOGLE_LABELS[task])}; GLUE's on the Hub: "
+        f"{', '.join(HUB_LABELS[task])}). Write the names as id2label into its config.json, or convert Google's "
+        f"checkpoint with --task {task}."
+    )
