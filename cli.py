@@ -76,7 +76,7 @@ COMMANDS = {
         ".finetuning",
         "FeaturesArguments",
         "extract_features",
-        ("files",),
+        ("text",),
     ),
     "ablation": Command(
         "the paper's Table 5: what each part of pretraining gives", ".studies", "AblationArguments", "run_ablation"

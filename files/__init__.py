@@ -3,7 +3,7 @@
 from .companions import COMPANIONS, companion_files, copy_companions
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
 from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
-from .tables import is_table, read_conll, read_table
+from .tables import is_table, read_conll, read_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
 from .writing import (
@@ -47,7 +47,7 @@ __all__ = [
     "read_blocks",
     "read_conll",
     "read_json_object",
-    "read_table",
+    "read_rows",
     "remove",
     "tensor_shapes",
     "usable_cores",

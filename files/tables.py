@@ -15,7 +15,7 @@ _TABLES = (".csv", ".tsv", ".jsonl", ".json")
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that begins a document in CoNLL-2003
 
 
-def read_table(
+def read_rows(
     path: str | Path,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",

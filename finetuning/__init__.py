@@ -1,11 +1,13 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
-from .arguments import FinetuningArguments
-from .evaluation import EvaluateArguments, evaluate_model
-from .feature_based import FEATURES, TABLE_7, FeaturesArguments, FeatureTagger, extract_features, tag_words
+from .commands import EvaluateArguments, FeaturesArguments, evaluate_model, extract_features
+from .features import FEATURES, TABLE_7
+from .finetuning_arguments import FinetuningArguments
+from .prediction import tag_words
 from .recipe import finetune
+from .registry import TASKS
+from .tagger import FeatureTagger
 from .task import Task
-from .tasks import TASKS
 
 __all__ = [
     "FEATURES",

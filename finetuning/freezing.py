@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .layers import embeddings, encoder_layers
+from .encoder_parts import embeddings, encoder_layers
 
 
 def freeze_layers(model: PreTrainedModel, count: int | None) -> None:

@@ -1,7 +1,6 @@
 """Fine-tuning from end to end: task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
 import copy
-import inspect
 import json
 import logging
 import shutil
@@ -11,27 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers.models import WordPiece
-from torch import nn
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    TrainerCallback,
-    TrainerState,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import EvalLoopOutput
 
 from ..files import write_json
 from ..hub_card import Example
 from ..runs import (
-    MyBertAdamW,
-    ResumableTrainer,
     StopOnInterrupt,
     draw_curves,
     last_complete_checkpoint,
@@ -40,38 +25,20 @@ from ..runs import (
     speak_in_one_process,
 )
 from ..tokenization import save_vocab
-from .arguments import FinetuningArguments
-from .feature_based import feature_tasks
-from .freezing import Unfreezing, freeze_layers
-from .layers import layerwise_groups, reinitialize_layers
-from .report import run_examples, write_finetuning_card
-from .task import Labels, Task, TaskData, check_model_name
+from .finetuning_arguments import FinetuningArguments
+from .finetuning_card import task_examples, write_finetuning_card
+from .freezing import Unfreezing
+from .heads import check_model_name
+from .task import Task
+from .task_run import TaskRun, check_metric, read_run, starting_model
+from .task_trainer import TaskTrainer
+from .tasks import feature_tasks
 
 logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
-_BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
 
-
-@dataclass(frozen=True)
-class TaskRun:
-    """A task with its data, read and tokenized.
-
-    Attributes:
-        task: The task.
-        tokenizer: The tokenizer.
-        labels: The classes, if it has some.
-        train: The training data.
-        validation: Name -> data to evaluate on; a single one has the name "".
-        test: The same for data to predict.
-    """
-
-    task: Task
-    tokenizer: PreTrainedTokenizerBase
-    labels: Labels | None
-    train: TaskData
-    validation: Mapping[str, TaskData]
-    test: Mapping[str, TaskData]
+StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
 
 
 @dataclass(frozen=True)
@@ -80,91 +47,6 @@ class Outcome:
 
     metrics: dict[str, float]
     seconds: float | None = None
-
-
-class TaskTrainer(ResumableTrainer):
-    """`Trainer` that scores what the task predicts, with learning rates by layer.
-
-    Args:
-        run: The task and its data.
-        args: Settings.
-        **kwargs: Further arguments of `Trainer`.
-    """
-
-    args: FinetuningArguments
-    optimizer: Any
-
-    def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
-        validation = dict(run.validation)
-        super().__init__(
-            args=args,
-            train_dataset=run.train,
-            eval_dataset=validation.get("", validation) or None,
-            data_collator=run.task.collator(run.tokenizer),
-            processing_class=run.tokenizer,
-            compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
-            **kwargs,
-        )
-        self.run = run
-        # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
-        self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
-
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        """`Trainer`'s, which counts labels; the start of an answer is one."""
-        name = "start_positions"
-        counted = [{"labels": batch[name]} if name in batch else batch for batch in batch_samples]
-        return super()._get_num_items_in_batch(counted, device)
-
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """`Trainer`'s, with the task's arguments for the model."""
-        return super().compute_loss(model, {**inputs, **self.run.task.forward_options(self.model)}, *args, **kwargs)
-
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
-        if self.optimizer is None:
-            arguments: Any = self.args
-            groups = layerwise_groups(
-                self.model, arguments.learning_rate, arguments.layer_decay, arguments.weight_decay
-            )
-            optimizer_class, options = self.get_optimizer_cls_and_kwargs(arguments, self.model)
-            if not arguments.correct_bias:
-                optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
-            self.optimizer = optimizer_class(groups, **options)
-        return super().create_optimizer(model)
-
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
-        """In the data's own order, to which predictions belong, whatever the order of training."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
-
-    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer`'s, with the task's metrics for the data that is being read."""
-        data: Any = dataloader.dataset
-        self.compute_metrics = lambda prediction: self.run.task.score(
-            self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
-        )
-        return super().evaluation_loop(dataloader, *args, **kwargs)
-
-    def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
-        """Predict every data set of a split.
-
-        Args:
-            split: Stands before the metrics' names.
-            data: Name -> data set.
-
-        Returns:
-            The metrics, without those of speed, and name -> the network's outputs.
-        """
-        metrics: dict[str, float] = {}
-        outputs: dict[str, Any] = {}
-        for name, examples in data.items():
-            prefix = f"{split}_{name}" if name else split
-            output = self.predict(examples, metric_key_prefix=prefix)
-            outputs[name] = output.predictions
-            measured = {key: float(value) for key, value in (output.metrics or {}).items()}
-            metrics |= {key: measured[key] for key in measured if key.removeprefix(f"{prefix}_") not in _BOOKKEEPING}
-        if metrics:
-            self.log(dict(metrics))
-        return metrics, outputs
 
 
 def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
@@ -189,38 +71,17 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     """
     speak_in_one_process(arguments)
     check_model_name(arguments.model)
-    task = arguments.resolve_task()
-    tasks = {"": task}
-    if arguments.approach == "features":
-        device = str(arguments.device)
-        tasks = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, device)
-    with arguments.main_process_first(local=False, desc="reading and tokenizing the data"):
-        run = read_run(arguments, next(iter(tasks.values())))
-        _check_metric(run, arguments)  # mistakes have to show before there is a folder
-        _make_model(run, arguments)
-    files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
-    prepare_once(
-        arguments,
-        lambda: open_run_folder(
-            arguments.output_dir,
-            arguments.decisive(),
-            arguments.overwrite,
-            [file for file in files if Path(file).is_file()],
-            [arguments.model],
-        ),
-    )
-    logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")
-    ids = run.train[0].get("input_ids")
-    if ids is not None:
-        choices = ids if isinstance(ids[0], list) else [ids]
-        logger.info("A training example:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
+    tasks = _tasks(arguments)
+    run, start = _prepare(arguments, next(iter(tasks.values())))
+    _describe_training_data(run)
     results: dict[str, dict[str, Any]] = {}
-    for name, row in tasks.items():
+    for name, task in tasks.items():
         if name:
             logger.info("Features: %s.", name)
-        results[name] = _finetune(replace(run, task=row), arguments, Path(arguments.output_dir) / name)
+        results[name] = _finetune(replace(run, task=task), arguments, Path(arguments.output_dir) / name, start)
         if results[name]["interrupted"]:
             return {"interrupted": True}
+        start = None  # it has been trained
     if list(results) == [""]:
         return results[""]
     if arguments.should_save:
@@ -229,60 +90,48 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     return results | {"interrupted": False}
 
 
-def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
-    """Read and tokenize a task's data.
-
-    Raises:
-        ValueError: If the data is not what the task expects.
-        OSError: If a file, or the tokenizer, cannot be read.
-    """
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = getattr(AutoConfig.from_pretrained(arguments.model), "max_position_embeddings", None)
-    if longest is not None:  # pipelines cut there; a tokenizer may not know it
-        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
-    sources = arguments.sources(task)
-    (train,) = sources["train"].values()
-    examples = task.training_examples(task.read(train), train)
-    labels = task.labels(examples, train)
-    if labels is not None:
-        labels = task.in_order_of(arguments.model, labels)
-    data = {"train": {"": task.encode(examples, labels, tokenizer, train)}}
-    for split in ("validation", "test"):
-        data[split] = {
-            name: task.encode(task.read(source, labelled=split == "validation"), labels, tokenizer, source)
-            for name, source in sources[split].items()
-        }
-    return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
+def _tasks(arguments: FinetuningArguments) -> dict[str, Task]:
+    """Name -> task: the rows of table 7 if all are wanted, else a single one with the name ""."""
+    task = arguments.resolve_task()
+    if arguments.approach == "finetune":
+        return {"": task}
+    return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
 
-def _check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Refuse a metric for the best model that the validation data does not give."""
-    names: set[str] = set()
-    for name, data in run.validation.items():
-        metrics = run.task.score([run.task.right_prediction(example) for example in data.examples], data.examples)
-        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *metrics)}
-    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
-    if run.validation and metric not in names:
-        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
+def _prepare(arguments: FinetuningArguments, task: Task) -> tuple[TaskRun, StartingModel | None]:
+    """Read and tokenize the data in one process, load the model in each, and make the folder when both are right."""
+    start: StartingModel | None = None
+
+    def prepare() -> TaskRun:
+        nonlocal start
+        run = read_run(arguments, task)
+        check_metric(run, arguments)  # mistakes have to show before there is a folder
+        start = starting_model(run, arguments, arguments.seed)
+        files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
+        open_run_folder(
+            arguments.output_dir,
+            arguments.decisive(),
+            arguments.overwrite,
+            [file for file in files if Path(file).is_file()],
+            [arguments.model],
+        )
+        return run
+
+    run = prepare_once(arguments, prepare)
+    return run, start or starting_model(run, arguments, arguments.seed)
 
 
-def _make_model(run: TaskRun, arguments: FinetuningArguments) -> tuple[PreTrainedModel, list[str]]:
-    """The model at the start of training, with what is frozen for good, and which parameters are new."""
-    model, new = run.task.load_model(
-        arguments.model,
-        run.labels,
-        arguments.new_head,
-        arguments.from_scratch,
-        arguments.bilstm,
-        arguments.keep_model_type,
-    )
-    if arguments.reinitialize_layers:
-        reinitialize_layers(model, arguments.reinitialize_layers)
-    freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
-    return model, new
+def _describe_training_data(run: TaskRun) -> None:
+    logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")
+    ids = run.train[0].get("input_ids")
+    if ids is not None:
+        choices = ids if isinstance(ids[0], list) else [ids]
+        logger.info("A training example:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
 
 
-def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> dict[str, Any]:
+def _finetune(
+    run: TaskRun, arguments: FinetuningArguments, output_dir: Path, start: StartingModel | None
+) -> dict[str, Any]:
     """Train with every seed, keep the best model, and describe it on a card; see `finetune` for what it returns."""
     seeds = [arguments.seed + number for number in range(arguments.seeds)]
     folders = {seed: output_dir / f"seed_{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
@@ -295,7 +144,7 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
             continue
         if len(seeds) > 1:
             logger.info("Seed %d, %d of %d.", seed, len(outcomes) + 1, len(seeds))
-        outcome = _train(run, arguments, seed, folder)
+        outcome = _train(run, arguments, seed, folder, start if seed == seeds[0] else None)
         if outcome is None:
             return {"interrupted": True}
         outcomes[seed] = outcome
@@ -312,7 +161,7 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
             by_seed = {"seeds": {str(seed): metrics for seed, metrics in measured.items()}}
             write_json(output_dir / METRICS, measured[best] | summary | by_seed)
         shown = next(iter(run.validation.values()), run.train)
-        examples = run_examples(run.task, shown.examples, output_dir)
+        examples = task_examples(run.task, shown.examples, output_dir)
         if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
             outcome = outcomes[best]
             write_finetuning_card(
@@ -321,12 +170,13 @@ def _finetune(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) ->
     return measured[best] | summary | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
-def _train(run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: Path) -> Outcome | None:
+def _train(
+    run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: Path, start: StartingModel | None
+) -> Outcome | None:
     """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
     arguments = copy.copy(arguments)
     arguments.seed, arguments.output_dir = seed, str(output_dir)
-    set_seed(seed)
-    model, new = _make_model(run, arguments)
+    model, new = start or starting_model(run, arguments, seed)
     if len(new) < len(list(model.parameters())):
         logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     interrupt = StopOnInterrupt()

@@ -2,9 +2,9 @@ import gzip
 
 import pytest
 
-from mybert.files.tables import read_conll, read_table
-from mybert.finetuning.sources import Row
-from mybert.finetuning.tasks import TASKS
+from mybert.files.tables import read_conll, read_rows
+from mybert.finetuning import TASKS
+from mybert.finetuning.rows import DataRow
 
 
 @pytest.mark.parametrize(
@@ -20,18 +20,18 @@ def test_formats(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content)
     rows = [{"text": 'a, "b"\nc', "label": "x"}, {"text": "d", "label": "y"}]
-    assert read_table(path) == rows
+    assert read_rows(path) == rows
     compressed = tmp_path / f"{name}.gz"
     compressed.write_bytes(gzip.compress(content.encode()))
-    assert read_table(compressed) == rows
+    assert read_rows(compressed) == rows
 
 
 def test_tsv_has_no_quoting(tmp_path):
     path = tmp_path / "t.tsv"
     path.write_text('text\tlabel\n"He said\t1\r\nfine"\t0\n')
-    assert read_table(path) == [{"text": '"He said', "label": "1"}, {"text": 'fine"', "label": "0"}]
+    assert read_rows(path) == [{"text": '"He said', "label": "1"}, {"text": 'fine"', "label": "0"}]
     path.write_text("a\t1\nb\t0\n")
-    assert read_table(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
+    assert read_rows(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
 
 
 def test_only_colas_test_file_has_a_header(tmp_path):
@@ -62,12 +62,12 @@ def test_broken_tables(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(ValueError, match=message):
-        read_table(path)
+        read_rows(path)
 
 
 def test_a_missing_column_lists_those_that_exist():
     with pytest.raises(ValueError, match=r"f.csv has no column 'sentence' in row 1; its columns are 'text', 'label'"):
-        Row({"text": "a", "label": "b"}, "f.csv", 1).value("sentence")
+        DataRow({"text": "a", "label": "b"}, "f.csv", 1).value("sentence")
 
 
 def test_glue_files_are_read_as_published(data_dir):
@@ -125,4 +125,4 @@ def test_a_broken_squad_file(tmp_path):
     path = tmp_path / "t.json"
     path.write_text('{"data": [{"paragraphs": [{"qas": [{"id": "1"}]}]}]}')
     with pytest.raises(ValueError, match=r"t.json is not a SQuAD file \(KeyError: 'question'\)"):
-        read_table(path)
+        read_rows(path)

@@ -9,7 +9,8 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraini
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.task import Labels
+from mybert.finetuning.heads import Beginning
+from mybert.finetuning.labels import Labels
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 
@@ -139,7 +140,7 @@ def test_starting_from_a_finetuned_model(tmp_path, rte, finetuned, capsys):
 def test_a_regression_does_not_throw_classes_away(finetuned):
     with pytest.raises(ValueError, match=r"fine-tuned with 2 labels \(entail.*the data has 1 \(value\): pass --new"):
         TASKS["stsb"].load_model(str(finetuned[0]), None)
-    assert TASKS["stsb"].load_model(str(finetuned[0]), None, new_head=True)[0].classifier.out_features == 1
+    assert TASKS["stsb"].load_model(str(finetuned[0]), None, Beginning(new_head=True))[0].classifier.out_features == 1
 
 
 def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetuned):

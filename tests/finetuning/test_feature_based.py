@@ -119,7 +119,7 @@ def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
     ],
 )
 def test_mistakes_in_extraction(settings, message, encoder, text_file, tmp_path):
-    defaults = {"model": str(encoder), "files": [str(text_file)], "output": str(tmp_path / "f.jsonl")}
+    defaults = {"model": str(encoder), "text": [str(text_file)], "output": str(tmp_path / "f.jsonl")}
     with pytest.raises(ValueError, match=message):
         extract_features(FeaturesArguments(**defaults | settings))
     assert not list(tmp_path.glob("*f.jsonl*"))

@@ -8,8 +8,10 @@ from torch import nn
 from transformers import BertConfig, BertModel, TrainerCallback
 
 from mybert import MyBertConfig, MyBertModel
-from mybert.finetuning import FinetuningArguments, recipe
-from mybert.finetuning.feature_based import feature_tasks
+from mybert.finetuning import FinetuningArguments
+from mybert.finetuning.task_run import read_run, starting_model
+from mybert.finetuning.task_trainer import TaskTrainer
+from mybert.finetuning.tasks import feature_tasks
 
 # Seven examples in batches of two: the last one is smaller. Taggers have ever more labels in a sentence.
 WORDS = "the cat sat on the mat and the dog ran".split()
@@ -69,16 +71,15 @@ def gradients(folder, model, task, batch_size, accumulation, **settings):
     task = arguments.resolve_task()
     if arguments.approach == "features":
         task = feature_tasks(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")[""]
-    run = recipe.read_run(arguments, task)
-    torch.manual_seed(0)
-    network, _ = recipe._make_model(run, arguments)
+    run = read_run(arguments, task)
+    network, _ = starting_model(run, arguments, seed=0)
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         elif isinstance(module, nn.LSTM):
             module.dropout = 0.0
     keep = KeepGradients()
-    trainer = recipe.TaskTrainer(run, arguments, model=network, callbacks=[keep])
+    trainer = TaskTrainer(run, arguments, model=network, callbacks=[keep])
     trainer.train()
     return keep.gradients, next(entry["loss"] for entry in trainer.state.log_history if "loss" in entry)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from mybert.cli import main
-from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, sources
-from mybert.finetuning.sources import HubSplit, read_rows
+from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, rows
+from mybert.finetuning.rows import HubSplit, read_data
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 
@@ -157,9 +157,9 @@ def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
 
 
 def test_an_empty_split(monkeypatch):
-    monkeypatch.setattr(sources, "_hub_rows", lambda *arguments: iter(()))
+    monkeypatch.setattr(rows, "_hub_rows", lambda *arguments: iter(()))
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        read_rows(HubSplit("somebody/some", None, "validation"))
+        read_data(HubSplit("somebody/some", None, "validation"))
 
 
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
@@ -178,8 +178,8 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
         data = datasets.Dataset.from_dict(rows, features=features)
         (tmp_path / "data").mkdir(exist_ok=True)
         data.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    rows = read_rows(HubSplit(str(tmp_path / "data"), None, "validation"))
-    assert [row.values["label"] for row in rows] == ["not_entailment", "entailment"]
+    read = read_data(HubSplit(str(tmp_path / "data"), None, "validation"))
+    assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
     arguments = FinetuningArguments(
         task="rte",
         model=str(pretrained),
@@ -262,7 +262,7 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
     "make",
     [
         lambda model: EvaluateArguments(model=model, data=["t.tsv"]),
-        lambda model: FeaturesArguments(model=model, files=["t.txt"], output="f.jsonl"),
+        lambda model: FeaturesArguments(model=model, text=["t.txt"], output="f.jsonl"),
     ],
 )
 def test_a_model_folder_that_is_not_there(tmp_path, make):

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import BertConfig, BertForQuestionAnswering
 
 from mybert import MyBertForQuestionAnswering
-from mybert.finetuning import TASKS, FinetuningArguments, finetune
-from mybert.finetuning.classification import LabelPrediction
-from mybert.finetuning.multiple_choice import ChoicePrediction
-from mybert.finetuning.task import Labels
-from mybert.finetuning.token_classification import Stretch, TaggedSentence, cut_into_stretches
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning.labels import Labels
+from mybert.finetuning.rows import DataRow
+from mybert.finetuning.tasks.classification_task import LabelPrediction
+from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
+from mybert.finetuning.tasks.tagging_task import Stretch, TaggedSentence, cut_into_stretches
 
 
 def write_json(path, content):
@@ -293,7 +293,7 @@ def test_answers_that_are_not_where_they_should_be(tmp_path, tokenizer, caplog):
         TASKS["squad"].training_examples(examples[2:], "x")
 
 
-def test_questions_are_learnt_without_padding(tmp_path, pretrained, monkeypatch):
+def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained, monkeypatch):
     given, forward = [], MyBertForQuestionAnswering.forward
 
     @functools.wraps(forward)  # Trainer reads the signature
@@ -308,8 +308,10 @@ def test_questions_are_learnt_without_padding(tmp_path, pretrained, monkeypatch)
         FinetuningArguments(**settings, train_file=data, validation_file=data, disable_tqdm=True, use_cpu=True)
     )
     assert metrics["exact_match"] >= 0 and given[:2] == [True, True]  # training, evaluation
-    config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    assert TASKS["squad"].forward_options(BertForQuestionAnswering(config)) == {}  # which does not know it
+    given.clear()
+    settings = {"task": "squad", "model": str(tmp_path / "out"), "output": str(tmp_path / "metrics.json")}
+    found = evaluate_model(EvaluateArguments(**settings, data=[data], use_cpu=True))
+    assert given == [True] and found == {name: metrics[name] for name in found}
 
 
 @pytest.mark.parametrize("name", ["squad", "squad_v2"])
@@ -442,6 +444,4 @@ def test_questions_with_the_same_id():
 
 
 def _rows(values):
-    from mybert.finetuning.sources import Row
-
-    return [Row(row, "x.csv", number) for number, row in enumerate(values, start=1)]
+    return [DataRow(row, "x.csv", number) for number, row in enumerate(values, start=1)]

@@ -9,8 +9,9 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import FinetuningArguments, finetune, recipe
+from mybert.finetuning.encoder_parts import reinitialize_layers
 from mybert.finetuning.freezing import Unfreezing, freeze_layers
-from mybert.finetuning.layers import layerwise_groups, reinitialize_layers
+from mybert.finetuning.learning_rates import layerwise_groups
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")

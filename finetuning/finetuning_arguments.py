@@ -1,16 +1,16 @@
-"""The settings of `mybert finetune`, and those that all commands on task data share."""
+"""The settings of `mybert finetune`."""
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
-from .sources import HubSplit, Source, hub_splits
+from .rows import DataSource, hub_splits
 from .task import Task
-from .tasks import TASKS
+from .task_arguments import TaskArguments, evaluation_names
 
 SPLITS = ("train", "validation", "test")
 # Settings that decide a run's result, beside the task's; those on processes and speed do not.
@@ -29,70 +29,6 @@ _DECISIVE = (
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
-
-
-@dataclass
-class TaskArguments:
-    """The task and its data; a setting that is not given is the task's own."""
-
-    task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
-    text_column: str | None = field(
-        default=None, metadata={"help": "Column of the text: sentence, words, question, or what is to be continued."}
-    )
-    text_pair_column: str | None = field(
-        default=None,
-        metadata={"help": "Column of the second text: of a pair, the context, or the choices' begin."},
-    )
-    label_column: str | None = field(default=None, metadata={"help": "Column of label, tags, value or answers."})
-    label_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of 0 and 1, one a label, where several labels may hold (multilabel)."}
-    )
-    choice_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
-    )
-    encoding: str | None = field(default=None, metadata={"help": "Encoding of the data files (default utf-8)."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
-    )
-    continuation_labels: Literal["ignore", "inside"] | None = field(
-        default=None, metadata={"help": "Pieces of a word after the first: not learnt, or inside the entity (I-)."}
-    )
-    max_document_context: bool | None = field(
-        default=None, metadata={"help": "Read a sentence to be tagged with as much of its document as fits."}
-    )
-    doc_stride: int | None = field(default=None, metadata={"help": "Tokens that windows share (128 or less)."})
-    max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
-    max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
-    n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
-    null_score_threshold: float | None = field(
-        default=None,
-        metadata={"help": "SQuAD 2.0: no answer beyond this score difference; found on the validation data if unset."},
-    )
-
-    def resolve_task(self) -> Task:
-        """The task with the settings that were given.
-
-        Raises:
-            ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
-        """
-        _check_literals(self)
-        if self.task not in TASKS:
-            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
-        task = TASKS[self.task]
-        given: dict[str, Any] = {}
-        for name in (option.name for option in fields(TaskArguments) if option.name != "task"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if name not in task.options:
-                raise ValueError(f"{name} is no setting of the task {self.task}; it has {', '.join(task.options)}.")
-            given[name] = tuple(value) if isinstance(value, list) else value
-        if self.max_length is not None and self.max_length < 3:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 3, of which two frame the text.")
-        return replace(task, **self._hub_fields(task) | given)
-
-    def _hub_fields(self, task: Task) -> dict[str, Any]:
-        return {}
 
 
 @dataclass
@@ -275,7 +211,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     def _hub_fields(self, task: Task) -> dict[str, Any]:
         return dict(task.hub) if self.dataset else {}
 
-    def sources(self, task: Task) -> dict[str, dict[str, Source]]:
+    def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
         """Split -> name -> data; a split's only data set has the name "".
 
         What validation data a data set on the Hub has, shows only here; evaluation is fitted to it.
@@ -313,30 +249,3 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
             names += _DECISIVE_WHERE_EVALUATIONS_COUNT
         return {"command": "finetune"} | {name: getattr(self, name) for name in names}
-
-
-def _check_literals(arguments: Any) -> None:
-    """Refuse what is none of a setting's few values, as the command line does."""
-    for option in fields(arguments):
-        value = getattr(arguments, option.name)
-        kinds = [option.type, *get_args(option.type)]
-        allowed = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-        if allowed and str not in kinds and value not in (*allowed, option.default):
-            raise ValueError(f"{option.name} is {value!r}; expected {' or '.join(map(repr, allowed))}.")
-
-
-def evaluation_names(task: Task, sources: Any) -> dict[str, Source]:
-    """Name several files of a split: as the task does, or else by their own names; a single one has the name "".
-
-    Raises:
-        ValueError: If two have the same name.
-    """
-    sources = list(sources)
-    if len(sources) <= 1:
-        return dict(zip([""], sources, strict=False))
-    if len(sources) == len(task.evaluations):
-        return dict(zip(task.evaluations, sources, strict=True))
-    names = [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
-    if len(set(names)) < len(names):
-        raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
-    return dict(zip(names, sources, strict=True))

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from ..files import read_table, write_lines
-from ..metrics import accuracy, f1, glue_metrics, pearson_spearman
-from .sources import Row, Source
-from .task import Labels, Task, TaskData, label_name
+from ...files import read_rows, write_lines
+from ...metrics import accuracy, f1, glue_metrics, pearson_spearman
+from ..labels import Labels, label_name
+from ..rows import DataRow, DataSource
+from ..task import Task, TaskData
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds, as tables write it
@@ -70,19 +71,19 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.label_columns and self.problem != "multi_label_classification":
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
 
-    def has_label(self, row: Row) -> bool:
+    def has_label(self, row: DataRow) -> bool:
         """Whether a row has a label."""
         if self.problem == "multi_label_classification":  # an empty list of labels is one
             return all(name in row.values for name in self.label_columns or [self.label_column])
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
 
-    def example(self, row: Row, labelled: bool) -> TextExample:
+    def example(self, row: DataRow, labelled: bool) -> TextExample:
         """Texts and label of a row."""
         columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
         texts = tuple(row.text(name, may_be_empty=len(columns) > 1) for name in columns)
         return TextExample(texts, self._label(row) if labelled else None)
 
-    def _label(self, row: Row) -> str | frozenset[str] | float:
+    def _label(self, row: DataRow) -> str | frozenset[str] | float:
         if self.problem == "multi_label_classification":
             return self._several_labels(row)
         value = row.value(self.label_column)
@@ -98,7 +99,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise row.mistake(f"a {self.label_column} that is not a number: {value!r}")
         return number
 
-    def _several_labels(self, row: Row) -> frozenset[str]:
+    def _several_labels(self, row: DataRow) -> frozenset[str]:
         if not self.label_columns:
             return _label_names(row.value(self.label_column))
         values = {name: label_name(row.value(name)) for name in self.label_columns}
@@ -107,7 +108,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
                 raise row.mistake(f"{value!r} as {name}; expected 0 or 1")
         return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
-    def labels(self, examples: Sequence[TextExample], source: Source) -> Labels | None:
+    def labels(self, examples: Sequence[TextExample], source: DataSource) -> Labels | None:
         """The classes of the benchmark or of the training data; None for regression."""
         if self.problem == "regression":
             return None
@@ -139,7 +140,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         examples: Sequence[TextExample],
         labels: Labels | None,
         tokenizer: PreTrainedTokenizerBase,
-        source: Source,
+        source: DataSource,
     ) -> TaskData[TextExample]:
         """Tokenize sentences or pairs; of a pair the longer sentence is cut first."""
         columns = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
@@ -149,7 +150,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return TaskData(examples, inputs, source)
 
     def _targets(
-        self, examples: Sequence[TextExample], labels: Labels | None, source: Source
+        self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
     ) -> tuple[list[Any], Sequence[TextExample]]:
         """What is learnt of each example, and the examples with the classes' names, where the data may number them."""
         values: list[Any] = [example.label for example in examples]
@@ -229,12 +230,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
         """Read a table with the column `prediction`, in the order of the examples."""
-        rows = [Row(row, str(path), number) for number, row in enumerate(read_table(path), start=1)]
+        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
         return [LabelPrediction(self._predicted(row)) for row in rows]
 
-    def _predicted(self, row: Row) -> Any:
+    def _predicted(self, row: DataRow) -> Any:
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
             return _label_names(value)

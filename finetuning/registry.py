@@ -5,11 +5,8 @@ A task is one entry; the files of the benchmarks are read as they are published.
 
 from typing import Any
 
-from .classification import ClassificationTask
-from .multiple_choice import MultipleChoiceTask
-from .question_answering import QuestionAnsweringTask
 from .task import Task
-from .token_classification import TokenClassificationTask
+from .tasks import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask, TaggingTask
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -98,7 +95,7 @@ TASKS: dict[str, Task] = {
         defaults={"learning_rate": 2e-5, "per_device_train_batch_size": 16},
     ),
     # CoNLL-2003 (Tjong Kim Sang and De Meulder, 2003) and everything in its format.
-    "ner": TokenClassificationTask(
+    "ner": TaggingTask(
         main_metric="f1",
         text_column="tokens",
         label_column="tags",
@@ -115,6 +112,6 @@ TASKS: dict[str, Task] = {
     ),
     "regression": ClassificationTask(main_metric="pearson", label_column="score", problem="regression"),
     "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
-    "tagging": TokenClassificationTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
+    "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
     "question_answering": QuestionAnsweringTask(main_metric="f1"),
 }

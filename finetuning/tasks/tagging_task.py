@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from transformers import AutoModelForTokenClassification, DataCollatorForTokenClassification, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForTokenClassification,
+    DataCollatorForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from ..files import read_conll, write_lines
-from ..metrics import accuracy, entity_metrics, entity_spans, f1
-from .sources import Row, Source
-from .task import Labels, Task, TaskData
+from ...files import read_conll, write_lines
+from ...metrics import accuracy, entity_metrics, entity_spans, f1
+from ...modeling_mybert import IGNORED_LABEL
+from ..labels import Labels
+from ..rows import DataRow, DataSource
+from ..task import Task, TaskData
 
-IGNORED_LABEL = -100
 OUTSIDE = "O"
 
 
@@ -51,7 +57,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
+class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     """Tags of words.
 
     Attributes:
@@ -71,7 +77,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
     pipeline: ClassVar[str] = "token-classification"
     reads_conll: ClassVar[bool] = True
 
-    def example(self, row: Row, labelled: bool) -> TaggedSentence:
+    def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
         """Words and tags of a row."""
         words = tuple(row.words(self.text_column))
         document = row.values.get("document", 0)
@@ -82,7 +88,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag a word")
         return TaggedSentence(words, tags, document)
 
-    def labels(self, examples: Sequence[TaggedSentence], source: Source) -> Labels:
+    def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
         """The tags of the training data; B- and I- of a type come together, even if one of them is not there.
 
         Raises:
@@ -104,7 +110,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         examples: Sequence[TaggedSentence],
         labels: Labels | None,
         tokenizer: PreTrainedTokenizerBase,
-        source: Source,
+        source: DataSource,
     ) -> TaskData[TaggedSentence]:
         """Tokenize sentences; `layout` is (sentence, word) of each piece of each sequence, (-1, -1) if not tagged."""
         assert labels is not None
@@ -146,7 +152,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
         return TaskData(examples, inputs, source, layout)
 
     def _tag_ids(
-        self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: Source
+        self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
         """What is to be learnt at every piece, -100 for nothing."""
         names = [tag for example in examples for tag in example.tags or ()]
@@ -161,7 +167,7 @@ class TokenClassificationTask(Task[TaggedSentence, tuple[str, ...]]):
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches padded with the label -100."""
         return DataCollatorForTokenClassification(tokenizer)
 

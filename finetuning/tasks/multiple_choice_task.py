@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from transformers import AutoModelForMultipleChoice, PreTrainedTokenizerBase
+from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import read_table, write_lines
-from ..metrics import accuracy
-from .classification import softmax
-from .sources import Row, Source
-from .task import Labels, Task, TaskData, label_name
+from ...files import read_rows, write_lines
+from ...metrics import accuracy
+from ..labels import Labels, label_name
+from ..rows import DataRow, DataSource
+from ..task import Task, TaskData
+from .classification_task import softmax
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     auto_class: ClassVar[Any] = AutoModelForMultipleChoice
     pipeline: ClassVar[str] = "multiple-choice"
 
-    def examples(self, rows: Sequence[Row], labelled: bool) -> list[ChoiceExample]:
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[ChoiceExample]:
         """The examples of a file's rows; all have the same number of choices."""
         examples = super().examples(rows, labelled)
         for row, example in zip(rows, examples, strict=True):
@@ -61,7 +62,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
                 raise row.mistake(f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row 1")
         return examples
 
-    def example(self, row: Row, labelled: bool) -> ChoiceExample:
+    def example(self, row: DataRow, labelled: bool) -> ChoiceExample:
         """Text, choices and label of a row."""
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
@@ -79,7 +80,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
         )
 
-    def _label(self, row: Row, choices: Sequence[str]) -> int:
+    def _label(self, row: DataRow, choices: Sequence[str]) -> int:
         label = label_name(row.value(self.label_column))
         if label not in map(str, range(len(choices))):
             raise row.mistake(f"{label!r} as {self.label_column}; expected a number from 0 to {len(choices) - 1}")
@@ -90,7 +91,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         examples: Sequence[ChoiceExample],
         labels: Labels | None,
         tokenizer: PreTrainedTokenizerBase,
-        source: Source,
+        source: DataSource,
     ) -> TaskData[ChoiceExample]:
         """Tokenize each choice behind its text; the longer of the two is cut first."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
@@ -104,7 +105,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             inputs["labels"] = [example.label for example in examples]
         return TaskData(examples, inputs, source)
 
-    def collator(self, tokenizer: PreTrainedTokenizerBase) -> Any:
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches of shape (questions, choices, tokens)."""
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -153,7 +154,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
         """Read a table with the column `prediction`, in the order of the examples."""
-        rows = [Row(row, str(path), number) for number, row in enumerate(read_table(path), start=1)]
+        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
         predictions = []

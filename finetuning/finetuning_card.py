@@ -17,14 +17,14 @@ from ..hub_card import (
     run_example,
     write_card,
 )
-from .arguments import FinetuningArguments
 from .bilstm import MyBertBiLstmConfig
+from .finetuning_arguments import FinetuningArguments
 from .task import Task, TaskData
 
 EXAMPLES = 3  # on the card
 
 
-def run_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:
+def task_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:
     """The task's pipeline on a few examples of the data; the code was run."""
     places = np.random.default_rng(0).permutation(len(data))[:EXAMPLES]
     snippets = [task.snippet(data[place], str(model_dir)) for place in places]
@@ -54,7 +54,7 @@ def write_finetuning_card(
         metrics: Of the model.
         seconds: How long it trained, if that is known.
         by_seed: The metrics of all seeds, the model's own among them.
-        examples: What `run_examples` gave.
+        examples: What `task_examples` gave.
     """
     transfer = {
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),

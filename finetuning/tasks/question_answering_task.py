@@ -14,11 +14,12 @@ from typing import Any, ClassVar
 from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import write_json
-from ..metrics import squad_metrics, squad_v2_metrics
-from ..pipelines import Answer, answer_positions, best_answers, make_windows
-from .sources import Row, Source
-from .task import Labels, Task, TaskData, label_name
+from ...files import write_json
+from ...metrics import squad_metrics, squad_v2_metrics
+from ...pipelines import Answer, answer_positions, best_answers, make_windows
+from ..labels import Labels, label_name
+from ..rows import DataRow, DataSource
+from ..task import Task, TaskData
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +102,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
 
-    def has_label(self, row: Row) -> bool:
+    def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""
         answers = row.values.get(self.label_column)
         return answers is not None and (self.unanswerable or bool(answers))
 
-    def examples(self, rows: Sequence[Row], labelled: bool) -> list[QuestionExample]:
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[QuestionExample]:
         """The examples of a file's rows; says how many answers were not where the data says."""
         examples = super().examples(rows, labelled)
         if len({example.id for example in examples}) < len(examples):
@@ -122,7 +123,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             )
         return examples
 
-    def example(self, row: Row, labelled: bool) -> QuestionExample:
+    def example(self, row: DataRow, labelled: bool) -> QuestionExample:
         """Question, text and answers of a row."""
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
         name = str(row.values.get(self.id_column, row.number))
@@ -137,7 +138,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         )
         return QuestionExample(name, question, context, tuple(found), moved)
 
-    def _given_answers(self, row: Row) -> list[tuple[int, str]]:
+    def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(first character or -1, text) of the answers as they stand in a row."""
         answers = row.value(self.label_column)
         if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
@@ -161,16 +162,19 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; expected texts that are not empty")
         return result
 
-    def training_examples(self, examples: Sequence[QuestionExample], source: Source) -> Sequence[QuestionExample]:
+    def training_examples(self, examples: Sequence[QuestionExample], source: DataSource) -> Sequence[QuestionExample]:
         """Those with an answer in the text, or with none at all."""
         kept = [example for example in examples if not _is_lost(example)]
         if not kept:
             raise ValueError(f"{source} has no question whose answer is in its text.")
         return kept
 
-    def forward_options(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Padding is no answer, and MyBERT need not compute it."""
-        return {"unpad_inputs": True} if model.config.model_type == "mybert" else {}
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """Batches that tell MyBERT to compute nothing at padding, which is no answer."""
+        pad = super().collator(tokenizer)
+        if model is None or model.config.model_type != "mybert":
+            return pad
+        return lambda rows: {**pad(rows), "unpad_inputs": True}
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
         """Two outputs, start and end."""
@@ -181,7 +185,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         examples: Sequence[QuestionExample],
         labels: Labels | None,
         tokenizer: PreTrainedTokenizerBase,
-        source: Source,
+        source: DataSource,
     ) -> TaskData[QuestionExample]:
         """Cut texts into windows; `layout` is the windows of each example.
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..files import is_table, read_conll, read_table
+from ..files import is_table, read_conll, read_rows
 
 
 @dataclass(frozen=True)
-class Row:
+class DataRow:
     """A row of task data.
 
     Attributes:
@@ -80,24 +80,24 @@ class HubSplit:
         return f"{self.name}{config}, split {self.split}"
 
 
-Source = str | Path | HubSplit
+DataSource = str | Path | HubSplit
 
 
-def read_rows(
-    source: Source,
+def read_data(
+    source: DataSource,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
     conll: bool = False,
     class_names: bool = True,
-) -> list[Row]:
+) -> list[DataRow]:
     """Read task data.
 
     Args:
         source: A file or a split of a data set.
-        columns: See `read_table`.
+        columns: See `read_rows`.
         encoding: Encoding of the file.
-        skip_broken_rows: See `read_table`.
+        skip_broken_rows: See `read_rows`.
         conll: Whether files that are no tables by their ending are read as CoNLL's columns.
         class_names: Whether classes of a data set have the names that it gives them, or their numbers.
 
@@ -113,8 +113,8 @@ def read_rows(
     elif conll and not is_table(source):
         values = read_conll(source, encoding)
     else:
-        values = read_table(source, columns, encoding, skip_broken_rows)
-    rows = [Row(row, str(source), number) for number, row in enumerate(values, start=1)]
+        values = read_rows(source, columns, encoding, skip_broken_rows)
+    rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
     if not rows:
         raise ValueError(f"{source} holds no rows.")
     return rows

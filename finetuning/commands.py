@@ -1,0 +1,188 @@
+"""The commands `mybert evaluate` and `mybert features`."""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+from transformers import AutoTokenizer
+
+from ..files import open_text, write_json, written_beside
+from .evaluation import measure_model
+from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
+from .heads import check_max_length, check_model_name
+from .task_arguments import TaskArguments, evaluation_names
+
+logger = logging.getLogger(__name__)
+
+STANDARD_OUTPUT = "-"
+PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, as in Google's extract_features.py
+
+
+@dataclass
+class EvaluateArguments(TaskArguments):
+    """Settings of `evaluate_model`."""
+
+    model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
+    data: list[str] = field(
+        default_factory=list, metadata={"help": "Task data with labels; several files are reported one by one."}
+    )
+    predictions: str | None = field(
+        default=None, metadata={"help": "Predictions for the data in the benchmark's format, in place of a model."}
+    )
+    output: str = field(default=STANDARD_OUTPUT, metadata={"help": "JSON file for the metrics; - prints them."})
+    predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
+    batch_size: int = field(default=64, metadata={"help": "Sequences at a time."})
+    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
+    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files.
+
+        Raises:
+            ValueError: If a setting is missing or out of its range.
+            OSError: If there is no such model folder.
+        """
+        if isinstance(self.data, str):
+            self.data = [self.data]
+        if not self.data:
+            raise ValueError("data is not set; expected the files to evaluate on.")
+        if bool(self.model) == bool(self.predictions):
+            raise ValueError("Expected a model or predictions, and not both.")
+        if self.predictions and (len(self.data) > 1 or self.predictions_dir):
+            raise ValueError("predictions are of one data file and already written; expected one file in data.")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
+        if self.model:
+            check_model_name(self.model)
+        self.resolve_task()
+
+
+def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
+    """Measure a model, or predictions.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        The task's metrics; of several files with the prefixes that `finetune` gives them. They are also printed or
+        written as JSON.
+
+    Raises:
+        ValueError: If the data is not what the task expects or has no labels, the model has no head for the task, or
+            the predictions do not fit the data.
+        OSError: If a file cannot be read or written.
+    """
+    task = arguments.resolve_task()
+    if arguments.predictions:
+        examples = task.read(arguments.data[0])
+        metrics = task.score(task.read_predictions(Path(arguments.predictions), examples), examples)
+    else:
+        assert arguments.model
+        metrics = measure_model(
+            *(task, arguments.model, evaluation_names(task, arguments.data)),
+            *(arguments.batch_size, arguments.predictions_dir),
+            bf16_full_eval=arguments.bf16,
+            use_cpu=arguments.use_cpu,
+        )
+    if not PartialState().is_main_process:
+        return metrics
+    if arguments.output == STANDARD_OUTPUT:
+        print(json.dumps(metrics, indent=2))
+    else:
+        write_json(Path(arguments.output), metrics)
+    return metrics
+
+
+@dataclass
+class FeaturesArguments:
+    """Settings of `extract_features`."""
+
+    model: str = field(metadata={"help": "Model folder or Hub name."})
+    text: list[str] = field(
+        metadata={"help": f"Text files, a text a line; a pair has{PAIR_SEPARATOR}between its sentences."}
+    )
+    output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
+    features: str = field(default="concat_last_four", metadata={"help": f"What: {', '.join(FEATURES)}."})
+    weights: list[float] | None = field(
+        default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: equal ones)."}
+    )
+    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; the rest is cut."})
+    batch_size: int = field(default=32, metadata={"help": "Sequences at a time."})
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files.
+
+        Raises:
+            ValueError: If a setting is out of its range.
+            OSError: If there is no such model folder.
+        """
+        check_model_name(self.model)
+        if self.features not in FEATURES:
+            raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
+        if Path(self.output).suffix not in (".jsonl", ".safetensors"):
+            raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
+        if self.weights and FEATURES[self.features].combination != "weighted":
+            raise ValueError(f"weights are given, but {self.features} is no weighted sum.")
+        if self.max_length < 3 or self.batch_size < 1:
+            raise ValueError(
+                f"max_length is {self.max_length} and batch_size {self.batch_size}; expected at least 3 and 1."
+            )
+
+
+def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
+    """Write the features of every token of texts.
+
+    As JSON lines, a text a line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, over the tokens
+    of all texts one after the other: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character and
+    the one after the last; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts` (texts + 1,), the
+    first token of each text.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `texts`, `tokens`, `size` of the features, and `cut`, how many texts were too long.
+
+    Raises:
+        ValueError: If there is no text, or the weights are not as many as the layers.
+        OSError: If a file cannot be read or written.
+    """
+    texts = [line for file in arguments.text for line in open_text(file, arguments.encoding) if line.strip()]
+    if not texts:
+        raise ValueError(f"{', '.join(arguments.text)} hold no text.")
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
+    check_max_length(arguments.max_length, arguments.model, encoder.config)
+    features = FEATURES[arguments.features]
+    states = features.states(encoder.config.num_hidden_layers)
+    if arguments.weights and len(arguments.weights) != len(states):
+        raise ValueError(f"{len(arguments.weights)} weights; {arguments.features} has {len(states)} layers here.")
+    pairs = [line.split(PAIR_SEPARATOR, 1) for line in texts]
+    encodings = [
+        tokenizer(*pair, truncation=True, max_length=arguments.max_length, return_offsets_mapping=True)
+        for pair in pairs
+    ]
+    cut = sum(len(tokenizer(*pair, verbose=False)["input_ids"]) > arguments.max_length for pair in pairs)
+    if cut:
+        logger.warning(
+            "%d of %d texts are longer than max_length (%d) and cut.", cut, len(texts), arguments.max_length
+        )
+    names = tokenizer.model_input_names
+    sequences = [{name: encoding[name] for name in names} for encoding in encodings]
+    found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)
+    weights = torch.tensor(arguments.weights) if arguments.weights else None
+    rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
+    output = Path(arguments.output)
+    with written_beside(output) as path:
+        if output.suffix == ".jsonl":
+            size = write_json_lines(path, texts, encodings, tokenizer, rows)
+        else:
+            metadata = {"model": arguments.model, "features": arguments.features}
+            size = write_safetensors(path, encodings, rows, metadata)
+    tokens = sum(len(encoding["input_ids"]) for encoding in encodings)
+    logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
+    return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}

@@ -1,0 +1,86 @@
+"""The parts of a model that is fine-tuned: embeddings, layers and head; some of them get fresh random weights."""
+
+from collections.abc import Sequence
+
+from torch import nn
+from transformers import PreTrainedModel
+
+_LAYERS = ("encoder.layer", "transformer.layer")  # where BERT-like models and DistilBERT keep them
+
+
+def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The layers of a model's encoder, the lowest first.
+
+    Raises:
+        ValueError: If the model keeps them where we do not know.
+    """
+    for path in _LAYERS:
+        try:
+            return list(model.base_model.get_submodule(path).children())
+        except AttributeError:
+            continue
+    raise ValueError(
+        f"{type(model).__name__} has no {' or '.join(_LAYERS)}; freezing and learning rates by layer are for models "
+        "built like BERT."
+    )
+
+
+def embeddings(model: PreTrainedModel) -> nn.Module:
+    """The embeddings of a model's encoder."""
+    return model.base_model.get_submodule("embeddings")
+
+
+def head_modules(model: PreTrainedModel) -> list[nn.Module]:
+    """The modules on top of a model's encoder."""
+    return [module for name, module in model.named_children() if name != model.base_model_prefix]
+
+
+def reset_head(model: PreTrainedModel) -> list[str]:
+    """Initialise the head of a model anew, the pooler included.
+
+    Returns:
+        Names of the parameters.
+    """
+    return reinitialize(model, [*head_modules(model), *_pooler(model)])
+
+
+def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
+    """Give the top layers of the encoder, and the pooler, fresh random weights (Zhang et al., 2021).
+
+    Args:
+        model: The model.
+        count: How many layers; 0 for nothing, not even the pooler.
+
+    Raises:
+        ValueError: If there are not so many.
+    """
+    if not count:
+        return
+    layers = encoder_layers(model)
+    if not 0 <= count <= len(layers):
+        raise ValueError(f"reinitialize_layers is {count}; expected 0 to {len(layers)}, the layers of the encoder.")
+    reinitialize(model, [*layers[len(layers) - count :], *_pooler(model)])
+
+
+def reinitialize(model: PreTrainedModel, modules: Sequence[nn.Module]) -> list[str]:
+    """Give modules of a model fresh random weights, as the model's class initialises them.
+
+    Args:
+        model: The model.
+        modules: Some of its modules.
+
+    Returns:
+        Names of the parameters.
+    """
+    for module in modules:
+        # Marks of from_pretrained, which would protect what was loaded.
+        for part in (*module.modules(), *module.parameters()):
+            part._is_hf_initialized = False  # type: ignore[union-attr,assignment]
+        module.apply(model._init_weights)
+    fresh = {id(parameter) for module in modules for parameter in module.parameters()}
+    return [name for name, parameter in model.named_parameters() if id(parameter) in fresh]
+
+
+def _pooler(model: PreTrainedModel) -> list[nn.Module]:
+    pooler = getattr(model.base_model, "pooler", None)
+    return [] if pooler is None else [pooler]

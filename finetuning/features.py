@@ -1,0 +1,179 @@
+"""Vectors of frozen layers: which hidden states make a token's features, and how (paper, section 5.3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tqdm.auto import tqdm
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from .heads import only_errors, read_config
+
+
+@dataclass(frozen=True)
+class Features:
+    """Which hidden states make a token's features, and how.
+
+    Attributes:
+        first: First state, counted from the embeddings (0), or from the end if negative.
+        last: The one after the last; None for the end.
+        combination: Whether they stand one after the other, are added up, or are added up with weights.
+    """
+
+    first: int
+    last: int | None
+    combination: Literal["concat", "sum", "weighted"] = "concat"
+
+    def states(self, num_layers: int) -> list[int]:
+        """Numbers of the states for a model with so many layers; the embeddings count only where they are meant."""
+        is_embeddings = self.first == 0
+        chosen = range(num_layers + 1)[self.first : self.last]
+        return [number for number in chosen if number or is_embeddings or num_layers < 2]
+
+
+FEATURES = {
+    "embeddings": Features(0, 1),
+    "second_to_last": Features(-2, -1),
+    "last": Features(-1, None),
+    "weighted_last_four": Features(-4, None, "weighted"),
+    "concat_last_four": Features(-4, None),
+    "weighted_all": Features(1, None, "weighted"),
+    "sum_last_four": Features(-4, None, "sum"),
+    "sum_all": Features(1, None, "sum"),
+}
+"""Features by name; "all" are all layers without the embeddings."""
+
+TABLE_7 = ("embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all")
+"""The feature-based rows of the paper's table 7, in its order."""
+
+
+def hidden_states(
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sequences: Sequence[Mapping[str, Sequence[int]]],
+    states: Sequence[int],
+    batch_size: int = 32,
+) -> Iterator[np.ndarray]:
+    """Run sequences through a frozen encoder.
+
+    Args:
+        encoder: The encoder, in evaluation mode.
+        tokenizer: Its tokenizer, which pads.
+        sequences: Model argument -> values for each token.
+        states: Numbers of the states to keep; 0 are the embeddings.
+        batch_size: Sequences at a time.
+
+    Yields:
+        For each sequence its states (tokens, len(states), hidden_size).
+    """
+    for start in tqdm(range(0, len(sequences), batch_size), desc="Features", unit_scale=batch_size, delay=2):
+        batch = tokenizer.pad(list(sequences[start : start + batch_size]), return_tensors="pt").to(encoder.device)
+        with torch.inference_mode():
+            hidden = encoder(**batch, output_hidden_states=True).hidden_states
+        kept = torch.stack([hidden[number] for number in states], dim=2).float().cpu().numpy()
+        mask = batch["attention_mask"].bool().cpu().numpy()
+        yield from (row[real] for row, real in zip(kept, mask, strict=True))
+
+
+def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
+    """Load a model's encoder to be used frozen.
+
+    Raises:
+        OSError: If there is no such model.
+    """
+    with only_errors():
+        return AutoModel.from_pretrained(name, config=read_config(name)).to(device).eval()
+
+
+def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Make features of hidden states.
+
+    Args:
+        states: (..., K, D).
+        features: How.
+        weights: Those of a weighted sum (K,); None for equal ones with the sum 1.
+
+    Returns:
+        (..., K D) for `concat`, (..., D) for a sum.
+    """
+    if features.combination == "concat":
+        return states.flatten(-2)
+    if features.combination == "sum":
+        return states.sum(-2)
+    if weights is None:
+        return states.mean(-2)
+    return (weights[:, None] * states).sum(-2)
+
+
+@dataclass(frozen=True)
+class TokenFeatures:
+    """A token and its features.
+
+    Attributes:
+        token: The token.
+        start: Its first character in the text (in its sentence, for a pair); special tokens have 0.
+        end: The character after its last; special tokens have 0.
+        sentence: 1 for the second sentence of a pair, else 0.
+        features: Its features.
+    """
+
+    token: str
+    start: int
+    end: int
+    sentence: int
+    features: list[float]
+
+
+def write_json_lines(
+    path: Path,
+    texts: Sequence[str],
+    encodings: Sequence[Any],
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Iterator[np.ndarray],
+) -> int:
+    """Write a text a line; returns the size of the features."""
+    size = 0
+    with path.open("w", encoding="utf-8") as file:
+        for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
+            tokens = [
+                TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
+                for token, (start, end), sentence, values in zip(
+                    tokenizer.convert_ids_to_tokens(encoding["input_ids"]),
+                    encoding["offset_mapping"],
+                    encoding.sequence_ids(),
+                    row,
+                    strict=True,
+                )
+            ]
+            line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            size = row.shape[1]
+    return size
+
+
+def write_safetensors(
+    path: Path, encodings: Sequence[Any], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
+) -> int:
+    """Write all tokens one after the other; returns the size of the features."""
+    features = np.concatenate(list(rows))
+    lengths = [len(encoding["input_ids"]) for encoding in encodings]
+    sentences = [[sentence or 0 for sentence in encoding.sequence_ids()] for encoding in encodings]
+    save_file(
+        {
+            "features": features,
+            "input_ids": np.concatenate([encoding["input_ids"] for encoding in encodings]).astype(np.int64),
+            "offsets": np.concatenate([encoding["offset_mapping"] for encoding in encodings]).astype(np.int64),
+            "sentences": np.concatenate(sentences).astype(np.int64),
+            "text_starts": np.cumsum([0, *lengths], dtype=np.int64),
+        },
+        path,
+        metadata=dict(metadata),
+    )
+    return features.shape[1]

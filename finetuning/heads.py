@@ -1,0 +1,213 @@
+"""The model that a task starts from or is measured with: an encoder with the task's head, loaded from a folder."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as hf_logging
+
+from ..modeling_mybert import MyBertConfig
+from .bilstm import MyBertBiLstmConfig
+from .encoder_parts import head_modules, reinitialize, reset_head
+from .labels import Labels, listed
+
+logger = logging.getLogger(__name__)
+
+# Parts of a trunk that a checkpoint may well lack.
+_OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+# What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
+_LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """How a model begins.
+
+    Attributes:
+        new_head: Whether to make a fresh head even where there is a fitting one.
+        from_scratch: Whether to make a model of the same configuration with random weights.
+        bilstm: Whether to put a BiLSTM between encoder and head.
+        keep_model_type: See `read_config`.
+    """
+
+    new_head: bool = False
+    from_scratch: bool = False
+    bilstm: bool = False
+    keep_model_type: bool = False
+
+
+def load_with_head(
+    name: str, auto_class: Any, config_fields: dict[str, Any], beginning: Beginning
+) -> tuple[PreTrainedModel, list[str]]:
+    """Load a model with a head, a fresh one if it has another.
+
+    Args:
+        name: Folder or Hub name.
+        auto_class: transformers' Auto class of the head.
+        config_fields: What the model's configuration is to say of the task.
+        beginning: How it begins.
+
+    Returns:
+        The model, in fp32 whatever the checkpoint has (half precision rounds small steps away), and the names of the
+        parameters that begin with random values.
+
+    Raises:
+        ValueError: If the model's head is one for other classes, or no BiLSTM can be put on it.
+        OSError: If there is no such model.
+    """
+    before = AutoConfig.from_pretrained(name)
+    fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
+    if beginning.bilstm:
+        if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
+            raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
+        config: PreTrainedConfig = MyBertBiLstmConfig.from_pretrained(name, **fields)
+    else:
+        config = read_config(name, beginning.keep_model_type, **fields)
+    if beginning.from_scratch:
+        model = auto_class.from_config(config)
+        return model, [key for key, _ in model.named_parameters()]
+    names = config_fields.get("id2label", {})
+    if names and not beginning.new_head:
+        _check_head(name, before, auto_class, Labels(tuple(names.values())))
+    with only_errors():
+        model, loaded = auto_class.from_pretrained(
+            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
+    trunk = sorted(
+        key
+        for key in new
+        if key.startswith(f"{model.base_model_prefix}.") and not any(part in key for part in _OPTIONAL)
+    )
+    if trunk:
+        logger.warning("%s lacks %d weights of the encoder, such as %s.", name, len(trunk), trunk[0])
+    if beginning.new_head:
+        new |= set(reset_head(model))
+    elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
+        new |= set(reinitialize(model, head_modules(model)))  # the other's layers have the same names and sizes
+    return model, sorted(new)
+
+
+def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel:
+    """Load a fine-tuned model.
+
+    Args:
+        name: Folder or Hub name.
+        auto_class: transformers' Auto class of the head.
+        pipeline: What the model is for, in the Hub's words.
+
+    Raises:
+        ValueError: If the model has no such head.
+        OSError: If there is no such model.
+    """
+    config = read_config(name, **_LOGITS_ONLY)
+    if _has_other_head(config, auto_class):
+        raise ValueError(
+            f"{name} has no head for this task (it is a {config.architectures[0]}); expected a model that was "
+            f"fine-tuned for {pipeline}."
+        )
+    with only_errors():
+        model, loaded = auto_class.from_pretrained(name, config=config, output_loading_info=True)
+    head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
+    if head:
+        raise ValueError(
+            f"{name} has no head for this task (it lacks {', '.join(head)}); expected a model that was fine-tuned "
+            f"as {type(model).__name__}."
+        )
+    return model
+
+
+def check_model_name(name: str) -> None:
+    """Check that a path is a folder; "name" and "owner/name" may be on the Hub.
+
+    Raises:
+        FileNotFoundError: If it is none.
+    """
+    path = Path(name)
+    if not path.is_dir() and (path.is_absolute() or name.startswith(".") or len(path.parts) > 2):
+        raise FileNotFoundError(f"There is no model folder {name}.")
+
+
+def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
+    """Read a model's configuration; a checkpoint of type `bert` becomes one of MyBERT, which is faster.
+
+    Args:
+        name: Folder or Hub name.
+        keep_model_type: Whether `bert` stays with transformers' own class.
+        **fields: Fields to set.
+
+    Raises:
+        ValueError: If it asks for what MyBERT does not compute.
+        OSError: If there is no such model.
+    """
+    config = AutoConfig.from_pretrained(name, **fields)
+    if config.model_type == "bert" and not keep_model_type:
+        return MyBertConfig.from_pretrained(name, **fields)
+    return config
+
+
+def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
+    """Check that a model can read sequences of a length.
+
+    Raises:
+        ValueError: If it cannot.
+    """
+    longest = longest_sequence(config)
+    if longest is not None and max_length > longest:
+        raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
+
+
+def longest_sequence(config: PreTrainedConfig) -> int | None:
+    """Tokens that a model reads at most; None if it has no limit."""
+    return getattr(config, "max_position_embeddings", None)
+
+
+@contextmanager
+def only_errors() -> Iterator[None]:
+    """Keep transformers' report on every weight of the heads out; what matters of it is said by the caller."""
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(verbosity)
+
+
+def _head_parameters(model: PreTrainedModel) -> list[str]:
+    return [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
+
+
+def _head_name(auto_class: Any) -> str:
+    return auto_class.__name__.partition("For")[2]
+
+
+def _heads(config: PreTrainedConfig) -> set[str]:
+    """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none."""
+    return {name.partition("For")[2] for name in config.architectures or []}
+
+
+def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
+    own = _head_name(auto_class)
+    return bool(own) and not _heads(config) <= {own, ""}
+
+
+def _check_head(name: str, config: PreTrainedConfig, auto_class: Any, labels: Labels) -> None:
+    """Refuse to throw away a head that was fine-tuned for other classes."""
+    if _head_name(auto_class) not in _heads(config):
+        return
+    known = Labels.from_config(config)
+    if len(known.names) != len(labels.names):
+        raise ValueError(
+            f"{name} was fine-tuned with {len(known.names)} labels ({listed(known.names)}); the data has "
+            f"{len(labels.names)} ({listed(labels.names)}): pass --new_head True to give it a new head."
+        )
+    if set(known.names) != set(labels.names) and not all(label.startswith("LABEL_") for label in known.names):
+        logger.warning(
+            "%s was fine-tuned with the labels %s; its head is trained on for %s.",
+            *(name, listed(known.names), listed(labels.names)),
+        )

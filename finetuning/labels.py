@@ -1,0 +1,74 @@
+"""The classes of a task, and labels as text."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from .rows import DataSource
+
+_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes of a task, in the order of their ids."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def from_data(cls, values: Sequence[str], source: DataSource) -> Labels:
+        """Find the classes of training data: numbers in their order, names in alphabetical order.
+
+        Raises:
+            ValueError: If there is only one class.
+        """
+        names = sorted(set(values), key=_natural_order)
+        if len(names) < 2:
+            raise ValueError(f"{source} has one class only ({', '.join(map(repr, names))}); expected at least two.")
+        return cls(tuple(names))
+
+    @classmethod
+    def from_config(cls, config: PreTrainedConfig) -> Labels:
+        """The classes that a fine-tuned model knows; those without a name (LABEL_0) are called by their number."""
+        names = [config.id2label[number] for number in range(config.num_labels)]
+        return cls(tuple(name.removeprefix("LABEL_") for name in names))
+
+    def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
+        """Ids of labels, which are given by name, or by number where the names are no numbers.
+
+        Raises:
+            ValueError: If a label is not one of the classes.
+        """
+        index = {name: number for number, name in enumerate(self.names)}
+        by_number = {str(number): number for number in range(len(self.names))}
+        unknown = sorted({value for value in values if value not in index}, key=_natural_order)
+        if unknown and not index.keys() & by_number.keys() and set(values) <= by_number.keys():
+            return [by_number[value] for value in values]
+        if unknown:
+            known = ", ".join(map(repr, self.names))
+            raise ValueError(f"{source} has labels that the training data lacks: {unknown[0]!r}; known are {known}.")
+        return [index[value] for value in values]
+
+
+def listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def _natural_order(name: str) -> tuple[int, float, str]:
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)  # "nan" has no place among numbers
+
+
+def label_name(value: Any) -> str:
+    """A label as text; whole numbers are the same label however they are written (1, 1.0, "1", "1.0")."""
+    text = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    return _WHOLE_NUMBER.sub(r"\1", text)

@@ -1,0 +1,95 @@
+"""What a run is made of, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from .encoder_parts import reinitialize_layers
+from .finetuning_arguments import FinetuningArguments
+from .freezing import freeze_layers
+from .heads import Beginning, longest_sequence
+from .labels import Labels
+from .task import Task, TaskData
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A task with its data, read and tokenized.
+
+    Attributes:
+        task: The task.
+        tokenizer: The tokenizer.
+        labels: The classes, if it has some.
+        train: The training data.
+        validation: Name -> data to evaluate on; a single one has the name "".
+        test: The same for data to predict.
+    """
+
+    task: Task
+    tokenizer: PreTrainedTokenizerBase
+    labels: Labels | None
+    train: TaskData
+    validation: Mapping[str, TaskData]
+    test: Mapping[str, TaskData]
+
+
+def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
+    """Read and tokenize a task's data.
+
+    Raises:
+        ValueError: If the data is not what the task expects.
+        OSError: If a file, or the tokenizer, cannot be read.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    longest = longest_sequence(AutoConfig.from_pretrained(arguments.model))
+    if longest is not None:  # pipelines cut there; a tokenizer may not know it
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+    sources = arguments.sources(task)
+    (train,) = sources["train"].values()
+    examples = task.training_examples(task.read(train), train)
+    labels = task.labels(examples, train)
+    if labels is not None:
+        labels = task.in_order_of(arguments.model, labels)
+    data = {"train": {"": task.encode(examples, labels, tokenizer, train)}}
+    for split in ("validation", "test"):
+        data[split] = {
+            name: task.encode(task.read(source, labelled=split == "validation"), labels, tokenizer, source)
+            for name, source in sources[split].items()
+        }
+    return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
+
+
+def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
+    """Refuse a metric for the best model that the validation data does not give.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    names: set[str] = set()
+    for name, data in run.validation.items():
+        metrics = run.task.score([run.task.right_prediction(example) for example in data.examples], data.examples)
+        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *metrics)}
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    if run.validation and metric not in names:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
+
+
+def starting_model(run: TaskRun, arguments: FinetuningArguments, seed: int) -> tuple[PreTrainedModel, list[str]]:
+    """The model at the start of training, with what is frozen for good, and which parameters are new.
+
+    Args:
+        run: The task and its data.
+        arguments: The settings.
+        seed: Of the new parameters.
+
+    Raises:
+        ValueError: If the model's head is one for other classes, or it has fewer layers than are to be frozen.
+        OSError: If it cannot be read.
+    """
+    set_seed(seed)
+    beginning = Beginning(arguments.new_head, arguments.from_scratch, arguments.bilstm, arguments.keep_model_type)
+    model, new = run.task.load_model(arguments.model, run.labels, beginning)
+    reinitialize_layers(model, arguments.reinitialize_layers)
+    freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
+    return model, new

@@ -1,0 +1,99 @@
+"""`Trainer` that learns and measures a task."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
+from transformers.trainer_utils import EvalLoopOutput
+
+from ..runs import MyBertAdamW, ResumableTrainer
+from .finetuning_arguments import FinetuningArguments
+from .learning_rates import layerwise_groups
+from .task import TaskData
+from .task_run import TaskRun
+
+_BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
+
+
+class TaskTrainer(ResumableTrainer):
+    """`Trainer` that scores what the task predicts, with learning rates by layer.
+
+    Args:
+        run: The task and its data.
+        args: Settings.
+        **kwargs: Further arguments of `Trainer`.
+    """
+
+    args: FinetuningArguments
+    optimizer: Any
+
+    def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
+        validation = dict(run.validation)
+        super().__init__(
+            args=args,
+            train_dataset=run.train,
+            eval_dataset=validation.get("", validation) or None,
+            processing_class=run.tokenizer,
+            compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
+            **kwargs,
+        )
+        self.run = run
+        self.data_collator = run.task.collator(run.tokenizer, self.model)
+        # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
+        self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        """`Trainer`'s, which counts labels; the start of an answer is one."""
+        name = "start_positions"
+        counted = [{"labels": batch[name]} if name in batch else batch for batch in batch_samples]
+        return super()._get_num_items_in_batch(counted, device)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
+        if self.optimizer is None:
+            arguments: Any = self.args
+            groups = layerwise_groups(
+                self.model, arguments.learning_rate, arguments.layer_decay, arguments.weight_decay
+            )
+            optimizer_class, options = self.get_optimizer_cls_and_kwargs(arguments, self.model)
+            if not arguments.correct_bias:
+                optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
+            self.optimizer = optimizer_class(groups, **options)
+        return super().create_optimizer(model)
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+        """In the data's own order, to which predictions belong, whatever the order of training."""
+        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
+
+    def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """`Trainer`'s, with the task's metrics for the data that is being read."""
+        data: Any = dataloader.dataset
+        self.compute_metrics = lambda prediction: self.run.task.score(
+            self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
+        )
+        return super().evaluation_loop(dataloader, *args, **kwargs)
+
+    def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
+        """Predict every data set of a split.
+
+        Args:
+            split: Stands before the metrics' names.
+            data: Name -> data set.
+
+        Returns:
+            The metrics, without those of speed, and name -> the network's outputs.
+        """
+        metrics: dict[str, float] = {}
+        outputs: dict[str, Any] = {}
+        for name, examples in data.items():
+            prefix = f"{split}_{name}" if name else split
+            output = self.predict(examples, metric_key_prefix=prefix)
+            outputs[name] = output.predictions
+            measured = {key: float(value) for key, value in (output.metrics or {}).items()}
+            metrics |= {key: measured[key] for key in measured if key.removeprefix(f"{prefix}_") not in _BOOKKEEPING}
+        if metrics:
+            self.log(dict(metrics))
+        return metrics, outputs

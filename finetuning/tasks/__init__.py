@@ -1,0 +1,17 @@
+"""The kinds of tasks, one file each."""
+
+from .classification_task import ClassificationTask
+from .feature_task import FeatureTask, feature_tasks
+from .multiple_choice_task import MultipleChoiceTask
+from .question_answering_task import QuestionAnsweringTask
+from .tagging_task import TaggedSentence, TaggingTask
+
+__all__ = [
+    "ClassificationTask",
+    "FeatureTask",
+    "MultipleChoiceTask",
+    "QuestionAnsweringTask",
+    "TaggedSentence",
+    "TaggingTask",
+    "feature_tasks",
+]

@@ -1,0 +1,145 @@
+"""Tagging by a BiLSTM on frozen features (paper, section 5.3 and table 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...modeling_mybert import IGNORED_LABEL
+from ..features import FEATURES, TABLE_7, hidden_states, load_encoder
+from ..heads import Beginning, check_max_length
+from ..labels import Labels
+from ..rows import DataSource
+from ..tagger import FeatureTagger, FeatureTaggerConfig
+from ..task import Task, TaskData
+from .tagging_task import TaggedSentence, TaggingTask
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTask(TaggingTask):
+    """Tagging by a BiLSTM on frozen features.
+
+    Attributes:
+        encoder: Folder or Hub name of the encoder.
+        features: Name of the features.
+        stored: Names of all features that the data is to serve; their states are kept, in half precision.
+        lstm_size: Units of an LSTM in each direction.
+        device: Where the encoder runs.
+    """
+
+    encoder: str
+    features: str
+    stored: tuple[str, ...]
+    lstm_size: int = 768
+    device: str = "cpu"
+
+    auto_class: ClassVar[Any] = FeatureTagger
+
+    def _states(self, names: Sequence[str]) -> list[int]:
+        num_layers = AutoConfig.from_pretrained(self.encoder).num_hidden_layers
+        return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
+
+    def encode(
+        self,
+        examples: Sequence[TaggedSentence],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: DataSource,
+    ) -> TaskData[TaggedSentence]:
+        """Tokenize sentences and run them through the encoder; `layout` is (sentence, word) of each state."""
+        data = super().encode(examples, labels, tokenizer, source)
+        # A stretch of a very long word may hold none of a first piece.
+        numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
+        names = [name for name in data.inputs if name != "labels"]
+        sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
+        is_word = [data.layout[number][:, 0] >= 0 for number in numbers]
+        encoder = load_encoder(self.encoder, self.device)
+        check_max_length(self.max_length, self.encoder, encoder.config)
+        found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
+        inputs: dict[str, Any] = {
+            "features": [states[words].astype(np.float16) for states, words in zip(found, is_word, strict=True)]
+        }
+        if "labels" in data.inputs:
+            inputs["labels"] = [
+                np.array(data.inputs["labels"][number])[words] for number, words in zip(numbers, is_word, strict=True)
+            ]
+        layout = [data.layout[number][words] for number, words in zip(numbers, is_word, strict=True)]
+        return TaskData(examples, inputs, source, layout)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """Batches of the states that these features take."""
+        stored = self._states(self.stored)
+        chosen = [stored.index(number) for number in self._states([self.features])]
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            states = [torch.from_numpy(row["features"][:, chosen]).float() for row in rows]
+            ones = [torch.ones(len(row), dtype=torch.long) for row in states]
+            batch = {
+                "features": nn.utils.rnn.pad_sequence(states, batch_first=True),
+                "attention_mask": nn.utils.rnn.pad_sequence(ones, batch_first=True),
+            }
+            if "labels" in rows[0]:
+                labels = [torch.from_numpy(row["labels"]) for row in rows]
+                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL)
+            return batch
+
+        return collate
+
+    def load_model(
+        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+    ) -> tuple[PreTrainedModel, list[str]]:
+        """A fresh tagger for the encoder; see `Task.load_model`."""
+        encoder = AutoConfig.from_pretrained(self.encoder)
+        config = FeatureTaggerConfig(
+            encoder=self.encoder,
+            features=self.features,
+            num_states=len(self._states([self.features])),
+            state_size=encoder.hidden_size,
+            lstm_size=self.lstm_size,
+            pad_token_id=encoder.pad_token_id,  # else Trainer takes it over from the tokenizer, with a warning
+            **self.config_fields(labels),
+        )
+        tagger = FeatureTagger(config)
+        return tagger, [name for name, _ in tagger.named_parameters()]
+
+    def snippet(self, example: TaggedSentence, model: str) -> tuple[str, str]:
+        """The tagger on a sentence."""
+        code = (
+            "from mybert.finetuning import tag_words\n\n"
+            f"words = {list(example.words)!r}\n"
+            f"(tags,) = tag_words({model!r}, [words])\n"
+            "print(*tags)"
+        )
+        return f"Tagging (the data says: {' '.join(example.tags or ())})", code
+
+
+def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:
+    """The tasks of the feature-based approach.
+
+    Args:
+        task: The task, which tags words.
+        features: Name of the features, or `"all"` for the rows of `TABLE_7`.
+        encoder: Folder or Hub name of the encoder.
+        lstm_size: Units of an LSTM in each direction.
+        device: Where the encoder runs.
+
+    Returns:
+        Name -> task; a single one has the name "".
+
+    Raises:
+        ValueError: If the task is no tagging, or there are no such features.
+    """
+    if not isinstance(task, TaggingTask):
+        raise ValueError("The approach 'features' is for tagging words (ner, tagging); this task is another.")
+    names = TABLE_7 if features == "all" else (features,)
+    if names[0] not in FEATURES:
+        raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
+    inherited = {item.name: getattr(task, item.name) for item in fields(task)}
+    shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
+    return {name if len(names) > 1 else "": FeatureTask(**shared, features=name) for name in names}
