@@ -3,23 +3,29 @@
 A mistake of the user's gets one sentence on standard error and exit status 2; `--debug` shows where it was found.
 """
 
+import errno
 import importlib
 import json
 import logging
+import os
+import re
 import sys
 from argparse import Action, ArgumentError, ArgumentParser
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError
 
 from . import __version__
 
 _RECIPES = Path(__file__).parent / "pretraining" / "recipes"
-INTERRUPTED = 130  # exit status of a command ended by Ctrl-C, as shells have it
+INTERRUPTED, NOBODY_READS = 130, 141  # exit status of a command ended by Ctrl-C or a closed pipe, as shells have it
+LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ COMMANDS = {
         ".demo",
         "DemoArguments",
         "demo",
+        ("text",),
     ),
     "vocab": Command(
         "text to a vocabulary and tokenizer",
@@ -62,8 +69,12 @@ COMMANDS = {
         "prepare_data",
         ("text",),
     ),
-    "pretrain": Command("text to a pretrained model folder", ".pretraining", "PretrainingArguments", "pretrain"),
-    "finetune": Command("task data to a fine-tuned model folder", ".finetuning", "FinetuningArguments", "finetune"),
+    "pretrain": Command(
+        "text to a pretrained model folder", ".pretraining", "PretrainingArguments", "pretrain", ("text",)
+    ),
+    "finetune": Command(
+        "task data to a fine-tuned model folder", ".finetuning", "FinetuningArguments", "finetune", ("model",)
+    ),
     "evaluate": Command(
         "model and task data to metrics, or the metrics of a file of predictions",
         ".finetuning",
@@ -79,7 +90,11 @@ COMMANDS = {
         ("text",),
     ),
     "ablation": Command(
-        "the paper's Table 5: what each part of pretraining gives", ".studies", "AblationArguments", "run_ablation"
+        "the paper's Table 5: what each part of pretraining gives",
+        ".studies",
+        "AblationArguments",
+        "run_ablation",
+        ("text",),
     ),
     "convert google": Command(
         "Google's checkpoint to a model folder",
@@ -156,9 +171,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The command and its flags; those of the process by default.
 
     Returns:
-        The exit status: 0, 2 for a mistake of the user's, 130 if the command was interrupted.
+        The exit status: 0, 2 for a mistake of the user's, 130 if the command was interrupted, 141 if nobody reads
+        its output any more.
     """
-    argv = list(sys.argv[1:] if argv is None else argv)
+    _make_output_safe()
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `mybert -h | head -2`
+        _drop_output()
+        return NOBODY_READS
+    except OSError as error:
+        _drop_output()
+        print(f"mybert: standard output cannot be written: {_sentence(error)}", file=sys.stderr)
+        return 2
+    return status
+
+
+def _run(argv: list[str]) -> int:
     words = 2 if argv and any(name.startswith(f"{argv[0]} ") for name in COMMANDS) else 1
     group, name, flags = " ".join(argv[: words - 1]), " ".join(argv[:words]), argv[words:]
     commands = {name: command for name, command in COMMANDS.items() if name.startswith(group)}
@@ -174,12 +204,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags, debug = _take_debug(flags)
     try:
         arguments_class, function = COMMANDS[name].load()
-        arguments = _parse(name, arguments_class, _name_positional(flags, COMMANDS[name].positional))
-        result = function(arguments)
-    except (ValueError, OSError, ImportError, SafetensorError) as error:
-        if debug:
+        if {"-h", "--help"} & set(flags):
+            print(_parser(name, arguments_class).format_help(), end="")
+            return 0
+        result = function(_parse(name, arguments_class, _name_positional(flags, COMMANDS[name].positional)))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if debug or not (sentence := _sentence(error)):
             raise
-        print(f"mybert {name}: {_sentence(error)}", file=sys.stderr)
+        print(f"mybert {name}: {sentence}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"mybert {name}: interrupted.", file=sys.stderr)
@@ -196,11 +230,14 @@ def _take_debug(flags: list[str]) -> tuple[list[str], bool]:
 
 
 def _name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
-    """Give the leading values their flags: `SOURCE OUTPUT` becomes `--source SOURCE --output OUTPUT`."""
+    """Give the leading values their flags: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`."""
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
+    rest = flags[len(leading) :]
     if not leading or not names:
         return flags
-    rest = flags[len(leading) :]
+    given = {flag.partition("=")[0].replace("-", "_") for flag in rest if flag.startswith("--")}
+    if twice := [name for name in names if f"__{name}" in given]:
+        raise ValueError(f"{twice[0]} is given twice, as {leading[0]!r} and as --{twice[0]}.")
     if len(names) == 1:
         return [f"--{names[0]}", *leading, *rest]
     if len(leading) != len(names):
@@ -216,21 +253,27 @@ def _usage(commands: Mapping[str, Command]) -> str:
     )
 
 
-def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(f"{message}; --help lists the flags.")
+
+
+def _parser(name: str, arguments_class: Any) -> Any:
+    """The parser of a command: a flag for each field of the class, `--config`, and `--quiet`."""
     from transformers import HfArgumentParser
     from transformers.hf_argparser import string_to_bool
-    from transformers.utils import logging as hf_logging
 
-    config_parser = ArgumentParser(prog=f"mybert {name}", add_help=False, allow_abbrev=False)
-    config_parser.add_argument(
-        "--config", metavar="FILE", help="YAML file of flags, or the name of a recipe; flags here win."
-    )
+    positional = COMMANDS[name].positional
+    values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
     parser = HfArgumentParser(
         arguments_class,
         prog=f"mybert {name}",
+        usage=f"mybert {name} {f'[{values.upper()}] ' if positional else ''}[flags]",
         description=COMMANDS[name].summary.capitalize() + ".",
         allow_abbrev=False,
-        parents=[config_parser],
+    )
+    parser.error = _refuse
+    parser.add_argument(
+        "--config", metavar="FILE", help="YAML file of flags, or the name of a recipe; flags here win."
     )
     if "quiet" not in arguments_class.__dataclass_fields__:
         parser.add_argument(
@@ -241,14 +284,26 @@ def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
             default=False,
             help="Say nothing but warnings; show no progress bars.",
         )
-    path = config_parser.parse_known_args(flags)[0].config
-    settings = _read_config(path, parser) if path else {}
+    for action in parser._actions:  # `--output-dir` is read, and not shown beside `--output_dir`
+        action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
+    return parser
+
+
+def _parse(name: str, arguments_class: Any, flags: list[str]) -> Any:
+    from transformers.utils import logging as hf_logging
+
+    parser = _parser(name, arguments_class)
+    finder = ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    finder.error = _refuse  # type: ignore[method-assign]
+    path = finder.parse_known_args(flags)[0].config
+    settings = _read_config(path, parser) if path is not None else {}
     parser.set_defaults(**settings)
     for action in parser._actions:
         action.required = action.required and settings.get(action.dest) is None
-    known, unknown = parser.parse_known_args(["--help"] if {"-h", "--help"} & set(flags) else flags)
+    known, unknown = parser.parse_known_args(flags)
     if unknown:
-        raise ValueError(f"unknown flag {unknown[0]!r}; --help lists the flags.")
+        _refuse(f"unknown flag {unknown[0]!r}")
     _set_up_output(known.quiet)
     if known.quiet:
         if "disable_tqdm" in arguments_class.__dataclass_fields__:
@@ -261,28 +316,40 @@ def _read_config(path: str, parser: ArgumentParser) -> dict[str, Any]:
     """The settings of a file. What stands there means what it would on the command line; `null` is None."""
     import yaml
 
-    recipe = _RECIPES / f"{path}.yaml"
-    file = recipe if recipe.is_file() and not Path(path).exists() else Path(path)
-    try:
-        root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(root, yaml.MappingNode):
-        raise ValueError(f"{path} holds no settings; expected lines of the form 'flag: value'.")
-    nodes = {str(name.value): node for name, node in root.value}
     # Reversed, so that of --pack and --no_pack the first counts, which takes a value.
     actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in ("help", "config")}
-    unknown = sorted(nodes.keys() - actions)
-    if unknown:
-        raise ValueError(f"{path} has unknown settings: {', '.join(unknown)}.")
     settings: dict[str, Any] = {}
-    for name, node in nodes.items():
-        try:
+    try:
+        root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("holds no settings; expected lines of the form 'flag: value'")
+        nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
+        if len(nodes) < len(root.value):
+            raise ValueError("names a setting twice")
+        if unknown := sorted(nodes.keys() - actions):
+            raise ValueError(f"has unknown settings: {', '.join(unknown)}")
+        for name, node in nodes.items():
             is_null = node.tag == "tag:yaml.org,2002:null"
             settings[name] = None if is_null else parser._get_values(actions[name], _strings(node, actions[name]))
-        except (ArgumentError, ValueError, yaml.YAMLError) as error:
-            raise ValueError(f"{path}: {' '.join(str(error).split())}.") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply; expected lines of the form 'flag: value'.") from error
+    except (ArgumentError, ValueError) as error:
+        raise ValueError(f"{path} {' '.join(str(error).split())}.") from error
     return settings
+
+
+def _config_file(path: str) -> Path:
+    file = Path(path)
+    if not file.exists() and file.name == path:
+        file = _RECIPES / f"{path}.yaml"
+    if not file.exists():
+        recipes = ", ".join(sorted(recipe.stem for recipe in _RECIPES.glob("*.yaml")))
+        raise FileNotFoundError(f"There is no file or recipe {path}; the recipes are {recipes}.")
+    return file
 
 
 def _strings(node: Any, action: Action) -> list[str]:
@@ -304,6 +371,7 @@ def _set_up_output(quiet: bool) -> None:
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
     handler = _TqdmLoggingHandler()
+    handler.handleError = _stop_or_go_on  # type: ignore[method-assign]
     handler.setStream(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger(__package__)
@@ -312,9 +380,42 @@ def _set_up_output(quiet: bool) -> None:
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
+def _stop_or_go_on(record: logging.LogRecord) -> None:
+    """Called where a line could not be shown. What a command makes is worth more than its words."""
+    if isinstance(sys.exc_info()[1], OSError):
+        _drop_output()
+    else:
+        raise  # the error that is being handled
+
+
+def _make_output_safe() -> None:
+    """Let output be there even if it was closed, and show characters that it cannot encode."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    with suppress(AttributeError):  # a stream of another kind, as notebooks have
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def _drop_output() -> None:
+    """Send what is still to come on standard output nowhere."""
+    with suppress(OSError):  # a stream without a file, as tests have
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _sentence(error: Exception) -> str:
-    if isinstance(error, SafetensorError):
-        return f"the weights are no whole safetensors file: {error}."
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
-    return " ".join(str(error).split())
+    """What a mistake of the user's or a want of the machine's is in words; "" for what is neither."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
+        text = f"there is not enough memory ({text or 'an allocation failed'})."
+    elif isinstance(error, RecursionError):
+        text = "what was read is nested too deeply."
+    elif isinstance(error, SafetensorError):
+        text = f"the weights are no whole safetensors file: {text}."
+    elif isinstance(error, OSError) and error.strerror:
+        cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
+    elif not isinstance(error, ValueError | OSError | ImportError):
+        return ""
+    half = (LONGEST_SENTENCE - 5) // 2
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"

@@ -1,0 +1,82 @@
+"""One vocabulary of flags: each is shown once, has its help, and means the same in every command."""
+
+import dataclasses
+import re
+import types
+import typing
+from collections import defaultdict
+
+import pytest
+
+from mybert import cli
+
+# What a command reads and writes; its kind is the same everywhere, and each command says what it takes.
+READ_AND_WRITTEN = {"data", "model", "output", "output_dir", "text"}
+# To be mended: flags that have two types or two helps. Delete a name when it is stated once.
+OFFENDING_TYPES = {"data", "examples", "head", "text"}
+OFFENDING_HELPS = {
+    *("batch_size", "encoding", "features", "learning_rate", "lower_case", "max_length", "mlm_probability"),
+    *("model_size", "num_processes", "objective", "overwrite", "per_device_train_batch_size", "save_total_limit"),
+    *("seed", "strip_accents", "text_column", "tokenizer", "vocab_size", "examples", "files", "head"),
+}
+OFFENDING_OUTPUTS = {"prefix"}
+
+
+def own_fields(name):
+    """The fields of a command's arguments that this package states, not transformers, and their types."""
+    arguments_class, _ = cli.COMMANDS[name].load()
+    classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
+    own = {field for kind in classes for field in vars(kind).get("__annotations__", {})}
+    hints = typing.get_type_hints(arguments_class)
+    return [(field, hints[field.name]) for field in dataclasses.fields(arguments_class) if field.name in own]
+
+
+def kind(field, hint):
+    """A field's type, None left out."""
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    return frozenset(typing.get_args(hint) if is_union else [hint]) - {type(None)}
+
+
+def stated(what):
+    """Flag -> what is said of it -> commands."""
+    found = defaultdict(lambda: defaultdict(list))
+    for name in cli.COMMANDS:
+        for field, hint in own_fields(name):
+            found[field.name][what(field, hint)].append(name)
+    return {flag: dict(said) for flag, said in found.items() if len(said) > 1}
+
+
+def test_a_flag_has_one_type():
+    assert not {flag: said for flag, said in stated(kind).items() if flag not in OFFENDING_TYPES}
+
+
+def test_a_flag_has_one_help():
+    said = stated(lambda field, hint: field.metadata.get("help"))
+    assert not {flag: helps for flag, helps in said.items() if flag not in OFFENDING_HELPS | READ_AND_WRITTEN}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_flags_are_shown_once_and_explained(name):
+    parser = cli._parser(name, cli.COMMANDS[name].load()[0])
+    for action in parser._actions:
+        assert action.help, action.dest
+        shown = [flag for flag in action.option_strings if flag.startswith("--")]
+        assert len(shown) == 1 and "-" not in shown[0][2:], shown
+    assert len(re.findall(r"^  --config\b", parser.format_help(), re.MULTILINE)) == 1
+    for field, _ in own_fields(name):
+        assert f"--{field.name.replace('_', '-')}" in parser._option_string_actions
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_only_two_flags_say_where_to_write(name):
+    for field, _ in own_fields(name):
+        if re.search(r"output|prefix|^out_|^save_dir$", field.name) and field.name not in OFFENDING_OUTPUTS:
+            assert field.name in ("output", "output_dir"), field.name
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_positional_values_are_flags_of_the_command(name):
+    fields = {field.name for field, _ in own_fields(name)}
+    assert set(cli.COMMANDS[name].positional) <= fields
+    usage = cli._parser(name, cli.COMMANDS[name].load()[0]).format_usage()
+    assert all(value.upper() in usage for value in cli.COMMANDS[name].positional)
