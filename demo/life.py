@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import expand_paths
+from ..files import check_output_folder, clear_folder, expand_paths, locked, write_json
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from .documentation import collect_documentation
@@ -22,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 REPORT = "report.json"
 MADE_BY = {"made_by": "mybert demo"}  # in the report; tells a folder of the demo's own from any other
+DEMO_FOLDER = (REPORT, "text/**", "task/**", "pretrained/**", "classifier/**", "classifier_without_pretraining/**")
 CLASSES = 8  # sources that the classifier tells apart, at most
 TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # of each source
 LONGEST = 48  # tokens of a sequence
@@ -50,7 +50,7 @@ class DemoArguments:
     pretraining_steps: int = field(default=2500, metadata={"help": "Steps of pretraining."})
     finetuning_epochs: float = field(default=2.0, metadata={"help": "Epochs of fine-tuning."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier demo in the output folder."})
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
@@ -97,10 +97,25 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
         classes = _largest(sources)
     generator = np.random.default_rng(arguments.seed)
     task = _hold_out(sources, classes, generator)
-    if output_dir.exists():
-        shutil.rmtree(output_dir)
-    output_dir.mkdir(parents=True)
-    _write_report(output_dir, {"interrupted": True})  # marks the folder as a demo's, whatever ends it
+    with locked(output_dir, within=True):
+        _check_folder(output_dir, arguments.overwrite)  # something may have come there meanwhile
+        clear_folder(output_dir, DEMO_FOLDER, last=REPORT)
+        _write_report(output_dir, {"interrupted": True})  # marks the folder as a demo's, whatever ends it
+        report = _live(arguments, output_dir, sources, task)
+        if report["interrupted"]:
+            return report
+        del report["interrupted"]
+        report = {"seconds": round(time.perf_counter() - started, 1)} | report
+        _write_report(output_dir, report)
+    _conclude(output_dir, report)
+    return report
+
+
+def _live(
+    arguments: DemoArguments, output_dir: Path, sources: Sources, task: dict[str, list[tuple[str, str]]]
+) -> dict[str, Any]:
+    """Train on the text; the report of it."""
+    classes = sorted({name for _, name in task["train"]})
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
         _write_table(rows, output_dir / "task" / f"{part}.tsv")
@@ -129,30 +144,22 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
         if classifiers[name]["interrupted"]:
             return {"interrupted": True}
 
-    report = {
-        "seconds": round(time.perf_counter() - started, 1),
+    return {
+        "interrupted": False,
         "sources": {name: len(documents) for name, documents in sorted(sources.items())},
         "classes": classes,
         "pretraining": pretrained,
         **classifiers,
     }
-    _write_report(output_dir, report)
-    _conclude(output_dir, report)
-    return report
 
 
 def _write_report(output_dir: Path, report: dict[str, Any]) -> None:
-    partial = output_dir / f"{REPORT}.partial"
-    partial.write_text(json.dumps(MADE_BY | report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(output_dir / REPORT)
+    write_json(output_dir / REPORT, MADE_BY | report)
 
 
 def _check_folder(path: Path, overwrite: bool) -> None:
-    """Only an earlier demo's folder is replaced without being told to."""
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; expected a folder to write to.")
-    if path.is_dir() and any(path.iterdir()) and not (overwrite or _is_own(path / REPORT)):
-        raise ValueError(f"{path} exists and holds other things; name another --output_dir or pass --overwrite.")
+    """Only an earlier demo's folder is replaced."""
+    check_output_folder(path, DEMO_FOLDER if _is_own(path / REPORT) else (), overwrite)
 
 
 def _is_own(report: Path) -> bool:

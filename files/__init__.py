@@ -8,6 +8,7 @@ from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
 from .writing import (
     MODEL_FOLDER,
+    PARTIAL,
     BusyError,
     check_output_folder,
     clear_folder,
@@ -25,6 +26,7 @@ from .writing import (
 __all__ = [
     "COMPANIONS",
     "MODEL_FOLDER",
+    "PARTIAL",
     "WEIGHTS_FILE",
     "BusyError",
     "Environment",

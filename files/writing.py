@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ MODEL_FOLDER = (
     *("README.md", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
 )
 PARTIAL = ".partial"  # ends the names of what is not whole yet
+_LOCK = ".lock"  # ends the hidden names of what carries a lock
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -179,7 +181,8 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
 
     Args:
         path: The folder; it need not exist.
-        owned: Names (patterns as in `fnmatch`) of what commands write at the top of such a folder.
+        owned: Names (patterns as in `fnmatch`) of what commands write into such a folder: of files; of folders that
+            hold such files again, with a slash at the end; of folders with whatever they hold, with `/**`.
         overwrite: Whether what has these names may be replaced. Nothing else ever is: not a folder with other things
             in it, not the working directory or one above it, not a home folder, not a mount point, and not what a
             symbolic link leads to.
@@ -192,11 +195,10 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
-    entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    entries = [name for name in entries if not (name.startswith(".") and PARTIAL in name)]
+    entries = sorted(entry.name for entry in path.iterdir() if not _is_bookkeeping(entry)) if path.is_dir() else []
     if not entries:
         return
-    others = [name for name in entries if not any(fnmatch.fnmatchcase(name, pattern) for pattern in owned)]
+    others = _foreign(path, owned)
     if not overwrite:
         raise ValueError(
             f"{path} exists and holds other things ({_listed(others or entries)}); "
@@ -211,8 +213,14 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
 
 
-def clear_folder(path: str | Path, owned: Sequence[str]) -> None:
-    """Delete what a folder holds, after `check_output_folder` has allowed it.
+def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
+    """Delete what a folder holds, after `check_output_folder` has allowed it; locks stay.
+
+    Args:
+        path: The folder; it need not exist.
+        owned: See `check_output_folder`.
+        keep: Name of what stays, too.
+        last: Name of the file that says what the folder is; it goes when all else is gone.
 
     Raises:
         ValueError: See `check_output_folder`.
@@ -220,8 +228,34 @@ def clear_folder(path: str | Path, owned: Sequence[str]) -> None:
     """
     check_output_folder(path, owned, overwrite=True)
     if Path(path).is_dir():
-        for entry in Path(path).iterdir():
-            remove(entry)
+        for entry in sorted(Path(path).iterdir(), key=lambda entry: (entry.name == last, entry.name)):
+            if entry.name != keep and not entry.name.endswith(_LOCK):
+                remove(entry)
+
+
+def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
+    """What a folder holds beside bookkeeping and what is owned, as paths below it."""
+    whole = [pattern.removesuffix("/**") for pattern in owned if pattern.endswith("/**")]
+    folders = [pattern.removesuffix("/") for pattern in owned if pattern.endswith("/")]
+    files = [pattern for pattern in owned if not pattern.endswith(("/**", "/"))]
+    found: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if _is_bookkeeping(entry) or _is_named(entry, whole if is_folder else files):
+            continue
+        if is_folder and _is_named(entry, folders):
+            found += [f"{entry.name}/{name}" for name in _foreign(entry, owned)]
+        else:
+            found.append(entry.name)
+    return found
+
+
+def _is_named(entry: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)
+
+
+def _is_bookkeeping(entry: Path) -> bool:
+    return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(_LOCK))
 
 
 def remove(path: Path) -> None:
@@ -257,7 +291,7 @@ def _umask() -> int:
 
 
 @contextmanager
-def locked(path: str | Path) -> Iterator[None]:
+def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     """Keep other processes of this package from writing to the same place.
 
     The lock is the operating system's and ends with the process, however that ends; a file `.NAME.lock` beside the
@@ -265,30 +299,45 @@ def locked(path: str | Path) -> Iterator[None]:
 
     Args:
         path: File or folder that is written.
+        within: Whether it is a folder that carries the lock itself, as `.lock`: one that stays where it is, and whose
+            parent others may not be allowed to write to. It is made if it is not there.
 
     Raises:
         BusyError: If another process holds the lock; the message names its machine and number.
         OSError: If the lock cannot be made.
     """
     path = Path(path).resolve()
-    file = path.with_name(f".{path.name}.lock")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    file = path / _LOCK if within else path.with_name(f".{path.name}{_LOCK}")
     lock = FileLock(file, blocking=False)
-    try:
-        lock.acquire()
-    except Timeout:
-        holder = ""
-        with suppress(OSError, UnicodeDecodeError):
-            holder = file.read_text(encoding="utf-8").strip()
-        raise BusyError(
-            f"{path} is being written by {holder or 'another process'}; wait until it ends, or name another place."
-        ) from None
+    for is_last in (False, True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            lock.acquire()
+            break
+        except FileNotFoundError:  # whoever held it has just removed the folder
+            if is_last:
+                raise
+        except Timeout:
+            raise BusyError(
+                f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or name "
+                "another place."
+            ) from None
     try:
         file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         yield
     finally:
         file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
         lock.release()
+
+
+def _holder(lock_file: Path) -> str:
+    """Who holds a lock: what the holder writes there as soon as it has it."""
+    for _ in range(20):
+        with suppress(OSError, UnicodeDecodeError):
+            if words := lock_file.read_text(encoding="utf-8").strip():
+                return words
+        time.sleep(0.01)
+    return ""
 
 
 @contextmanager

@@ -86,7 +86,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     keep_model_type: bool = field(
         default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
     learning_rate: float | None = field(
         default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
     )

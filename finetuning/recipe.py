@@ -17,10 +17,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..files import write_json
 from ..hub_card import Example
 from ..runs import (
+    RunFolder,
     StopOnInterrupt,
     draw_curves,
     last_complete_checkpoint,
-    open_run_folder,
     prepare_once,
     speak_in_one_process,
 )
@@ -72,7 +72,15 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     speak_in_one_process(arguments)
     check_model_name(arguments.model)
     tasks = _tasks(arguments)
-    run, start = _prepare(arguments, next(iter(tasks.values())))
+    with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+        run, start = _prepare(arguments, next(iter(tasks.values())), folder)
+        return _finetune_all(run, tasks, arguments, start)
+
+
+def _finetune_all(
+    run: TaskRun, tasks: Mapping[str, Task], arguments: FinetuningArguments, start: StartingModel | None
+) -> dict[str, Any]:
+    """Train on the data of a run: once, or with every row of table 7."""
     _describe_training_data(run)
     results: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
@@ -98,8 +106,8 @@ def _tasks(arguments: FinetuningArguments) -> dict[str, Task]:
     return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
 
-def _prepare(arguments: FinetuningArguments, task: Task) -> tuple[TaskRun, StartingModel | None]:
-    """Read and tokenize the data in one process, load the model in each, and make the folder when both are right."""
+def _prepare(arguments: FinetuningArguments, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel | None]:
+    """Read and tokenize the data in one process, load the model in each, and begin the run when both are right."""
     start: StartingModel | None = None
 
     def prepare() -> TaskRun:
@@ -108,13 +116,7 @@ def _prepare(arguments: FinetuningArguments, task: Task) -> tuple[TaskRun, Start
         check_metric(run, arguments)  # mistakes have to show before there is a folder
         start = starting_model(run, arguments, arguments.seed)
         files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
-        open_run_folder(
-            arguments.output_dir,
-            arguments.decisive(),
-            arguments.overwrite,
-            [file for file in files if Path(file).is_file()],
-            [arguments.model],
-        )
+        folder.begin(arguments.decisive(), [file for file in files if Path(file).is_file()], [arguments.model])
         return run
 
     run = prepare_once(arguments, prepare)

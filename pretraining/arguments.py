@@ -150,7 +150,7 @@ class PretrainingArguments(TrainingArguments):
     phase2_gradient_accumulation_steps: int | None = field(
         default=None, metadata={"help": "Batches of a step in the second phase, if others."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Delete what the output folder holds."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
     optim: str = field(
         default="google",
         metadata={

@@ -15,10 +15,9 @@ from transformers import IntervalStrategy, TrainerCallback, TrainerControl, Trai
 from ..files import files_written_beside, usable_cores
 from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
+    RunFolder,
     StopOnInterrupt,
     draw_curves,
-    nothing_left_behind,
-    open_run_folder,
     prepare_once,
     speak_in_one_process,
 )
@@ -57,9 +56,14 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
+    with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+        checkpoint = prepare_once(arguments, lambda: _begin(arguments, folder))
+        return _pretrain(arguments, checkpoint)
+
+
+def _pretrain(arguments: PretrainingArguments, checkpoint: str | None) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
-    checkpoint = prepare_once(arguments, lambda: _prepare(arguments))
-    tokenizer, store, training, heldout = _open(arguments)
+    tokenizer, store, training, heldout = _open(arguments, output_dir)
     # What is saved truncates to what the model can read, as everywhere on the Hub.
     tokenizer.model_max_length = arguments.model_config(tokenizer).max_position_embeddings
     logger.info("Corpus: %s.", store.summary)
@@ -238,9 +242,8 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
     return documents[~is_heldout], documents[is_heldout]
 
 
-def _prepare(arguments: PretrainingArguments) -> str | None:
-    """Make what the run needs, where it is not there yet; returns the checkpoint to go on from."""
-    output_dir = Path(arguments.output_dir)
+def _begin(arguments: PretrainingArguments, folder: RunFolder) -> str | None:
+    """Begin the run, or go on with it; returns the checkpoint to go on from."""
     if arguments.data:
         sources = [arguments.data]
         files = _files_of_store(Path(arguments.data))
@@ -248,35 +251,37 @@ def _prepare(arguments: PretrainingArguments) -> str | None:
         sources = expand_sources(arguments.text)
         files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
     settings = arguments.decisive() | {"text": sources}
-    folders = [folder for folder in (arguments.tokenizer, arguments.model) if folder]
-    checkpoint = open_run_folder(output_dir, settings, arguments.overwrite, files, folders)
-    with nothing_left_behind(output_dir):
-        if not arguments.data:
-            tokenizer = _tokenizer(arguments, sources, output_dir)
-            path = output_dir / STORE
-            if not path.exists():
-                build_token_store(
-                    sources,
-                    tokenizer,
-                    path,
-                    split=arguments.split_sentences,
-                    encoding=arguments.encoding,
-                    text_column=arguments.text_column,
-                    num_processes=usable_cores() if arguments.num_processes is None else arguments.num_processes,
-                    show_progress=not arguments.disable_tqdm,
-                )
-        _open(arguments)
-    return checkpoint
+    read = [name for name in (arguments.tokenizer, arguments.model) if name]
+    return folder.begin(settings, files, read, lambda place: _prepare(arguments, sources, place))
+
+
+def _prepare(arguments: PretrainingArguments, sources: list[str], place: Path) -> None:
+    """Make what the run needs in a folder, where it is not there yet, and check it."""
+    if not arguments.data:
+        tokenizer = _tokenizer(arguments, sources, place)
+        path = place / STORE
+        if not path.exists():
+            build_token_store(
+                sources,
+                tokenizer,
+                path,
+                split=arguments.split_sentences,
+                encoding=arguments.encoding,
+                text_column=arguments.text_column,
+                num_processes=usable_cores() if arguments.num_processes is None else arguments.num_processes,
+                show_progress=not arguments.disable_tqdm,
+            )
+    _open(arguments, place)
 
 
 def _files_of_store(path: Path) -> list[str]:
     return sorted(map(str, path.glob("*.safetensors"))) if path.is_dir() else [str(path)]
 
 
-def _open(arguments: PretrainingArguments) -> tuple[MyBertTokenizer, TokenStore, np.ndarray, np.ndarray]:
+def _open(arguments: PretrainingArguments, place: Path) -> tuple[MyBertTokenizer, TokenStore, np.ndarray, np.ndarray]:
     """What `_prepare` made, checked: the tokenizer, the corpus, documents to train on and held-out ones."""
-    tokenizer = MyBertTokenizer.from_pretrained(_tokenizer_source(arguments))
-    store = TokenStore(arguments.data or Path(arguments.output_dir) / STORE, tokenizer)
+    tokenizer = MyBertTokenizer.from_pretrained(_tokenizer_source(arguments, place))
+    store = TokenStore(arguments.data or place / STORE, tokenizer)
     if store.summary.documents < 2 and arguments.objective == "mlm+nsp":
         raise ValueError(
             f"{', '.join(arguments.text) or arguments.data}: one document only; next sentence prediction draws random "
@@ -297,12 +302,12 @@ def _model(arguments: PretrainingArguments, tokenizer: MyBertTokenizer) -> Model
     )
 
 
-def _tokenizer_source(arguments: PretrainingArguments) -> str | Path:
-    """Where the tokenizer is: named, of the model to start from, beside the token store, or made by the run."""
+def _tokenizer_source(arguments: PretrainingArguments, place: Path) -> str | Path:
+    """Where the tokenizer is: named, of the model to start from, beside the token store, or made in `place`."""
     if named := arguments.tokenizer or arguments.model:
         return named
     if arguments.data is None:
-        return Path(arguments.output_dir)
+        return place
     store = Path(arguments.data)
     folder = store if store.is_dir() else store.parent
     if not (folder / "tokenizer.json").is_file():
@@ -310,10 +315,10 @@ def _tokenizer_source(arguments: PretrainingArguments) -> str | Path:
     return folder
 
 
-def _tokenizer(arguments: PretrainingArguments, sources: list[str], output_dir: Path) -> MyBertTokenizer:
-    source = _tokenizer_source(arguments)
+def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path) -> MyBertTokenizer:
+    source = _tokenizer_source(arguments, place)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
-    if source != output_dir or (output_dir / "vocab.txt").exists():
+    if source != place or (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(source)
 
     def documents() -> Iterator[list[str]]:
@@ -329,7 +334,7 @@ def _tokenizer(arguments: PretrainingArguments, sources: list[str], output_dir: 
         num_processes=arguments.num_processes,
         show_progress=not arguments.disable_tqdm,
     )
-    with files_written_beside(output_dir) as folder:
+    with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer
 

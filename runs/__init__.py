@@ -4,7 +4,7 @@ from .checkpoints import last_complete_checkpoint
 from .interruption import StopOnInterrupt
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process
-from .run_folder import draw_curves, nothing_left_behind, open_run_folder
+from .run_folder import RunFolder, draw_curves
 from .schedules import linear_schedule
 from .trainer_overrides import DivergedError, ResumableTrainer
 
@@ -13,12 +13,11 @@ __all__ = [
     "Lamb",
     "MyBertAdamW",
     "ResumableTrainer",
+    "RunFolder",
     "StopOnInterrupt",
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",
-    "nothing_left_behind",
-    "open_run_folder",
     "parameter_groups",
     "prepare_once",
     "speak_in_one_process",

@@ -1,17 +1,18 @@
-"""The folder of a training run: never mixed with other things, continued where it stopped."""
+"""The folder of a training run: one run at a time, never mixed with other things, continued where it stopped."""
 
 import hashlib
 import json
 import logging
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
+from typing_extensions import Self
 
-from ..files import write_json
+from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, write_json
 from ..visualization import training_curves
 from .checkpoints import last_complete_checkpoint
 
@@ -19,75 +20,172 @@ logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
 _FILES = "files"  # in run.json, beside the settings
-_PARTIAL = ".partial"
+_PREPARATION = f".preparation{PARTIAL}"  # in the folder: what a run is made of, until it begins
+# What runs write into their folders, as `check_output_folder` takes it.
+RUN_FOLDER = (
+    *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
+    *("tokens.safetensors", "metrics.json", "predictions*", "nbest_predictions*.json", "null_odds*.json"),
+    *(
+        "vocab.json",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece*.model",
+        "chat_template.jinja",
+    ),  # of tokenizers other than WordPiece
+    *("seed_*/", "runs/", "events.out.tfevents.*"),
+    *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
+)
 # Errors that come back if nothing is changed; all others, say of the network or a full disk, are not the user's.
 _MISTAKES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
-def open_run_folder(
-    path: str | Path,
-    settings: Mapping[str, Any],
-    overwrite: bool = False,
-    files: Sequence[str | Path] = (),
-    folders: Sequence[str | Path] = (),
-) -> str | None:
-    """Make a run's folder, or find the one that an interrupted run with the same settings and files left.
+class RunFolder:
+    """A run's folder, which no other process writes to until the `with` block ends.
 
-    Settings and files are kept in `run.json`; that file marks the folder as a run's.
+        with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+            checkpoint = prepare_once(arguments, lambda: folder.begin(settings, files, folders, prepare))
+            ...  # train
+
+    Whatever can be a mistake is found before or in `prepare`: until that has returned nothing is deleted. Settings and
+    digests of the files are kept in `run.json`, which marks the folder as a run's.
 
     Args:
         path: The folder.
-        settings: What decides the run's result, as JSON values.
-        overwrite: Whether to delete what the folder holds.
-        files: Files whose contents decide the result. They are read once; after that a file counts as the same while
-            size and time of change are, and is read again if they are not.
-        folders: Model folders and the like that the run reads too.
-
-    Returns:
-        The newest complete checkpoint, if there is one to go on from.
-
-    Raises:
-        ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not set;
-            or if it is, and the folder holds what the run reads.
-        OSError: If the folder cannot be made or written to, or a file cannot be read.
+        overwrite: Whether an earlier run in it may be deleted, with what runs write (`RUN_FOLDER`). A folder that
+            holds anything else is never touched.
     """
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; expected a folder to write to.")
-    if path.is_dir() and overwrite:
-        for read in (*files, *folders):
-            if Path(read).resolve().is_relative_to(path.resolve()):
-                raise ValueError(f"{path} holds {read}, which the run reads, and is to be overwritten; name another.")
-        shutil.rmtree(path)
-    entries = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-    run_file = path / RUN_FILE
-    current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
-    if run_file.is_file():
-        earlier = json.loads(run_file.read_text())
-        states_before = earlier.pop(_FILES, {})
-        changed = sorted(name for name in {*earlier, *current} if earlier.get(name) != current.get(name))
-        if changed:
-            was = ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in changed)
-            raise ValueError(f"{path} holds a run with other settings ({was}); repeat them or pass --overwrite.")
-        states = _file_states(files, states_before)
-        changed = sorted(
-            name for name in states if states[name]["digest"] != states_before.get(name, {}).get("digest")
-        )
-        if changed:
-            raise ValueError(
-                f"{path} holds a run on other data: {', '.join(changed)} changed since it began; put back "
-                "what was there, name another folder or pass --overwrite."
-            )
-        if states != states_before:
+
+    def __init__(self, path: str | Path, overwrite: bool = False) -> None:
+        self.path = Path(path)
+        self.overwrite = overwrite
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+
+    def begin(
+        self,
+        settings: Mapping[str, Any],
+        files: Sequence[str | Path] = (),
+        folders: Sequence[str | Path] = (),
+        prepare: Callable[[Path], None] | None = None,
+    ) -> str | None:
+        """Begin a run, or go on with the one that an interrupted call with the same settings and files left.
+
+        Args:
+            settings: What decides the run's result, as JSON values.
+            files: Files whose contents decide the result. They are read once; after that a file counts as the same
+                while size and time of change are, and is read again if they are not.
+            folders: Model folders and the like that the run reads too.
+            prepare: Makes what the run needs in the folder that it is given, where it is not there yet, and raises if
+                the run cannot be. An earlier run is deleted only after it; what a mistake of the user's (ValueError,
+                a file that is not there) leaves of a new run is removed, what another error leaves is gone on with.
+
+        Returns:
+            The newest complete checkpoint, if there is one to go on from.
+
+        Raises:
+            ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not
+                set; or if it is, and the folder holds what the run reads, or what no run wrote.
+            BusyError: If another process works in the folder.
+            OSError: If the folder cannot be made or written to, or a file cannot be read.
+        """
+        self._check(files, folders)
+        if not self.path.exists():
+            self._held.callback(_remove_if_empty, self.path)
+        self._held.enter_context(locked(self.path, within=True))
+        self._check(files, folders)  # as it is now that nobody else writes
+        preparation = self.path / _PREPARATION
+        has_run = (self.path / RUN_FILE).is_file()
+        if has_run and not (preparation / RUN_FILE).is_file():
+            _move_up(preparation)  # a kill may have cut that off
+        goes_on = has_run and not self.overwrite
+        place = self.path if goes_on else preparation
+        is_new = not self._take_up(place, settings, files)
+        if prepare is not None:
+            try:
+                prepare(place)
+            except (ValueError, OSError) as error:
+                if is_new and (
+                    isinstance(error, _MISTAKES) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
+                ):
+                    shutil.rmtree(place)
+                raise
+        if not goes_on:
+            clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
+            (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on this is the run
+            _move_up(preparation)
+        return last_complete_checkpoint(self.path)
+
+    def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
+        """Refuse a folder that holds other things, or one to be overwritten that holds what the run reads."""
+        is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", _PREPARATION))
+        if not is_run or self.overwrite:
+            check_output_folder(self.path, RUN_FOLDER if is_run else (), self.overwrite)
+        for read in (*files, *folders) if self.overwrite else ():
+            if Path(read).resolve().is_relative_to(self.path.resolve()):
+                raise ValueError(
+                    f"{self.path} holds {read}, which the run reads, and is to be overwritten; name another."
+                )
+
+    def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
+        """Record the run in a place, unless it is there; whether it was. An other one is an error, or replaced."""
+        run_file = place / RUN_FILE
+        current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
+        earlier = _read_record(run_file) if run_file.is_file() else None
+        known: dict[str, Any] = {} if earlier is None else earlier.pop(_FILES, {})
+        if earlier is not None and (changes := _changed_settings(earlier, current)):
+            if not self.overwrite:
+                raise ValueError(
+                    f"{self.path} holds a run with other settings ({changes}); repeat them or pass --overwrite."
+                )
+            shutil.rmtree(place)
+            earlier, known = None, {}
+        states = _file_states(files, known)
+        changed = [name for name in states if states[name]["digest"] != known.get(name, {}).get("digest")]
+        if earlier is not None and changed:
+            if not self.overwrite:
+                raise ValueError(
+                    f"{self.path} holds a run on other data: {', '.join(sorted(changed))} changed since it began; put "
+                    "back what was there, name another folder or pass --overwrite."
+                )
+            shutil.rmtree(place)
+            earlier = None
+        if earlier is None or states != known:
             write_json(run_file, current | {_FILES: states})
-        return last_complete_checkpoint(path)
-    if others := [name for name in entries if name != f"{RUN_FILE}{_PARTIAL}"]:
-        shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-        raise ValueError(f"{path} exists and holds other things ({shown}); name another folder or pass --overwrite.")
-    states = _file_states(files, {})
-    path.mkdir(parents=True, exist_ok=True)
-    write_json(run_file, current | {_FILES: states})
-    return None
+        return earlier is not None
+
+
+def _read_record(run_file: Path) -> dict[str, Any]:
+    try:
+        record = json.loads(run_file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{run_file} is not JSON ({error}); expected what a run has recorded there.") from error
+    if not isinstance(record, dict) or not isinstance(record.get(_FILES, {}), dict):
+        raise ValueError(f"{run_file} holds no settings; expected what a run has recorded there.")
+    return record
+
+
+def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    names = sorted(name for name in {*earlier, *current} if earlier.get(name) != current.get(name))
+    return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)
+
+
+def _move_up(preparation: Path) -> None:
+    """Move what was prepared into the folder; hidden files are what was not finished."""
+    if preparation.is_dir():
+        for entry in sorted(preparation.iterdir()):
+            if not entry.name.startswith("."):
+                entry.replace(preparation.parent / entry.name)
+        shutil.rmtree(preparation)
+
+
+def _remove_if_empty(path: Path) -> None:
+    with suppress(OSError):
+        path.rmdir()
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -110,29 +208,6 @@ def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[
                     progress.update(len(block))
             state["digest"] = digest.hexdigest()
     return states
-
-
-@contextmanager
-def nothing_left_behind(path: str | Path) -> Iterator[None]:
-    """Remove a new run's folder if preparing the run fails for a mistake, so that it can be corrected.
-
-    What earlier calls made stays, and what this one made too if it is not the user who is to blame: then the same
-    command goes on.
-
-    Args:
-        path: The folder that `open_run_folder` made.
-    """
-
-    def is_new() -> bool:
-        return [entry.name for entry in Path(path).iterdir()] == [RUN_FILE]
-
-    was_new = is_new()
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        if was_new and (isinstance(error, _MISTAKES) or is_new()):
-            shutil.rmtree(path, ignore_errors=True)
-        raise
 
 
 def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:

@@ -63,7 +63,10 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     assert not any(
         passage in learned.replace("\n", " ") for passage in held_out - {row.split("\t")[0] for row in train}
     )
-    demo(arguments(tmp_path, write_sources(tmp_path), pretraining_steps=2, finetuning_epochs=1))  # replaces its own
+    again = {"pretraining_steps": 2, "finetuning_epochs": 1}
+    with pytest.raises(ValueError, match="or pass --overwrite"):
+        demo(arguments(tmp_path, write_sources(tmp_path), **again))
+    demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
 
 
 def test_mistakes(tmp_path):
@@ -83,18 +86,20 @@ def test_mistakes(tmp_path):
     assert not (tmp_path / "demo").exists()
     for _ in range(2):  # an unfinished demo is replaced like any other
         with pytest.raises(ValueError, match="vocab_size is 9, but"):
-            demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9))
+            demo(arguments(tmp_path, write_sources(tmp_path), vocab_size=9, overwrite=True))
     with pytest.raises(ValueError, match=r"garden.txt is in .*demo, which the demo replaces"):
-        demo(arguments(tmp_path, [str(tmp_path / "demo" / "text")]))
+        demo(arguments(tmp_path, [str(tmp_path / "demo" / "text")], overwrite=True))
     shutil.rmtree(tmp_path / "demo")
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / "thesis.tex").write_text("years of work")
     with pytest.raises(ValueError, match="exists and holds other things"):
         demo(arguments(tmp_path, write_sources(tmp_path)))
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\)"):
+        demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
     # Other programs write reports too.
     for foreign in ('{"interrupted": true, "seconds": 1.0, "sources": {}}', '["made_by"]', "no JSON"):
         (tmp_path / "demo" / "report.json").write_text(foreign)
-        with pytest.raises(ValueError, match="exists and holds other things"):
-            demo(arguments(tmp_path, write_sources(tmp_path)))
+        with pytest.raises(ValueError, match="holds what no run wrote"):
+            demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
         assert (tmp_path / "demo" / "report.json").read_text() == foreign
     assert (tmp_path / "demo" / "thesis.tex").exists()

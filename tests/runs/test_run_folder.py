@@ -1,12 +1,28 @@
+"""A run's folder: one run at a time, never mixed with other things, nothing lost to a mistake."""
+
 import errno
+import json
 import os
+import shutil
+import signal
+from pathlib import Path
 
 import pytest
 
-from mybert.runs import last_complete_checkpoint, nothing_left_behind, open_run_folder
+from mybert.files import BusyError
+from mybert.runs import RunFolder, last_complete_checkpoint
 from mybert.runs.checkpoints import seal_checkpoint
 
 SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
+
+
+def begin(path, settings=SETTINGS, overwrite=False, **reads):
+    with RunFolder(path, overwrite) as folder:
+        return folder.begin(settings, **reads)
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
 
 
 def make_checkpoint(folder, step):
@@ -20,24 +36,24 @@ def make_checkpoint(folder, step):
 
 def test_a_new_folder_is_made_and_found_again(tmp_path):
     folder = tmp_path / "a" / "b"
-    assert open_run_folder(folder, SETTINGS) is None
-    assert open_run_folder(folder, SETTINGS) is None
+    assert begin(folder) is None
+    assert begin(folder) is None
     newest = make_checkpoint(folder, 10)
     make_checkpoint(folder, 9)
-    assert open_run_folder(folder, SETTINGS) == str(newest)
+    assert begin(folder) == str(newest)
 
 
 def test_what_the_run_reads_is_not_overwritten(tmp_path):
     run = tmp_path / "run"
-    open_run_folder(run, SETTINGS)
-    (run / "text.txt").write_text("years of work")
-    for reads in ({"files": [run / "text.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
+    begin(run)
+    (run / "vocab.txt").write_text("days of work")
+    for reads in ({"files": [run / "vocab.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
         with pytest.raises(ValueError, match="which the run reads, and is to be overwritten"):
-            open_run_folder(run, SETTINGS, overwrite=True, **reads)
-    assert (run / "text.txt").exists()
+            begin(run, overwrite=True, **reads)
+    assert (run / "vocab.txt").exists()
     (tmp_path / "run-2").mkdir()
-    open_run_folder(run, SETTINGS, overwrite=True, folders=[tmp_path / "run-2"])
-    assert not (run / "text.txt").exists()
+    begin(run, overwrite=True, folders=[tmp_path / "run-2"])
+    assert names(run) == {"run.json"}
 
 
 @pytest.mark.parametrize(
@@ -61,68 +77,232 @@ def test_changed_files_are_named(tmp_path):
     for file in files:
         file.write_text("text")
     folder = tmp_path / "run"
-    open_run_folder(folder, SETTINGS, files=files)
+    begin(folder, files=files)
     os.utime(files[0], ns=(1, 1))  # touched, but the same
-    open_run_folder(folder, SETTINGS, files=files)
+    begin(folder, files=files)
     files[1].write_text("TEXT")
     with pytest.raises(ValueError, match=r"on other data: [^,]*b.txt changed since it began"):
-        open_run_folder(folder, SETTINGS, files=files)
-    assert open_run_folder(folder, SETTINGS, overwrite=True, files=files) is None
+        begin(folder, files=files)
+    assert begin(folder, overwrite=True, files=files) is None
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        open_run_folder(tmp_path / "other", SETTINGS, files=[tmp_path / "nowhere"])
+        begin(tmp_path / "other", files=[tmp_path / "nowhere"])
     assert not (tmp_path / "other").exists()
 
 
-def test_other_things_are_left_alone(tmp_path):
-    (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"exists and holds other things \(thesis.tex\)"):
-        open_run_folder(tmp_path, SETTINGS)
-    assert (tmp_path / "thesis.tex").exists()
-    assert open_run_folder(tmp_path, SETTINGS, overwrite=True) is None
-    assert not (tmp_path / "thesis.tex").exists()
+@pytest.mark.parametrize(
+    ("foreign", "said"),
+    [
+        ("thesis.tex", "thesis.tex"),
+        ("predictions/mine.tsv", "predictions"),
+        ("seed_1/notes.txt", "seed_1/notes.txt"),
+        (".git/config", ".git"),
+    ],
+)
+def test_a_folder_with_other_things_is_never_touched(tmp_path, foreign, said):
+    run = tmp_path / "run"
+    for is_run in (False, True):
+        if is_run:
+            begin(run)
+        (run / foreign).parent.mkdir(parents=True, exist_ok=True)
+        (run / foreign).write_text("years of work")
+        before = names(run)
+        if not is_run:
+            with pytest.raises(ValueError, match=rf"exists and holds other things \({said.split('/')[0]}"):
+                begin(run)
+        with pytest.raises(ValueError, match=rf"holds what no run wrote \({said if is_run else said.split('/')[0]}"):
+            begin(run, overwrite=True)
+        assert (run / foreign).read_text() == "years of work"
+        assert names(run) == before
+        shutil.rmtree(run)
+
+
+def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
+    (tmp_path / "config.json").write_text("{}")  # a model folder, but of another command
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(config.json\)"):
+        begin(tmp_path, overwrite=True)
+
+
+def test_overwriting_deletes_what_runs_write(tmp_path):
+    begin(tmp_path)
+    make_checkpoint(tmp_path, 5)
+    for name in ("model.safetensors", "predictions_mm.tsv", "seed_7/metrics.json", "last/seed_7/metrics.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    assert begin(tmp_path, SETTINGS | {"seed": 2}, overwrite=True) is None
+    assert names(tmp_path) == {"run.json"}
+    assert json.loads((tmp_path / "run.json").read_text())["seed"] == 2
+
+
+def test_links_homes_and_working_directories_are_not_overwritten(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    begin(run)
+    (tmp_path / "link").symlink_to(run)
+    with pytest.raises(ValueError, match="is a symbolic link"):
+        begin(tmp_path / "link", overwrite=True)
+    assert begin(tmp_path / "link") is None  # going on is fine
+    monkeypatch.setenv("HOME", str(run / "below"))
+    with pytest.raises(ValueError, match="is a home folder or above it"):
+        begin(run, overwrite=True)
+    (run / "runs").mkdir()
+    monkeypatch.chdir(run / "runs")
+    with pytest.raises(ValueError, match="is the working directory or above it"):
+        begin(run, overwrite=True)
+
+
+def test_nothing_is_deleted_before_all_is_prepared(tmp_path):
+    run = tmp_path / "run"
+    begin(run)
+    (run / "model.safetensors").write_text("old")
+    before = names(run)
+
+    def fails(place):
+        (place / "vocab.txt").write_text("new")
+        assert names(run) == {*before, ".lock", place.name}
+        raise ValueError("vocab_size is 9, but ...")
+
+    def prepares(place):
+        assert (run / "model.safetensors").exists()
+        (place / "vocab.txt").write_text("new")
+
+    with pytest.raises(ValueError, match="vocab_size is 9"):
+        begin(run, SETTINGS | {"seed": 2}, overwrite=True, prepare=fails)
+    assert names(run) == before
+    assert json.loads((run / "run.json").read_text())["seed"] == 1
+    begin(run, SETTINGS | {"seed": 2}, overwrite=True, prepare=prepares)
+    assert names(run) == {"run.json", "vocab.txt"}
+    assert json.loads((run / "run.json").read_text())["seed"] == 2
+
+
+def in_a_process_that_is_killed(do):
+    """Call a function in a process of its own, in which `kill` ends it; whether it did."""
+    child = os.fork()
+    if child == 0:
+        do()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def kill(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("moment", ["prepare", "clear", "cleared", "move"])
+def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
+    run = tmp_path / "run"
+    begin(run, {"seed": "old"})
+    (run / "vocab.txt").write_text("old")
+    (run / "model.safetensors").write_text("old")
+    unlink, replace = Path.unlink, Path.replace
+    found = []
+
+    def prepare(place):
+        for name in ("config.json", "vocab.txt"):
+            found.append((place / name).exists())
+            (place / name).write_text("new")
+        if moment == "prepare" and not any(found):
+            kill()
+
+    def killed():
+        if moment == "clear":
+            Path.unlink = lambda path, missing_ok=False: kill() if path.name == "vocab.txt" else unlink(path)
+        if moment == "cleared":
+            Path.replace = lambda path, to: kill() if to == run / "run.json" else replace(path, to)
+        if moment == "move":
+            Path.replace = lambda path, to: kill() if path.name == "vocab.txt" else replace(path, to)
+        begin(run, {"seed": "new"}, overwrite=True, prepare=prepare)
+
+    assert in_a_process_that_is_killed(killed)
+    if moment == "prepare":
+        assert {path.read_text() for path in (run / "vocab.txt", run / "model.safetensors")} == {"old"}
+    begin(run, {"seed": "new"}, overwrite=moment in ("prepare", "clear"), prepare=prepare)
+    assert found == [True, True]  # what had been prepared was there
+    assert names(run) == {"run.json", "config.json", "vocab.txt"}
+    assert (run / "vocab.txt").read_text() == "new"
+
+
+def test_one_run_at_a_time(tmp_path):
+    run = tmp_path / "run"
+    with RunFolder(run) as first:
+        first.begin(SETTINGS)
+        (run / "model.safetensors").write_text("")
+        for overwrite in (False, True):
+            with pytest.raises(BusyError, match=rf"run is being written by process {os.getpid()} on .*; wait until"):
+                begin(run, SETTINGS, overwrite)
+        assert names(run) == {"run.json", "model.safetensors", ".lock"}
+    assert names(run) == {"run.json", "model.safetensors"}
+    begin(run)
 
 
 def test_changed_settings_are_named(tmp_path):
-    open_run_folder(tmp_path, SETTINGS)
+    begin(tmp_path)
     with pytest.raises(ValueError, match="seed was 1, is 2"):
-        open_run_folder(tmp_path, SETTINGS | {"seed": 2})
+        begin(tmp_path, SETTINGS | {"seed": 2})
 
 
 def test_a_file_is_no_folder(tmp_path):
     path = tmp_path / "file"
     path.write_text("")
     with pytest.raises(ValueError, match="is a file; expected a folder"):
-        open_run_folder(path, SETTINGS)
+        begin(path)
     with pytest.raises(OSError, match="Not a directory"):
-        open_run_folder(path / "below", SETTINGS)
+        begin(path / "below")
+
+
+@pytest.mark.parametrize("record", ["[]", "null", "{", "[" * 100_000, '{"files": 3}', "\xff"])
+def test_a_broken_record_is_said(tmp_path, record):
+    (tmp_path / "run.json").write_text(record, encoding="latin-1")
+    with pytest.raises(ValueError, match=r"run.json (is not JSON|holds no settings)"):
+        begin(tmp_path)
+    assert begin(tmp_path, overwrite=True) is None
 
 
 FULL_DISK = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+NOT_FOUND = FileNotFoundError(errno.ENOENT, "No such file")
 
 
 @pytest.mark.parametrize(
     ("error", "before", "since", "stays"),
     [
-        (ValueError("The corpus is empty."), [], [], False),
-        (ValueError("corpus.jsonl, line 9 is not JSON."), [], ["vocab.txt", ".tokens.parts"], False),
-        (FileNotFoundError(errno.ENOENT, "No such file"), [], ["vocab.txt"], False),
-        (ValueError("There is no tokenizer.json."), ["model.safetensors", "README.md"], [], True),  # a finished run
-        (FileNotFoundError(errno.ENOENT, "No such file"), ["checkpoint-1"], [], True),
-        (ConnectionError("The Hub does not answer."), [], [], False),
-        (ConnectionError("The Hub does not answer."), [], ["vocab.txt", ".tokens.parts"], True),
-        (FULL_DISK, [], ["tokens"], True),
-        (FULL_DISK, ["vocab.txt"], [], True),
+        (ValueError("The corpus is empty."), False, [], False),
+        (ValueError("corpus.jsonl, line 9 is not JSON."), False, ["vocab.txt", ".tokens.parts"], False),
+        (NOT_FOUND, False, ["vocab.txt"], False),
+        (NOT_FOUND, True, [], True),  # an earlier call prepared something
+        (ConnectionError("The Hub does not answer."), False, [], False),
+        (ConnectionError("The Hub does not answer."), False, ["vocab.txt", ".tokens.parts"], True),
+        (FULL_DISK, False, ["tokens"], True),
+        (FULL_DISK, True, [], True),
     ],
 )
-def test_only_the_folder_of_a_mistake_is_removed(tmp_path, error, before, since, stays):
-    run = tmp_path / "run"
-    open_run_folder(run, SETTINGS)
-    for name in before:
-        (run / name).mkdir()
-    with pytest.raises(type(error)), nothing_left_behind(run):
+def test_only_what_a_mistake_left_is_removed(tmp_path, error, before, since, stays):
+    def fail(place):
         for name in since:
-            (run / name).mkdir()
+            (place / name).mkdir()
         raise error
+
+    def prepare_and_lose_the_hub(place):
+        (place / "earlier").mkdir()
+        raise ConnectionError
+
+    run = tmp_path / "run"
+    if before:
+        with pytest.raises(ConnectionError):
+            begin(run, prepare=prepare_and_lose_the_hub)
+    with pytest.raises(type(error)):
+        begin(run, prepare=fail)
     assert run.exists() is stays
     if stays:
-        assert {path.name for path in run.iterdir()} == {"run.json", *before, *since}
+        begin(run)
+        assert names(run) == {"run.json", *(["earlier"] if before else []), *(n for n in since if n[0] != ".")}
+
+
+def test_a_finished_run_outlives_every_mistake(tmp_path):
+    begin(tmp_path)
+    (tmp_path / "model.safetensors").write_text("")
+
+    def fail(place):
+        raise ValueError("There is no tokenizer.json.")
+
+    for overwrite in (False, True):
+        with pytest.raises(ValueError, match=r"no tokenizer\.json"):
+            begin(tmp_path, overwrite=overwrite, prepare=fail)
+    assert names(tmp_path) == {"run.json", "model.safetensors"}
