@@ -76,10 +76,10 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     f"{__package__}.modeling_mybert.pretraining_heads_mybert": _nothing,
     f"{__package__}.tokenization.tokenization_mybert": _nothing,
     f"{__package__}.tokenization": _nothing,
-    f"{__package__}.pipelines.batched": _nothing,
-    f"{__package__}.pipelines.question_answering": _nothing,
-    f"{__package__}.pipelines.next_sentence_prediction": _nothing,
-    f"{__package__}.pipelines.multiple_choice": _nothing,
+    f"{__package__}.pipelines.batched_pipeline": _nothing,
+    f"{__package__}.pipelines.question_answering_pipeline": _nothing,
+    f"{__package__}.pipelines.next_sentence_prediction_pipeline": _nothing,
+    f"{__package__}.pipelines.multiple_choice_pipeline": _nothing,
 }
 
 

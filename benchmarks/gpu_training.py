@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import BertConfig, BertForPreTraining
 
-from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ..modeling_mybert import IGNORED_LABEL, MyBertConfig, MyBertForPreTraining
 from ..pretraining.arguments import MODEL_SIZES
 from .timing import describe_machine
 
@@ -50,7 +50,7 @@ def make_batches(lengths: list[int], length: int, device: str) -> tuple[dict[str
     if room < length:
         pieces.append(room)
     ids = torch.randint(1000, VOCABULARY, (sum(pieces),), generator=generator)
-    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, -100)
+    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORED_LABEL)
     next_sentence = torch.randint(0, 2, (len(pieces),), generator=generator)
 
     def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
@@ -59,7 +59,7 @@ def make_batches(lengths: list[int], length: int, device: str) -> tuple[dict[str
     padded = {
         "input_ids": pad(ids, 0),
         "attention_mask": pad(torch.ones_like(ids), 0),
-        "labels": pad(labels, -100),
+        "labels": pad(labels, IGNORED_LABEL),
         "next_sentence_label": next_sentence,
     }
     borders = torch.tensor([0, *pieces]).cumsum(0)
@@ -164,7 +164,9 @@ def main() -> None:
             for fill in arguments.fill:
                 lengths = draw_lengths(length, arguments.tokens, fill, torch.Generator().manual_seed(0))
                 padded, rows = make_batches(lengths, length, device)
-                work = needed_work(size, rows["cu_seq_lens_q"].diff().cpu(), int((rows["labels"] != -100).sum()))
+                work = needed_work(
+                    size, rows["cu_seq_lens_q"].diff().cpu(), int((rows["labels"] != IGNORED_LABEL).sum())
+                )
                 speeds, losses = [], []
                 for name, model_class, config_class, batch in (
                     ("transformers SDPA" + suffix, BertForPreTraining, BertConfig, padded),

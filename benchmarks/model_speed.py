@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining.arguments import MODEL_SIZES
 from ..runs import MyBertAdamW
 from .peers import (
@@ -223,7 +224,7 @@ def _training_batch(size: int, half_full: bool) -> Batch:
     is_masked = (torch.rand(batch["input_ids"].shape, generator=generator) < 0.15) & batch["attention_mask"].bool()
     return {
         **batch,
-        "labels": batch["input_ids"].where(is_masked, -100),
+        "labels": batch["input_ids"].where(is_masked, IGNORED_LABEL),
         "next_sentence_label": torch.randint(0, 2, (size,), generator=generator),
     }
 

@@ -42,7 +42,7 @@ def check_words(
     return batch_size, length
 
 
-def check_length(longest: int, max_position_embeddings: int) -> None:
+def check_longest(longest: int, max_position_embeddings: int) -> None:
     """Check that the longest sequence of a batch has positions.
 
     Raises:
@@ -162,7 +162,7 @@ __all__ = [
     "check_borders",
     "check_ids",
     "check_labels",
-    "check_length",
+    "check_longest",
     "check_type",
     "check_words",
     "shape_of",

@@ -56,6 +56,7 @@ class MyBertConfig(PreTrainedConfig):
     """
 
     model_type = "mybert"
+    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]  # of outputs that `Trainer` collects as predictions
 
     vocab_size: int = 30522
     hidden_size: int = 768

@@ -5,7 +5,6 @@ sequences one after the other, the heads on whole sequences have a row for each 
 """
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers.modeling_outputs import (
     MultipleChoiceModelOutput,
@@ -20,9 +19,15 @@ from transformers.utils.import_utils import is_tracing
 
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
-from .losses_mybert import cross_entropy, padding_is_ignored, position_loss
+from .losses_mybert import (
+    binary_cross_entropy,
+    cross_entropy,
+    padding_is_ignored,
+    position_loss,
+    squared_error,
+)
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
-from .padding_mybert import sequence_lengths
+from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
@@ -92,12 +97,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
                 f"labels has shape {shape_of(labels)}; {self.config.problem_type} needs a value for each of the "
                 f"{shape_of(logits)} logits."
             )
-        labels = labels.view(logits.shape).to(logits.dtype)
-        if self.config.problem_type == "regression":
-            total = F.mse_loss(logits, labels, reduction="sum")
-        else:
-            total = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-        return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+        loss = squared_error if self.config.problem_type == "regression" else binary_cross_entropy
+        return loss(logits, labels.view(logits.shape), num_items_in_batch)
 
 
 class MyBertForMultipleChoice(MyBertPreTrainedModel):
@@ -259,7 +260,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         """
         padding = None  # where it is, if it is no place for an answer
         if kwargs.get("unpad_inputs") and attention_mask is not None and len(attention_mask.shape) == 2:
-            padding = attention_mask == 0
+            padding = see_all_of_empty_rows(attention_mask) == 0
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,

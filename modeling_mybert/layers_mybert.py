@@ -16,7 +16,6 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.pytorch_utils import apply_chunking_to_forward
 from transformers.utils import TransformersKwargs
 
 from .configuration_mybert import MyBertConfig
@@ -162,7 +161,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         """Hidden states (B, L, D) of this layer from those of the layer below."""
         context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
         hidden_states = self.attention["output"](context, hidden_states)
-        return apply_chunking_to_forward(self.feed_forward, self.chunk_size_feed_forward, 1, hidden_states)
+        if not self.chunk_size_feed_forward:
+            return self.feed_forward(hidden_states)
+        chunks = hidden_states.split(self.chunk_size_feed_forward, dim=1)
+        return torch.cat([self.feed_forward(chunk) for chunk in chunks], dim=1)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""

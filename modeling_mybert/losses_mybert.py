@@ -32,6 +32,33 @@ def cross_entropy(
     return total / num_items_in_batch
 
 
+def squared_error(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Squared error of values, in fp32 (half precision would round the labels).
+
+    Args:
+        logits, labels: Of equal shape.
+        num_items_in_batch: Values of a whole optimizer step; None: those of this batch.
+    """
+    total = F.mse_loss(logits.float(), labels.float(), reduction="sum")
+    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
+def binary_cross_entropy(
+    logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Cross entropy of labels that hold or not, each by itself, in fp32.
+
+    Args:
+        logits: Of any shape.
+        labels: Probabilities, mostly 0 or 1, of the same shape.
+        num_items_in_batch: Labels of a whole optimizer step; None: those of this batch.
+    """
+    total = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
+    return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
+
+
 def position_loss(
     scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
@@ -59,4 +86,11 @@ def padding_is_ignored(labels: torch.Tensor | None, attention_mask: torch.Tensor
     return not ((labels != IGNORED_LABEL) & (attention_mask == 0)).any()
 
 
-__all__ = ["IGNORED_LABEL", "cross_entropy", "padding_is_ignored", "position_loss"]
+__all__ = [
+    "IGNORED_LABEL",
+    "binary_cross_entropy",
+    "cross_entropy",
+    "padding_is_ignored",
+    "position_loss",
+    "squared_error",
+]

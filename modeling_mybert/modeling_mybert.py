@@ -32,8 +32,9 @@ from transformers.utils.generic import can_return_tuple, is_flash_attention_requ
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from .checks_mybert import check_attention_mask, check_borders, check_ids, check_length, check_words
+from .checks_mybert import check_attention_mask, check_borders, check_ids, check_longest, check_words
 from .configuration_mybert import MyBertConfig
+from .hooks_mybert import hooks_from_outside
 from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler, MyBertSelfAttention
 from .linear_mybert import drop_packed_weights, pack_weights
 from .padding_mybert import (
@@ -45,6 +46,7 @@ from .padding_mybert import (
     pack_sequences,
     pooled_places,
     restarting_positions,
+    see_all_of_empty_rows,
     sequence_lengths,
 )
 
@@ -193,7 +195,8 @@ class MyBertModel(MyBertPreTrainedModel):
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, where each sequence starts in the flattened batch, and B L at the end (N + 1,);
                 `max_length_q`, the tokens of the longest of these; `unpad_inputs`, False for a caller who uses the
-                states of padding; and other arguments of the attention function.
+                states of padding (so it is by itself where modules inside have hooks); and other arguments of the
+                attention function.
 
         Returns:
             `last_hidden_state` (B, L, D), `pooler_output` (B, D), for several sequences a row (N, D), or None, and, if
@@ -211,6 +214,8 @@ class MyBertModel(MyBertPreTrainedModel):
         words = input_ids if inputs_embeds is None else inputs_embeds
         assert words is not None
         shape = (words.shape[0], words.shape[1])
+        if attention_mask is not None and len(attention_mask.shape) == 2:
+            attention_mask = see_all_of_empty_rows(attention_mask)
         if position_ids is not None:
             position_ids = position_ids.expand(shape)
         elif borders is not None:
@@ -222,6 +227,8 @@ class MyBertModel(MyBertPreTrainedModel):
             inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
             sequences = self._tell_apart(words, attention_mask, position_ids, lengths, **kwargs)
             return self._encode(*inputs, **{**kwargs, **sequences, "return_dict": True})
+        if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
+            input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)  # NEFTune's noise is by shape
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
         outputs = self._encode(
@@ -260,7 +267,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 check_borders(shape, cu_seq_lens_q)
                 longest = int(cu_seq_lens_q.diff().max())
         if position_ids is None and longest is not None:
-            check_length(longest, config.max_position_embeddings)
+            check_longest(longest, config.max_position_embeddings)
         # An adapter or a user's module in their place need not say how many there are.
         num_words = getattr(self.embeddings.word_embeddings, "num_embeddings", config.vocab_size)
         check_ids("input_ids", input_ids, shape, num_words, self.training)
@@ -277,13 +284,20 @@ class MyBertModel(MyBertPreTrainedModel):
         max_length_q: int | None = None,
         **kwargs: Any,
     ) -> Packing | None:
-        """The batch without its padding; None where it runs as it is. `lengths` are those of `sequence_lengths`."""
+        """The batch without its padding; None where it runs as it is.
+
+        So it does where others than PyTorch and transformers have hooks on modules inside, as PEFT has to choose an
+        adapter for each row, and captum to read a layer: they count on the rows of the batch. `lengths` are those of
+        `sequence_lengths`.
+        """
         config, shape = self.config, (words.shape[0], words.shape[1])
         if not (unpad_inputs and config.unpad_inputs and config._attn_implementation == "sdpa"):
             return None
         any_length = self._takes_any_length(words)
         if is_tracing(words) and not (any_length and lengths is not None and max_length_q is not None):
             return None  # shapes and branches must not depend on values
+        if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
+            return None  # they expect the rows of the batch
         if lengths is not None:
             return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
         if attention_mask is None or len(attention_mask.shape) != 2 or not (any_length or words.device.type == "cpu"):

@@ -102,24 +102,31 @@ class Packing:
         return torch.cat(contexts)
 
 
+def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
+    """The mask (B, L) in which a row of padding only sees all its positions.
+
+    Google's graph adds -10,000 to the scores of padding, which leaves the softmax over a row of nothing else as it is.
+    """
+    is_empty = ~attention_mask.bool().any(1, keepdim=True)
+    return attention_mask.masked_fill(is_empty, 1)
+
+
 def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool) -> Packing | None:
     """Packing of a padded batch.
 
     Args:
-        attention_mask: Nonzero at tokens (B, L); padding may be anywhere.
+        attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row has padding only.
         any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
         is_causal: Whether attention is causal.
 
     Returns:
-        The packing; None if nothing is gained or the batch is better left padded: no padding at all, a row of padding
-        only, or a row that starts with padding under causal attention or the kernel for any length.
+        The packing; None if nothing is gained or the batch is better left padded: no padding at all, or a row that
+        starts with padding under causal attention or the kernel for any length.
     """
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
-    is_full, has_left_padding, has_tokens = torch.stack(
-        [is_token.all(), starts_padded.any(), is_token.any(1).all()]
-    ).tolist()
-    if is_full or not has_tokens or (has_left_padding and (is_causal or any_length)):
+    is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
+    if is_full or (has_left_padding and (is_causal or any_length)):
         return None
     kept, padding = is_token, None
     if has_left_padding:
@@ -276,5 +283,6 @@ __all__ = [
     "pack_sequences",
     "pooled_places",
     "restarting_positions",
+    "see_all_of_empty_rows",
     "sequence_lengths",
 ]

@@ -92,11 +92,13 @@ class MyBertForPreTrainingOutput(ModelOutput):
     """Output of `MyBertForPreTraining`.
 
     Attributes:
-        loss: Sum of the losses whose labels were given.
+        loss: Sum of the two losses below, of those whose labels were given.
         prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed.
         seq_relationship_logits: (B, 2): B follows A, B is random.
         hidden_states: One more than there are layers, each (B, L, D), if asked for.
         attentions: One a layer, each (B, H, L, L), if asked for.
+        mlm_loss: Loss of masked LM: the mean over the labelled positions, or its share of an optimizer step's.
+        nsp_loss: The same of next sentence prediction, over sequences.
     """
 
     loss: torch.Tensor | None = None
@@ -104,6 +106,8 @@ class MyBertForPreTrainingOutput(ModelOutput):
     seq_relationship_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
+    mlm_loss: torch.Tensor | None = None
+    nsp_loss: torch.Tensor | None = None
 
 
 class MyBertForPreTraining(_MyBertWithPredictions):
@@ -153,22 +157,25 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             inputs_embeds=inputs_embeds,
             **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
         )
-        prediction_logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        prediction_logits, mlm_loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
         seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
+        nsp_loss = None
         if next_sentence_label is not None:
             next_sentence_label = next_sentence_label.view(-1)
             rows = seq_relationship_logits.shape[:1]
             check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
-            next_sentence_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
+            nsp_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
             if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
-                next_sentence_loss = next_sentence_loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
-            loss = next_sentence_loss if loss is None else loss + next_sentence_loss
+                nsp_loss = nsp_loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
+        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
-            loss=loss,
+            loss=sum(losses) if losses else None,
             prediction_logits=prediction_logits,
             seq_relationship_logits=seq_relationship_logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
+            mlm_loss=mlm_loss,
+            nsp_loss=nsp_loss,
         )
 
 

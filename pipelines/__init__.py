@@ -26,9 +26,9 @@ def register_pipelines() -> None:
         pipelines,
     )
 
-    from .multiple_choice import MultipleChoicePipeline
-    from .next_sentence_prediction import NextSentencePredictionPipeline
-    from .question_answering import QuestionAnsweringPipeline
+    from .multiple_choice_pipeline import MultipleChoicePipeline
+    from .next_sentence_prediction_pipeline import NextSentencePredictionPipeline
+    from .question_answering_pipeline import QuestionAnsweringPipeline
 
     getattr(pipelines, "REMOVED_TASKS", {}).pop("question-answering", None)
     registry = pipelines.PIPELINE_REGISTRY

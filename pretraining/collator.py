@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..modeling_mybert import IGNORED_LABEL
 from ..tokenization import MyBertTokenizer
 from .examples import Objective, example_generator
-from .masking import IGNORED_LABEL, MaskingRates, mask_tokens
+from .masking import MaskingRates, mask_tokens
 
 
 class PretrainingCollator:

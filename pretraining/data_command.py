@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..files import usable_cores
+from ..modeling_mybert import IGNORED_LABEL
 from ..tokenization import MyBertTokenizer
-from .masking import IGNORED_LABEL, MaskingRates
+from .masking import MaskingRates
 from .token_store import SHARD, StoreSummary, TokenStore, build_token_store
 
 if TYPE_CHECKING:

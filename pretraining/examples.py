@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from .masking import IGNORED_LABEL
+from ..modeling_mybert import IGNORED_LABEL
 from .packing import pack_rows
 from .token_store import TokenStore
 

@@ -5,7 +5,8 @@ from typing import Literal
 
 import numpy as np
 
-IGNORED_LABEL = -100
+from ..modeling_mybert import IGNORED_LABEL
+
 _UNITS = ("token", "word", "span")
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import Dataset, Sampler
 from transformers.trainer_utils import EvalLoopOutput
 
+from ..modeling_mybert import IGNORED_LABEL
 from ..runs import Lamb, MyBertAdamW, ResumableTrainer, linear_schedule, parameter_groups
 
-IGNORED_LABEL = -100
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
 
 
@@ -122,27 +121,35 @@ class PretrainingTrainer(ResumableTrainer):
         loss, outputs = super().compute_loss(
             model, model_inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
         )
-        self._add_to_sums(inputs, outputs)
+        self._add_to_sums(inputs, outputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     @torch.no_grad()
-    def _add_to_sums(self, inputs: dict[str, Any], outputs: Any) -> None:
+    def _add_to_sums(
+        self, inputs: dict[str, Any], outputs: Any, num_items_in_batch: torch.Tensor | int | None
+    ) -> None:
         sums = self._sums
         if sums["tokens"].device != outputs["loss"].device:
             self._sums = sums = {name: value.to(outputs["loss"].device) for name, value in sums.items()}
         labels = inputs["labels"]
-        logits = outputs["prediction_logits"] if "prediction_logits" in outputs else outputs["logits"]
+        if "mlm_loss" in outputs:
+            loss, logits = outputs["mlm_loss"], outputs["prediction_logits"]
+        else:  # a share of masked LM alone, which `Trainer` has scaled in place against the mean over processes
+            scaled = num_items_in_batch is not None and self.args.average_tokens_across_devices
+            loss = outputs["loss"] / (self.args.world_size * max(1, self.args.n_gpu) if scaled else 1)
+            logits = outputs["logits"]
+        sums["mlm_loss"] += _sum_over_labels(loss, labels, num_items_in_batch)
         is_labelled = labels != IGNORED_LABEL
         labels = labels[is_labelled]
         if logits.dim() == 3:
             logits = logits[is_labelled]
-        sums["mlm_loss"] += F.cross_entropy(logits.float(), labels, reduction="sum")
         sums["mlm_correct"] += (logits.argmax(-1) == labels).sum()
         sums["mlm_count"] += labels.numel()
         if _has_nsp(inputs):
             labels = inputs["next_sentence_label"]
             logits = outputs["seq_relationship_logits"]
-            sums["nsp_loss"] += F.cross_entropy(logits.float(), labels, reduction="sum")
+            items = self._num_sequences_in_batch if num_items_in_batch is not None else None
+            sums["nsp_loss"] += _sum_over_labels(outputs["nsp_loss"], labels, items)
             sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
             sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
         mask = inputs.get("attention_mask")
@@ -208,6 +215,19 @@ class PretrainingTrainer(ResumableTrainer):
             means["perplexity"] = float(torch.tensor(means["mlm_loss"]).exp())
         output.metrics.update({f"{prefix}_{name}": value for name, value in means.items()})
         return output
+
+
+def _sum_over_labels(
+    loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+) -> torch.Tensor:
+    """The sum of which a loss is the share of an optimizer step's mean, or the mean over the labels of a batch.
+
+    Several GPUs of one process give a loss each, of its part of the rows.
+    """
+    if num_items_in_batch is not None:
+        return loss.sum() * torch.as_tensor(num_items_in_batch).flatten()[0]
+    counts = [(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())]
+    return (loss.flatten() * torch.stack(counts)).sum()
 
 
 def _has_nsp(batch: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
 from ...files import read_rows, write_lines
@@ -176,9 +177,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return [LabelPrediction(float(value)) for value in logits[:, 0]]
         assert labels is not None
         if self.problem == "single_label_classification":
-            tables = [dict(zip(labels.names, row.tolist(), strict=True)) for row in softmax(logits)]
+            probabilities = torch.from_numpy(logits).softmax(-1).tolist()
+            tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities]
             return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
-        tables = [dict(zip(labels.names, row.tolist(), strict=True)) for row in 1 / (1 + np.exp(-logits))]
+        tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
         return [
             LabelPrediction(frozenset(name for name, value in table.items() if value > _THRESHOLD), table)
             for table in tables
@@ -269,9 +271,3 @@ def _label_names(value: Any) -> frozenset[str]:
     """Several labels: a list, or a text with commas between them."""
     names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(",")
     return frozenset(label_name(name) for name in names if label_name(name))
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Probabilities along the last axis."""
-    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
-    return exponentials / exponentials.sum(-1, keepdims=True)

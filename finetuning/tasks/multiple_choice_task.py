@@ -18,7 +18,6 @@ from ...metrics import accuracy
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
 from ..task import Task, TaskData
-from .classification_task import softmax
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     def predict(self, outputs: Any, data: TaskData[ChoiceExample], labels: Labels | None) -> list[ChoicePrediction]:
         """The choice with the highest score."""
-        probabilities = softmax(np.asarray(outputs, dtype=np.float64))
+        probabilities = torch.from_numpy(np.asarray(outputs, dtype=np.float64)).softmax(-1)
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
     def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:

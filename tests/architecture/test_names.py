@@ -45,3 +45,13 @@ def test_no_name_stands_for_two_things():
 
 def test_no_two_files_of_one_name():
     assert not doubled(lambda path: {path.stem}, SAME_EVERYWHERE | OFFENDING_FILES)
+
+
+def test_the_label_that_counts_nowhere_is_stated_once():
+    stated = [
+        str(path.relative_to(ROOT))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and ast.unparse(node) == "-100"
+    ]
+    assert stated == ["modeling_mybert/losses_mybert.py"]

@@ -106,3 +106,31 @@ def test_prepacked_weights_do_not_hide_an_adapter_and_are_packed_anew_after_merg
     trained = outputs_of(head, model)
     assert (trained["logits"] - untrained["logits"]).abs().max() > 1e-3
     assert_close(outputs_of(head, model.merge_and_unload().prepack_weights()), trained)
+
+
+@pytest.mark.parametrize("targets", [["query", "value"], ["word_embeddings"]], ids=["layers", "word embeddings"])
+def test_each_row_of_a_padded_batch_has_its_own_adapter(load, make_batch, targets):
+    """PEFT's mixed batches: its hooks on the modules inside choose the adapter by row."""
+    head = "MyBertForTokenClassification"
+    torch.manual_seed(0)
+    model = peft.get_peft_model(
+        load(head), peft.LoraConfig(target_modules=targets, init_lora_weights=False), adapter_name="first"
+    )
+    model.add_adapter("second", peft.LoraConfig(target_modules=targets, init_lora_weights=False))
+    model.eval()
+    batch = {name: value for name, value in make_batch(head).items() if name != "labels"}
+    tokens = batch["attention_mask"].bool()
+    assert not tokens.all()
+    names = [("first", "second", "__base__")[row % 3] for row in range(len(tokens))]
+    with torch.no_grad():
+        mixed = model(**batch, adapter_names=names).logits
+        for row, name in enumerate(names):
+            one = {key: value[row : row + 1] for key, value in batch.items()}
+            if name == "__base__":
+                with model.disable_adapter():
+                    alone = model(**one).logits
+            else:
+                model.set_adapter(name)
+                alone = model(**one).logits
+            torch.testing.assert_close(mixed[row][tokens[row]], alone[0][tokens[row]], rtol=0, atol=1e-5)
+    assert (mixed[0] - mixed[1]).abs().max() > 1e-3

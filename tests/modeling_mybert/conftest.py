@@ -154,8 +154,13 @@ def compare_outputs(
     torch.manual_seed(seed)
     their_outputs = theirs(**batch)
     if not isinstance(our_outputs, tuple):
-        # Theirs name cross-attentions, which an encoder has not, and leave them empty.
-        assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"]
+        # Theirs name cross-attentions, which an encoder has not, and leave them empty; ours give both losses.
+        both = [name for name in ("mlm_loss", "nsp_loss") if name in our_outputs]
+        assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"] + both
+        assert not both or our_outputs.loss == sum(our_outputs[name] for name in both)
+        our_outputs = [our_outputs[name] for name in our_outputs if name not in both]
+    elif isinstance(ours, mybert.MyBertForPreTraining) and batch.keys() & {"labels", "next_sentence_label"}:
+        *our_outputs, _, _ = our_outputs  # both losses, behind what transformers gives
     our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
     assert len(our_tensors) == len(their_tensors)
     labels = batch.get("labels")

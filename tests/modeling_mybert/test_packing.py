@@ -15,16 +15,27 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import mybert
 from mybert.modeling_mybert import padding_mybert
 from mybert.modeling_mybert.linear_mybert import linear
-from mybert.modeling_mybert.padding_mybert import number_sequences, pack_padded, pack_sequences
+from mybert.modeling_mybert.padding_mybert import (
+    number_sequences,
+    pack_padded,
+    pack_sequences,
+    see_all_of_empty_rows,
+)
 
 LENGTHS = (11, 1, 4, 4, 7)
 
 
 def tokens_seen(model) -> list[int]:
-    """Record how many tokens each call of the first layer gets."""
+    """Record how many tokens each call of the first layer gets; not by a hook, which sees the batch's rows."""
     seen: list[int] = []
     layer = model.base_model.encoder["layer"][0]
-    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.shape[0] * output.shape[1]))
+    forward = layer.forward
+
+    def recorded(hidden_states, *inputs, **kwargs):
+        seen.append(hidden_states.shape[0] * hidden_states.shape[1])
+        return forward(hidden_states, *inputs, **kwargs)
+
+    layer.forward = recorded
     return seen
 
 
@@ -165,11 +176,59 @@ def test_a_prepared_mask_tells_nothing_of_padding(heads):
     torch.testing.assert_close(model(**batch, unpad_inputs=True).loss, model(**batch).loss, rtol=0, atol=0)
 
 
-def test_sequence_of_padding_only(heads):
-    ours, theirs = heads("Model").twins()
+@pytest.mark.parametrize("unpad_inputs", [True, False])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_sequence_of_padding_only_is_what_googles_graph_makes_of_it(heads, attention, unpad_inputs):
+    """Google's adds -10,000 to the scores of padding: where there is nothing else the softmax stays what it is."""
+    ours, theirs = heads("Model").twins(attention=attention, unpad_inputs=unpad_inputs)
     batch = heads("Model").batch()
     batch["attention_mask"][1] = 0
-    torch.testing.assert_close(ours(**batch).pooler_output, theirs(**batch).pooler_output, rtol=0, atol=1e-5)
+    mask = batch["attention_mask"].double()[:, None, None].expand(-1, -1, 11, -1)
+    expected = theirs.double()(batch["input_ids"], attention_mask=(1.0 - mask) * -10000.0)  # its sums lose no digits
+    outputs = ours(**batch)
+    torch.testing.assert_close(outputs.pooler_output.double(), expected.pooler_output, rtol=0, atol=1e-5)
+    # In its row there is nothing that was left out.
+    torch.testing.assert_close(outputs.last_hidden_state[1].double(), expected.last_hidden_state[1], rtol=0, atol=1e-5)
+    outputs.last_hidden_state.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in ours.parameters() if parameter.grad is not None)
+
+
+def test_an_answer_in_a_sequence_of_padding_only(heads):
+    """All its positions are possible answers, as they are in Google's loss."""
+    head = heads("ForQuestionAnswering")
+    model, batch = head.model(), head.batch()
+    batch["attention_mask"][1] = 0
+    possible = batch["attention_mask"].bool()
+    possible[1] = True
+    outputs = model(**batch)
+    expected = torch.stack(
+        [
+            -scores[row][possible[row]].log_softmax(-1)[place]
+            for place, scores in enumerate((outputs.start_logits, outputs.end_logits))
+            for row in range(len(possible))
+        ]
+    ).mean()
+    places = {"start_positions": torch.zeros(4).long(), "end_positions": torch.ones(4).long()}
+    loss = model(**batch, **places, unpad_inputs=True).loss
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-5)
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 5, 11, 100])
+def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, agree, chunk):
+    """transformers' BERT takes chunks that divide the tokens of a row; ours are of packed tokens."""
+    head = heads("Model")
+    ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    for layer in ours.encoder["layer"]:
+        layer.chunk_size_feed_forward = chunk
+    agree(ours, theirs, head.batch())
+    agree(ours.train(), theirs.train(), head.batch())
+    whole, forward, seen = ours.encoder["layer"][0], ours.encoder["layer"][0].feed_forward, []
+    whole.feed_forward = lambda states: seen.append(states.shape[1]) or forward(states)
+    tokens = int(head.batch()["attention_mask"].sum())
+    ours(**head.batch())
+    assert seen == [chunk] * (tokens // chunk) + [tokens % chunk] * (tokens % chunk > 0)
 
 
 def test_dropout_is_applied_to_packed_tokens(heads):
@@ -191,12 +250,12 @@ def test_dropout_is_applied_to_packed_tokens(heads):
 
 def attention_context(model, batch) -> torch.Tensor:
     """What the first layer's attention gives, before anything that is not linear in its weights."""
-    kept = []
     module = model.encoder["layer"][0].attention["self"]
-    hook = module.register_forward_hook(lambda module, inputs, output: kept.append(output[0]))
+    kept, forward = [], module.forward
+    module.forward = lambda *inputs, **kwargs: kept.append(forward(*inputs, **kwargs)) or kept[0]
     model(**batch)
-    hook.remove()
-    return kept[0]
+    module.forward = forward
+    return kept[0][0]
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -418,9 +477,10 @@ def test_borders_on_an_accelerator(heads):
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=7))
 def test_packing_and_back(rows):
-    mask = torch.tensor(rows)
+    mask = see_all_of_empty_rows(torch.tensor(rows))
+    rows = mask.tolist()
     packing = pack_padded(mask.long(), any_length=False, is_causal=False)
-    if mask.all() or not mask.any(1).all():
+    if mask.all():
         assert packing is None
         return
     batch = torch.arange(1.0, mask.numel() + 1).view(*mask.shape, 1)

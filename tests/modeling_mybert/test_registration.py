@@ -79,7 +79,7 @@ def answers(first: str) -> dict:
                 "import mybert.modeling_mybert.layers_mybert",
                 "import mybert.modeling_mybert.modeling_mybert",
                 "import mybert.modeling_mybert.pretraining_heads_mybert",
-                "import mybert.pipelines.question_answering",
+                "import mybert.pipelines.question_answering_pipeline",
                 "import mybert; from transformers import pipeline",
                 "import mybert; from transformers import BertForMaskedLM",
             )

@@ -91,6 +91,33 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
             torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-7, rtol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_path, monkeypatch, accumulation):
+    data = examples()
+    batch = {name: torch.stack([example[name] for example in data]) for name in data[0]}
+    calls, cross_entropy = [], torch.nn.functional.cross_entropy
+    monkeypatch.setattr(
+        torch.nn.functional, "cross_entropy", lambda *args, **kw: calls.append(1) or cross_entropy(*args, **kw)
+    )
+    for kind in (MyBertForPreTraining, MyBertForMaskedLM):
+        both = kind is MyBertForPreTraining
+        rows = data if both else [{k: v for k, v in row.items() if k != "next_sentence_label"} for row in data]
+        model = make_model(kind).train()
+        outputs = model(**{name: torch.stack([row[name] for row in rows]) for name in rows[0]})
+        labels = batch["labels"][batch["labels"] != -100]
+        logits = outputs.prediction_logits if both else outputs.logits
+        calls.clear()
+        logged, _ = run(tmp_path, rows, 8 // accumulation, accumulation, kind=kind)
+        assert len(calls) == accumulation * (1 + both)
+        assert logged["mlm_loss"] == pytest.approx(cross_entropy(logits, labels).item(), abs=6e-5)
+        assert logged["mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item(), abs=6e-5)
+        if both:
+            sentences = batch["next_sentence_label"]
+            nsp_loss = cross_entropy(outputs.seq_relationship_logits, sentences)
+            assert logged["nsp_loss"] == pytest.approx(nsp_loss.item(), abs=6e-5)
+            assert logged["loss"] == pytest.approx(logged["mlm_loss"] + logged["nsp_loss"], abs=2e-4)
+
+
 def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
     exact = run(tmp_path, examples(), 8, 1)[1]
     for batch_size, accumulation in ((8, 1), (2, 4)):

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES
 
-from .batched import BatchedPipeline
+from .batched_pipeline import BatchedPipeline
 
 LABELS = ("is_next", "not_next")
 """Names of the two classes in the order of BERT's head (Devlin et al. 2019, section 3.1; 0 is "IsNext")."""
@@ -80,9 +81,8 @@ class NextSentencePredictionPipeline(BatchedPipeline):
 
     def postprocess(self, logits: np.ndarray) -> list[dict[str, Any]]:
         """Label and probability of every pair."""
-        best = logits.argmax(axis=1)
-        scores = 1 / (1 + np.exp(-np.abs(logits[:, 0] - logits[:, 1])))  # softmax over two
-        return [{"label": LABELS[label], "score": float(score)} for label, score in zip(best, scores, strict=True)]
+        scores, best = (values.tolist() for values in torch.from_numpy(logits).softmax(1).max(1))
+        return [{"label": LABELS[label], "score": score} for label, score in zip(best, scores, strict=True)]
 
 
 def _pair(example: Any) -> tuple[str, str]:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
-from .batched import BatchedPipeline
+from .batched_pipeline import BatchedPipeline
 
 
 class MultipleChoicePipeline(BatchedPipeline):
@@ -93,8 +94,7 @@ class MultipleChoicePipeline(BatchedPipeline):
         counts = [len(example["choices"]) for example in model_outputs["examples"]]
         parts = np.split(model_outputs["logits"], np.cumsum(counts)[:-1])
         for example, logits in zip(model_outputs["examples"], parts, strict=True):
-            scores = np.exp(logits - logits.max())
-            scores /= scores.sum()
+            scores = torch.from_numpy(logits).softmax(0).numpy()
             found = [
                 {"label": int(label), "answer": example["choices"][label], "score": float(scores[label])}
                 for label in np.argsort(-scores, kind="stable")[:top_k]

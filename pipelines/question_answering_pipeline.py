@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 
-from .batched import BatchedPipeline
+from .batched_pipeline import BatchedPipeline
 from .spans import WindowedQuestion, best_answers, check_at_least_one, make_windows
 
 

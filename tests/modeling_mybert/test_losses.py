@@ -1,0 +1,99 @@
+"""The losses by themselves: fp32 whatever the network computes in, and exactly what they say."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mybert.modeling_mybert import IGNORED_LABEL, cross_entropy
+from mybert.modeling_mybert.losses_mybert import (
+    binary_cross_entropy,
+    padding_is_ignored,
+    position_loss,
+    squared_error,
+)
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("value", [71.03, 100_000.0])
+def test_values_are_not_rounded_to_the_networks_type(dtype, value):
+    logits = torch.tensor([71.0], dtype=dtype, requires_grad=True)
+    loss = squared_error(logits, torch.tensor([value]))
+    loss.backward()
+    assert loss.dtype == torch.float32
+    difference = logits.item() - torch.tensor(value).item()
+    assert loss.item() == pytest.approx(difference**2, rel=1e-6)
+    assert logits.grad.item() == pytest.approx(2 * difference, rel=0.01, abs=0) or dtype == torch.float16
+    whole = squared_error(torch.tensor([71]).float(), torch.tensor([72], dtype=torch.int64))
+    assert whole == 1.0
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_probabilities_are_not_rounded_to_the_networks_type(dtype):
+    labels = torch.tensor([[0.3001, 1.0, 0.0]])
+    logits = torch.tensor([[0.25, -2.0, 4.0]], dtype=dtype)
+    loss = binary_cross_entropy(logits, labels)
+    expected = F.binary_cross_entropy_with_logits(logits.double(), labels.double())
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert binary_cross_entropy(logits, labels, 6).item() == pytest.approx(expected.item() / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels"),
+    [
+        ("regression", torch.tensor([71.03, 100_000.0, -3.0001, 0.1])),
+        ("multi_label_classification", torch.tensor([[0.3001, 1.0], [0.0, 1.0], [0.7, 0.1], [1.0, 0.0]])),
+    ],
+)
+def test_a_head_under_autocast_has_the_loss_of_its_own_logits(heads, problem, labels):
+    head = heads("ForSequenceClassification")
+    model = head.model(problem_type=problem, num_labels=1 if problem == "regression" else 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(**head.batch(), labels=labels)
+    assert outputs.logits.dtype == torch.bfloat16
+    logits, labels = outputs.logits.double(), labels.double().view(outputs.logits.shape)
+    reference = F.mse_loss if problem == "regression" else F.binary_cross_entropy_with_logits
+    assert outputs.loss.item() == pytest.approx(reference(logits, labels).item(), rel=1e-6)
+
+
+def test_cross_entropy_leaves_out_what_does_not_count():
+    logits = torch.tensor([[1.0, 2.0, 0.0], [5.0, -1.0, 0.5], [0.0, 0.0, 0.0]], dtype=torch.bfloat16)
+    labels = torch.tensor([1, IGNORED_LABEL, 2], dtype=torch.int32)
+    terms = -logits.double().log_softmax(-1)
+    total = (terms[0, 1] + terms[2, 2]).item()
+    assert cross_entropy(logits, labels).item() == pytest.approx(total / 2, rel=1e-6)
+    assert cross_entropy(logits, labels, 5).item() == pytest.approx(total / 5, rel=1e-6)
+    assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL)) == 0
+    assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL)).isfinite()
+    assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)
+
+
+def test_positions():
+    """The first and the last place count, the one after it does not; a negative one is the first."""
+    scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, -math.inf]])
+    terms = -scores.log_softmax(-1)
+    for positions, expected in (
+        ([0, 0], [terms[0, 0], terms[1, 0]]),
+        ([2, 1], [terms[0, 2], terms[1, 1]]),
+        ([3, 1], [terms[1, 1]]),
+        ([-1, 9], [terms[0, 0]]),
+        ([1, 2], [terms[0, 1]]),  # an impossible place
+        ([3, 2], []),
+    ):
+        wanted = torch.stack(expected).mean() if expected else torch.tensor(0.0)
+        torch.testing.assert_close(position_loss(scores, torch.tensor(positions)), wanted)
+        torch.testing.assert_close(position_loss(scores, torch.tensor(positions), 4), wanted * len(expected) / 4)
+
+
+def test_padding_is_ignored_where_no_label_stands_on_it():
+    mask = torch.tensor([[1, 1, 0], [1, 0, 0]])
+    inside = torch.tensor([[5, -100, -100], [-100, -100, -100]])
+    outside = torch.tensor([[5, -100, -100], [0, -100, 3]])
+    assert padding_is_ignored(inside, mask) and not padding_is_ignored(outside, mask)
+    assert not padding_is_ignored(outside, mask.bool())
+    assert padding_is_ignored(None, mask) and padding_is_ignored(outside, None)
+    assert padding_is_ignored(torch.tensor([1, 2]), mask)  # labels of sequences
