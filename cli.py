@@ -32,7 +32,8 @@ _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory",
 class Command:
     """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
 
-    The flags in `positional` may also be given without their names, before all others; a single one takes a list.
+    The flags in `positional` may also be given without their names, before all others; a single one takes a list, and
+    so does the last one where dots follow its name.
     """
 
     summary: str
@@ -146,13 +147,13 @@ COMMANDS = {
         ".visualization.commands",
         "AttentionArguments",
         "draw_attention",
-        ("model", "text"),
+        ("model", "text..."),
     ),
     "curves": Command(
         "the training curves of a run's folder",
         ".visualization.commands",
         "CurvesArguments",
-        "draw_curves",
+        "draw_run",
         ("run_dir",),
     ),
     "bench": Command(
@@ -235,14 +236,15 @@ def _name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
     rest = flags[len(leading) :]
     if not leading or not names:
         return flags
+    *first, last = (name.removesuffix("...") for name in names)
     given = {flag.partition("=")[0].replace("-", "_") for flag in rest if flag.startswith("--")}
-    if twice := [name for name in names if f"__{name}" in given]:
+    if twice := [name for name in (*first, last) if f"__{name}" in given]:
         raise ValueError(f"{twice[0]} is given twice, as {leading[0]!r} and as --{twice[0]}.")
-    if len(names) == 1:
-        return [f"--{names[0]}", *leading, *rest]
-    if len(leading) != len(names):
+    takes_list = not first or names[-1].endswith("...")
+    if len(leading) < len(names) or (len(leading) > len(names) and not takes_list):
         raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
-    return [part for name, value in zip(names, leading, strict=True) for part in (f"--{name}", value)] + rest
+    named = [part for name, value in zip(first, leading, strict=False) for part in (f"--{name}", value)]
+    return [*named, f"--{last}", *leading[len(first) :], *rest]
 
 
 def _usage(commands: Mapping[str, Command]) -> str:

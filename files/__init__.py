@@ -1,6 +1,6 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
-from .companions import COMPANIONS, companion_files, copy_companions
+from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
 from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
 from .tables import is_table, read_conll, read_rows
@@ -50,6 +50,7 @@ __all__ = [
     "read_conll",
     "read_json_object",
     "read_rows",
+    "refuse_link_outside",
     "remove",
     "tensor_shapes",
     "usable_cores",

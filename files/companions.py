@@ -33,7 +33,7 @@ def companion_files(model_dir: str | Path) -> list[str]:
     for module in _module_folders(model_dir):
         found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
     for path in found:
-        _refuse_link_outside(path, model_dir)
+        refuse_link_outside(path, model_dir)
     return sorted({path.relative_to(model_dir).as_posix() for path in found})
 
 
@@ -73,8 +73,14 @@ def _module_folders(model_dir: Path) -> list[str]:
     return paths
 
 
-def _refuse_link_outside(path: Path, model_dir: Path) -> None:
-    """What a stranger's folder links to must not be published with it; the Hub's cache links to its own blobs."""
+def refuse_link_outside(path: Path, model_dir: Path) -> None:
+    """Refuse a file of a model folder that is a link to something elsewhere.
+
+    What a stranger's folder links to must not be published or copied with it. The Hub's cache links to its own blobs.
+
+    Raises:
+        ValueError: If it is one; the message names it.
+    """
     folder = model_dir.resolve()
     if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
         raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")

@@ -149,7 +149,7 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
             if not (model_dir / name).is_file():
                 raise FileNotFoundError(f"There is no {name} in {model_dir}, which {_INDEX} names.")
         return [model_dir / name for name in names]
-    pickled = next(model_dir.glob("*.bin"), None)
+    pickled = next((path for path in model_dir.glob("*.bin") if path.name != "training_args.bin"), None)
     if pickled is not None:
         raise FileNotFoundError(
             f"{model_dir} holds pickled weights only ({pickled.name}), which are not read; expected {WEIGHTS_FILE}, "

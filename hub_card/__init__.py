@@ -7,13 +7,13 @@ from .card import (
     ModelDescription,
     TrainingDescription,
     describe_model,
+    plain_text,
     render_card,
     write_card,
 )
-from .card_command import CardArguments, make_card
-from .examples import run_example
-from .publish import publish, publishable_files, write_publishable
-from .push_command import PushArguments, push
+from .commands import CardArguments, PushArguments, make_card, push
+from .examples import PipelineCall, run_example, run_pipelines
+from .publish import UploadOptions, publish, publishable_files, write_publishable
 
 __all__ = [
     "CardArguments",
@@ -21,15 +21,19 @@ __all__ = [
     "Comparison",
     "Example",
     "ModelDescription",
+    "PipelineCall",
     "PushArguments",
     "TrainingDescription",
+    "UploadOptions",
     "describe_model",
     "make_card",
+    "plain_text",
     "publish",
     "publishable_files",
     "push",
     "render_card",
     "run_example",
+    "run_pipelines",
     "write_card",
     "write_publishable",
 ]

@@ -2,26 +2,30 @@
 
 Metadata follows the Hub's model card specification (https://github.com/huggingface/hub-docs, `modelcard.md`);
 huggingface_hub writes it. The text comes from `model_card.md.jinja`. What is not known is left out, heading included.
+Names, labels and numbers come from data and stand as plain text; Markdown is what is called so below, without HTML.
 """
 
 import dataclasses
-import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
-from huggingface_hub import EvalResult, ModelCardData, get_local_safetensors_metadata
-from huggingface_hub.errors import NotASafetensorsRepoError, SafetensorsParsingError
-from safetensors import SafetensorError, safe_open
+from huggingface_hub import EvalResult, ModelCardData
+
+from ..files import check_model_folder, tensor_shapes, write_text
 
 TRAINING_CURVES = "training_curves.png"
 
+# Characters that control a terminal or the direction of writing, and halves of a pair; line breaks are not among them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_MARKUP = re.compile(r"[\\`*\[\]~|$<>&]|(?<![^\W_])_|_(?![^\W_])")
+_ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
 # Ending of the architecture's class name -> the Hub's name of its task.
 _PIPELINE_TAGS = {
     "ForPreTraining": "fill-mask",
@@ -162,46 +166,27 @@ def describe_model(model_dir: str | Path) -> ModelDescription:
     """Reads what a model is from its folder: `config.json` and the headers of its safetensors files.
 
     Args:
-        model_dir: Folder that `save_pretrained` wrote. Without safetensors files the number of parameters is unknown.
+        model_dir: Folder that `save_pretrained` wrote.
 
     Returns:
         The description; values that the configuration does not hold are `None`.
 
     Raises:
-        FileNotFoundError: If the folder has no `config.json`.
-        ValueError: If `config.json` is not a JSON object, or a safetensors file is broken or cut off.
+        FileNotFoundError, ValueError: See `check_model_folder`.
     """
-    config_file = Path(model_dir) / "config.json"
-    try:
-        config = json.loads(config_file.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{model_dir} holds no config.json: expected a model folder.") from error
-    except ValueError as error:
-        raise ValueError(f"{config_file} is not JSON: {error}.") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{config_file} holds a {type(config).__name__}, expected a JSON object.")
-    try:
-        files = get_local_safetensors_metadata(model_dir).files_metadata
-        for name in files:
-            with safe_open(Path(model_dir, name), framework="pt"):  # a file that was cut off has a whole header
-                pass
-        parameters = sum(sum(file.parameter_count.values()) for file in files.values())
-    except NotASafetensorsRepoError:
-        parameters = None
-    except (SafetensorsParsingError, SafetensorError) as error:
-        raise ValueError(f"The weights in {model_dir} cannot be read: {str(error).rstrip('.')}.") from error
+    config = check_model_folder(model_dir)
     labels = config.get("id2label") or {}
     return ModelDescription(
         architecture=next(iter(config.get("architectures") or []), None),
         model_type=config.get("model_type"),
-        parameters=parameters,
+        parameters=sum(math.prod(shape) for shape in tensor_shapes(model_dir).values()),
         layers=config.get("num_hidden_layers"),
         hidden_size=config.get("hidden_size"),
         attention_heads=config.get("num_attention_heads"),
         intermediate_size=config.get("intermediate_size"),
         vocabulary_size=config.get("vocab_size"),
         max_positions=config.get("max_position_embeddings"),
-        labels=tuple(str(labels[key]) for key in sorted(labels, key=int)),
+        labels=tuple(labels[key] for key in sorted(labels, key=int)),
     )
 
 
@@ -225,6 +210,7 @@ def render_card(content: CardContent) -> str:
         keep_trailing_newline=True,
     )
     environment.globals.update(table=_table, comparison_table=_comparison_table, fence=_fence)
+    environment.filters.update(plain=plain_text, markdown=_without_html, address=quote)
     training = content.training or TrainingDescription()
     return environment.get_template("model_card.md.jinja").render(
         card=content,
@@ -258,8 +244,8 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
         Path of the card.
 
     Raises:
-        FileNotFoundError: If the folder has no `config.json`.
-        ValueError: If `config.json` is broken or a result is not a finite number.
+        FileNotFoundError, ValueError: See `describe_model`; ValueError also if a result is not a finite number.
+        OSError: If the card cannot be written.
     """
     model_dir = Path(model_dir)
     curves = content.curves or TRAINING_CURVES
@@ -268,15 +254,34 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
         model=content.model or describe_model(model_dir),
         curves=curves if (model_dir / curves).is_file() else None,
     )
-    text = render_card(content)
     path = model_dir / "README.md"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(path, render_card(content))
     return path
+
+
+def read_card(path: Path) -> str:
+    """The text of a card.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is no text in UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start}).") from error
+
+
+def plain_text(value: Any) -> str:
+    """A value as Markdown that shows it as it is, on one line: no HTML, link, emphasis, formula or table in it."""
+    text = " ".join(_CONTROL.sub(" ", str(value)).split())
+    text = _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
+    return re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)](?: |$))", r"\1\\", text)  # what begins a heading, list or line
+
+
+def _without_html(text: str) -> str:
+    """Markdown in which tags are text."""
+    return _CONTROL.sub(" ", text).replace("<", "&lt;")
 
 
 def _metadata(content: CardContent) -> ModelCardData:
@@ -307,8 +312,8 @@ def _metadata(content: CardContent) -> ModelCardData:
 
 def _model_rows(model: ModelDescription) -> list[tuple[str, Any]]:
     return _known(
-        ("Architecture", model.architecture and f"`{model.architecture}`"),
-        ("Model type", model.model_type and f"`{model.model_type}`"),
+        ("Architecture", model.architecture),
+        ("Model type", model.model_type),
         ("Parameters", model.parameters),
         ("Layers", model.layers),
         ("Hidden size", model.hidden_size),
@@ -359,7 +364,7 @@ def _comparison_table(comparison: Comparison) -> str:
 def _cell(value: Any) -> str:
     if _is_number(value):
         return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return " ".join(str(value).split()).replace("|", r"\|")
+    return plain_text(value)
 
 
 def _is_number(value: Any) -> bool:

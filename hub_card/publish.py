@@ -10,8 +10,8 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -22,18 +22,55 @@ from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
 from .. import modeling_mybert
+from ..files import (
+    COMPANIONS,
+    MODEL_FOLDER,
+    companion_files,
+    folder_written_beside,
+    read_json_object,
+    refuse_link_outside,
+    weight_files,
+)
 from ..modeling_mybert import MyBertConfig, auto_map
-from .card import CardContent, describe_model, render_card
+from .card import CardContent, ModelDescription, describe_model, read_card, render_card
 
 logger = logging.getLogger(__name__)
 
 _CARD, _CONFIG = "README.md", "config.json"
-# Weights as `save_pretrained` names them: in one file, or in parts.
-_WEIGHTS, _PARTS = ("model.safetensors",), ("model-*-of-*.safetensors", "model.safetensors.index.json")
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.png", "LICENSE*")
+# Weights that transformers might load in place of those that are published.
+_ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*")
+_SENTENCES = "sentence-transformers"
+_HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of what sentence-transformers' modules consist of
 
 Content = Path | bytes
+
+
+@dataclass(kw_only=True)
+class UploadOptions:
+    """How a model folder goes to the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
+
+    private: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Make the repository private, or with false public; by default as set.",
+            "nargs": "?",
+            "const": True,
+        },
+    )
+    revision: str | None = field(
+        default=None,
+        metadata={"help": "Branch to commit to, made if there is none, or a pull request: refs/pr/1."},
+    )
+    branch: str | None = field(
+        default=None, metadata={"help": "Branch to commit to; if there is none, it starts at --revision."}
+    )
+    create_pr: bool = field(
+        default=False,
+        metadata={"help": "Open a pull request for main; its --revision goes on with one that broke off."},
+    )
+    commit_message: str = field(default="Upload model", metadata={"help": "First line of the commit."})
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:
@@ -49,8 +86,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 
     Raises:
         FileNotFoundError: If the folder has no configuration, safetensors weights or tokenizer.
-        ValueError: If the configuration is broken or of another model type, the card's metadata is not valid, or the
-            Hub allows no such name.
+        ValueError: If configuration or weights are broken or of another model type, a file is a link that leads out
+            of the folder, the card's metadata is not valid, or the Hub allows no such name.
     """
     validate_repo_id(repo_id)
     model_dir = Path(model_dir)
@@ -65,74 +102,67 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
             f"{model_dir / _CONFIG} is of type {description.model_type!r}, expected {MyBertConfig.model_type!r}: "
             f"{hint}."
         )
-    # One file wins, as in transformers: `save_pretrained` leaves the index of an earlier save behind.
-    weights = _matching(model_dir, _WEIGHTS) or _matching(model_dir, _PARTS)
-    if not any(name.endswith(".safetensors") for name in weights):
-        raise FileNotFoundError(
-            f"{model_dir} holds no model.safetensors: only safetensors are published; save_pretrained writes them."
-        )
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")
-    config = json.loads((model_dir / _CONFIG).read_text(encoding="utf-8")) | {"auto_map": auto_map()}
-    card = model_dir / _CARD
-    if card.is_file():
-        text = _load_from_repository(card.read_text(encoding="utf-8"), model_dir, repo_id)
-    else:
-        text = render_card(CardContent(name=repo_id.split("/")[-1], model=description))
-    _check_metadata(text, card)
-    code = Path(modeling_mybert.__file__).parent.glob("*_mybert.py")
-    return {
-        _CONFIG: (json.dumps(config, indent=2, sort_keys=True) + "\n").encode(),
-        _CARD: text.encode(),
-        **{path.name: path for path in code},
-        **weights,
-        **_matching(model_dir, (*_TOKENIZER, *_OTHER_FILES)),
+    weights = weight_files(model_dir)
+    if len(weights) > 1:
+        weights.append(model_dir / "model.safetensors.index.json")
+    companions = companion_files(model_dir)
+    if strange := [name for name in companions if not name.endswith(_HARMLESS)]:
+        raise ValueError(
+            f"{model_dir / strange[0]} is no {', '.join(_HARMLESS)}; code and pickles are not published with a model."
+        )
+    pictures_and_more = [path for pattern in _OTHER_FILES for path in sorted(model_dir.glob(pattern))]
+    files: dict[str, Content] = {
+        **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
+        **{path.name: path for path in (*weights, *pictures_and_more) if path.is_file()},
+        **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
     }
+    for path in (*files.values(), model_dir / _CONFIG, model_dir / _CARD):
+        if isinstance(path, Path) and path.is_relative_to(model_dir):
+            refuse_link_outside(path, model_dir)
+    tokenizer = read_json_object(model_dir / "tokenizer_config.json")
+    if tokenizer.pop("auto_map", None) is not None:  # its code does not go along
+        files["tokenizer_config.json"] = _json(tokenizer)
+    config = read_json_object(model_dir / _CONFIG)
+    config.pop("custom_pipelines", None)
+    config["auto_map"] = auto_map()
+    return {_CONFIG: _json(config), _CARD: _card(model_dir, description, repo_id, files).encode(), **files}
 
 
-def write_publishable(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str) -> Path:
+def write_publishable(
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str, overwrite: bool = False
+) -> Path:
     """Write the folder that `publish` would upload; nothing leaves this machine.
 
     Args:
         model_dir: A MyBERT model folder.
         output_dir: Folder to make; it must not exist yet, or be empty. It appears when it is complete.
         repo_id: The repository's name, with its owner, for the examples in the card.
+        overwrite: Whether a folder that an earlier call wrote may be replaced.
 
     Returns:
         `output_dir`.
 
     Raises:
-        ValueError: If `output_dir` has content, or for the reasons of `publishable_files`.
+        ValueError: If `output_dir` has other content, or for the reasons of `publishable_files`.
         FileNotFoundError: As `publishable_files`.
+        OSError: If it cannot be written.
     """
-    output_dir = Path(output_dir)
-    if output_dir.exists() and not (output_dir.is_dir() and not any(output_dir.iterdir())):
-        raise ValueError(f"{output_dir} is there already; expected a new or empty folder.")
     files = publishable_files(model_dir, repo_id)
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=output_dir.parent, prefix=f".{output_dir.name}.") as temporary:
-        folder = Path(temporary, "folder")
-        folder.mkdir()
+    with folder_written_beside(output_dir, (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite) as folder:
         for name, content in files.items():
+            (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (folder / name).write_bytes(content)
             else:
                 shutil.copyfile(content, folder / name)
-        folder.replace(output_dir)
-    return output_dir
+    return Path(output_dir)
 
 
 def publish(
-    model_dir: str | os.PathLike[str],
-    repo_id: str,
-    *,
-    private: bool | None = None,
-    revision: str | None = None,
-    branch: str | None = None,
-    create_pr: bool = False,
-    token: str | bool | None = None,
-    commit_message: str = "Upload model",
+    model_dir: str | os.PathLike[str], repo_id: str, *, token: str | bool | None = None, **options: Any
 ) -> CommitInfo:
     """Publish a model folder on the Hub, in one commit: readers see the old model or the new one, never a mixture.
 
@@ -142,18 +172,13 @@ def publish(
     Args:
         model_dir: A MyBERT model folder. It is not changed.
         repo_id: `name` or `owner/name`; the repository is made if there is none.
-        private: Whether the repository shall be private. `None` leaves it to the owner's settings.
-        revision: Branch to commit to, which is made if there is none, or a pull request (`"refs/pr/1"`); by default
-            `main`.
-        branch: Branch to commit to; if there is none, it is made and starts at `revision`.
-        create_pr: Whether to open a pull request for `main`. To go on with an interrupted one, repeat the call with
-            its `revision`.
         token: Access token; by default that of `hf auth login` or the environment variable `HF_TOKEN`. It is neither
             shown nor stored.
-        commit_message: First line of the commit.
+        **options: See `UploadOptions`.
 
     Returns:
-        huggingface_hub's `CommitInfo`: `oid`, `commit_url` and, for a pull request, `pr_url` and `pr_revision`.
+        huggingface_hub's `CommitInfo`: `oid`, `commit_url` and, for a pull request, `pr_url` and `pr_revision`. Where
+        the repository holds just this already it is the commit that is there, and no pull request is opened.
 
     Raises:
         FileNotFoundError: As `publishable_files`.
@@ -162,7 +187,9 @@ def publish(
         ConnectionError: If the Hub cannot be reached or the upload broke off.
         huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, as for want of rights; a kind of `OSError`.
     """
-    if create_pr and (branch or revision):
+    upload = UploadOptions(**options)
+    private, revision, branch = upload.private, upload.revision, upload.branch
+    if upload.create_pr and (branch or revision):
         raise ValueError(
             f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
             "branch nor revision."
@@ -187,9 +214,9 @@ def publish(
                 *(CommitOperationAdd(name, content) for name, content in files.items()),
                 *(CommitOperationDelete(name) for name in stale),
             ],
-            commit_message=commit_message,
+            commit_message=upload.commit_message,
             revision=target,
-            create_pr=create_pr,
+            create_pr=upload.create_pr,
         )
     except RevisionNotFoundError as error:
         raise ValueError(f"{repo_id} has no revision {revision!r}.") from error
@@ -200,17 +227,41 @@ def publish(
         raise ConnectionError(
             f"Publishing {model_dir} to {repo_id} broke off: {reason}. The same call goes on."
         ) from error
-    logger.info("Published %s: %s", model_dir, commit.pr_url or commit.commit_url)
+    if upload.create_pr and not commit.pr_url:
+        logger.warning("%s holds just this already (%s): no pull request was opened.", repo_id, commit.commit_url)
+    else:
+        logger.info("Published %s: %s", model_dir, commit.pr_url or commit.commit_url)
     return commit
 
 
-def _matching(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
-    return {path.name: path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()}
+def _json(content: Mapping[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
 def _stale_weights(present: Iterable[str], files: Mapping[str, Any]) -> list[str]:
-    patterns = (*_WEIGHTS, *_PARTS, "pytorch_model*.bin", "pytorch_model.bin.index.json")
-    return [name for name in present if name not in files and any(fnmatch(name, pattern) for pattern in patterns)]
+    return [name for name in present if name not in files and any(fnmatch(name, pattern) for pattern in _ALL_WEIGHTS)]
+
+
+def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: Mapping[str, Any]) -> str:
+    """The folder's card for the repository, or one that says what the folder is."""
+    path = model_dir / _CARD
+    if not path.is_file():
+        return render_card(CardContent(name=repo_id.split("/")[-1], model=description))
+    text = _load_from_repository(read_card(path), model_dir, repo_id)
+    try:
+        card = ModelCard(text)  # reads the model-index as well
+    except (ValueError, TypeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"The metadata of {path} is not what the Hub expects: {reason}") from error
+    if "modules.json" not in files and _SENTENCES in (card.data.library_name, *(card.data.tags or ())):
+        if card.data.library_name == _SENTENCES:
+            card.data.library_name = "transformers"
+        card.data.tags = [tag for tag in card.data.tags or () if tag != _SENTENCES]
+        logger.warning(
+            "%s is no folder of %s (it holds no modules.json); its card no longer says so.", model_dir, _SENTENCES
+        )
+        text = str(card)
+    return text
 
 
 def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
@@ -224,11 +275,3 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
         return f"model={quote}{repo_id}{quote}" if is_folder else match[0]
 
     return re.sub(r"""model=(['"])([^'"\n]+)\1""", rename, card)
-
-
-def _check_metadata(card: str, path: Path) -> None:
-    try:
-        ModelCard(card)  # reads the model-index as well
-    except (ValueError, TypeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise ValueError(f"The metadata of {path} is not what the Hub expects: {reason}") from error

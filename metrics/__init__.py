@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .functions import (
+from .entities import entity_metrics, entity_spans
+from .glue import (
     GLUE_METRICS,
     accuracy,
-    entity_metrics,
-    entity_spans,
     f1,
     glue_metrics,
     glue_task_name,
     matthews_correlation,
-    normalize_answer,
     pearson,
     pearson_spearman,
-    perplexity,
     spearman,
-    squad_answers,
-    squad_metrics,
-    squad_v2_metrics,
 )
 from .label_orders import GOOGLE_LABELS, HUB_LABELS, has_unnamed_labels, require_named_labels
+from .language_model import perplexity
+from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
 if TYPE_CHECKING:
     import evaluate
@@ -66,12 +62,12 @@ def load(name: str, config_name: str | None = None, **options: Any) -> evaluate.
         ImportError: `evaluate` or `datasets` is missing.
     """
     try:
-        from .modules import MODULES
+        from .evaluate_modules import MODULES
     except ImportError as error:
         raise ImportError(
             f"mybert.metrics.load needs the packages evaluate and datasets, install mybert[train] ({error})"
         ) from error
 
-    if name not in MODULES:
+    if str(name) not in MODULES:
         raise ValueError(f"unknown metric {name!r}, expected one of {', '.join(MODULES)}")
     return MODULES[name](config_name=config_name, **options)

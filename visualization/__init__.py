@@ -1,8 +1,8 @@
 """Pictures of attention, of the input, and of training."""
 
 from .attention import AttentionMap, attention_map, attention_rollout
-from .input_picture import InputPicture, input_picture
-from .training_curves import plot_run, training_curves
+from .curves import plot_run, training_curves
+from .model_input import InputPicture, input_picture
 
 __all__ = [
     "AttentionMap",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .writing import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
+from .pictures import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..files import check_model_folder
 from .attention import attention_map
-from .input_picture import input_picture
-from .training_curves import plot_run
-from .writing import picture_path
+from .curves import plot_run
+from .model_input import input_picture
+from .pictures import picture_path
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +21,7 @@ class AttentionArguments:
     """Arguments of ``mybert attention``."""
 
     model: str = field(metadata={"help": "Model folder or Hub name, with its tokenizer."})
-    text: str = field(metadata={"help": "The text."})
-    text_pair: str | None = field(default=None, metadata={"help": "The second text of a pair."})
+    text: list[str] = field(metadata={"help": "The text, or the two of a pair."})
     output: str = field(
         default="attention.html", metadata={"help": "File to write: .html is an interactive page, .png a picture."}
     )
@@ -55,22 +55,26 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
+    if not 1 <= len(arguments.text) <= 2:
+        raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
+    if Path(arguments.model).is_dir():
+        check_model_folder(arguments.model)
     if arguments.view == "input":
         if arguments.layer is not None or arguments.head is not None:
             raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
         tokenizer = _load(AutoTokenizer, arguments.model)
-        input_picture(tokenizer, arguments.text, arguments.text_pair).save(path)
+        input_picture(tokenizer, *arguments.text).save(path)
     else:
-        model, tokenizer = (_load(auto_class, arguments.model) for auto_class in (AutoModel, AutoTokenizer))
-        attention = attention_map(model, tokenizer, arguments.text, arguments.text_pair)
+        model = _load(AutoModel, arguments.model, use_safetensors=True)
+        attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
         attention.save(path, arguments.layer, arguments.head, arguments.view)
     logger.info("Wrote %s.", path)
     return path
 
 
-def _load(auto_class: Any, name: str) -> Any:
+def _load(auto_class: Any, name: str, **settings: Any) -> Any:
     try:
-        return auto_class.from_pretrained(name)
+        return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
     except OSError as error:
         if Path(name).is_dir():  # which lacks something
             raise
@@ -87,7 +91,7 @@ class CurvesArguments:
     )
 
 
-def draw_curves(arguments: CurvesArguments) -> Path:
+def draw_run(arguments: CurvesArguments) -> Path:
     """Draw the training curves of a run.
 
     Args:

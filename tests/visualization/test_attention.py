@@ -15,7 +15,7 @@ from transformers import BertConfig, BertForMaskedLM, BertModel
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.cli import main
 from mybert.visualization import AttentionMap, attention_map, attention_rollout
-from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_curves
+from mybert.visualization.commands import AttentionArguments, CurvesArguments, draw_attention, draw_run
 
 TINY = {
     "vocab_size": 32,
@@ -325,7 +325,7 @@ def model_dir(tmp_path_factory, tokenizer):
 
 def test_command_writes_the_page(tmp_path, model_dir):
     path = tmp_path / "page.html"
-    arguments = ["attention", str(model_dir), "the cat sat", "--text_pair", "it was happy", "--output", str(path)]
+    arguments = ["attention", str(model_dir), "the cat sat", "it was happy", "--output", str(path)]
     assert not main([*arguments, "--layer", "2", "--head", "1"])
     data = Page(path.read_text(encoding="utf-8")).data
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]", "it", "was", "happy", "[SEP]"]
@@ -339,7 +339,7 @@ def test_command_writes_each_view(tmp_path, model_dir):
     for view in ("attention", "rollout", "input"):
         for ending in (".html", ".png"):
             output = tmp_path / (view + ending)
-            arguments = AttentionArguments(str(model_dir), "the cat sat", output=str(output), view=view)
+            arguments = AttentionArguments(str(model_dir), ["the cat sat"], output=str(output), view=view)
             assert draw_attention(arguments) == output
             pages.add(output.read_bytes())
     assert len(pages) == 6
@@ -351,13 +351,15 @@ def test_command_writes_each_view(tmp_path, model_dir):
         ({"output": "page.txt"}, ValueError, "must end in .html"),
         ({"layer": 9}, ValueError, "layer is 9"),
         ({"view": "input", "layer": 1}, ValueError, "no layer and no head to choose"),
-        ({"text": "the " * 30}, ValueError, "32 tokens"),
+        ({"text": ["the " * 30]}, ValueError, "32 tokens"),
+        ({"text": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
+        ({"output": "a\nb.html"}, ValueError, "has a line break"),
         ({"model": "absent-folder"}, OSError, "absent-folder: no model folder"),
     ],
 )
 def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    arguments = AttentionArguments(**{"model": str(model_dir), "text": "the cat", **change})
+    arguments = AttentionArguments(**{"model": str(model_dir), "text": ["the cat"], **change})
     with pytest.raises(error, match=message):
         draw_attention(arguments)
     assert not list(tmp_path.iterdir())
@@ -369,13 +371,13 @@ def test_command_names_what_a_folder_lacks(tmp_path, model_dir):
         file.unlink()
     (folder / "vocab.txt").unlink(missing_ok=True)
     with pytest.raises(OSError, match=r"^[^:]*folder holds neither tokenizer\.json nor vocab\.txt\.$"):
-        draw_attention(AttentionArguments(str(folder), "the cat", output=str(tmp_path / "page.html")))
+        draw_attention(AttentionArguments(str(folder), ["the cat"], output=str(tmp_path / "page.html")))
 
 
 def test_curves_command(tmp_path):
     pytest.importorskip("matplotlib", reason="training curves need matplotlib")
     state = {"log_history": [{"step": 10, "loss": 2.0}, {"step": 20, "loss": 1.0}]}
     (tmp_path / "trainer_state.json").write_text(json.dumps(state))
-    assert draw_curves(CurvesArguments(str(tmp_path))) == tmp_path / "training_curves.png"
+    assert draw_run(CurvesArguments(str(tmp_path))) == tmp_path / "training_curves.png"
     assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png")])
     assert (tmp_path / "other.png").read_bytes() == (tmp_path / "training_curves.png").read_bytes()

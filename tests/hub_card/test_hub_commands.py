@@ -100,7 +100,7 @@ def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_di
     assert main(["card", str(folder)]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert code.startswith("import mybert.finetuning\n") and printed_by(code) == output
-    assert main(["push", str(folder), "owner/name", "--output", str(tmp_path / "out")]) == 2
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert "is of type 'mybert-bilstm', expected 'mybert': the code that goes to the Hub" in error
     assert not (tmp_path / "out").exists()
@@ -192,7 +192,7 @@ def test_mistakes_get_one_sentence(copy_of, tmp_path, capsys):
         return error
 
     folder = copy_of("MyBertForMaskedLM")
-    assert "holds no config.json: expected a model folder" in error_of(tmp_path / "nowhere")
+    assert "nowhere; expected a model folder" in error_of(tmp_path / "nowhere")
     assert "nothing.json: No such file" in error_of(folder, "--results", tmp_path / "nothing.json")
     assert "The text for fill-mask is 'a cat'; expected one with [MASK]" in error_of(folder, "--texts", "a cat")
     for head, task in (
@@ -211,7 +211,7 @@ def test_push_writes_the_folder_that_would_be_uploaded(copy_of, tmp_path):
     folder, output = copy_of("MyBertForTokenClassification"), tmp_path / "published"
     assert main(["card", str(folder)]) == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert main(["push", str(folder), "owner/name", "--output", str(output)]) == 0
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(output)]) == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     files = publishable_files(folder, "owner/name")
     assert {path.name for path in output.iterdir()} == set(files)
@@ -222,8 +222,8 @@ def test_push_writes_the_folder_that_would_be_uploaded(copy_of, tmp_path):
 
 def test_push_refuses_a_folder_that_has_content(copy_of, tmp_path, capsys):
     folder = copy_of("MyBertModel")
-    assert main(["push", str(folder), "owner/name", "--output", str(folder)]) == 2
-    assert "is there already; expected a new or empty folder" in capsys.readouterr().err
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(folder)]) == 2
+    assert "exists and holds other things" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["--private"], ["--private", "true"]])

@@ -6,7 +6,6 @@ and vermilion of Okabe and Ito's palette, which colour-blind readers can tell ap
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .writing import new_figure, picture_path, write_figure
+from ..files import read_json_object
+from .pictures import new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,6 +28,7 @@ _QUIET_COLOUR = "#767676"
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
+_LARGEST = 1e15  # steps and values beyond it are broken, and no axis shows them
 _MARKED_UP_TO = 30  # evaluations, each with a dot
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
@@ -148,10 +149,9 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
                 " folder of a training run."
             )
     path = picture_path(output_path or run_dir / "training_curves.png", (".png",))
-    try:
-        log_history = [dict(entry) for entry in json.loads(state_file.read_text(encoding="utf-8"))["log_history"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{state_file} is not a trainer state: expected JSON with a list `log_history`.") from error
+    log_history = read_json_object(state_file).get("log_history")
+    if not isinstance(log_history, list) or not all(isinstance(entry, dict) for entry in log_history):
+        raise ValueError(f"{state_file} is not a trainer state: expected a list `log_history` of objects.")
     try:
         return training_curves(log_history, path, title=run_dir.resolve().name)
     except ValueError as error:
@@ -163,10 +163,10 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
     points: dict[str, dict[int, float]] = {}
     for entry in log_history:
         step = entry.get("step")
-        if not isinstance(step, int):
+        if not isinstance(step, int) or abs(step) > _LARGEST:
             continue
         for key, value in entry.items():
-            if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
+            if isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= _LARGEST:  # false for nan
                 # A step that was logged twice was repeated after a restart: the later value counts.
                 points.setdefault(key, {})[step] = float(value)
     curves = {}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .writing import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
+from .pictures import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,12 +8,14 @@ scripts do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import evaluate
 from datasets import Features, List, Value
 
-from . import functions
+from . import entities, glue, language_model, squad
 
 
 def _describe(metric: evaluate.Metric, columns: dict[str, Any]) -> evaluate.MetricInfo:
@@ -41,7 +43,7 @@ class Accuracy(evaluate.Metric):
         return _describe(self, _label_columns(self.config_name))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"accuracy": functions.accuracy(predictions, references)}
+        return {"accuracy": glue.accuracy(predictions, references)}
 
 
 class F1(evaluate.Metric):
@@ -53,7 +55,7 @@ class F1(evaluate.Metric):
     def _compute(
         self, predictions: Any, references: Any, average: Any = "binary", pos_label: int = 1
     ) -> dict[str, float]:
-        return {"f1": functions.f1(predictions, references, average=average, pos_label=pos_label)}
+        return {"f1": glue.f1(predictions, references, average=average, pos_label=pos_label)}
 
 
 class MatthewsCorrelation(evaluate.Metric):
@@ -63,7 +65,7 @@ class MatthewsCorrelation(evaluate.Metric):
         return _describe(self, _pair(Value("int32")))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"matthews_correlation": functions.matthews_correlation(predictions, references)}
+        return {"matthews_correlation": glue.matthews_correlation(predictions, references)}
 
 
 class Pearsonr(evaluate.Metric):
@@ -73,7 +75,7 @@ class Pearsonr(evaluate.Metric):
         return _describe(self, _pair(Value("float64")))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"pearsonr": functions.pearson(predictions, references)}
+        return {"pearsonr": glue.pearson(predictions, references)}
 
 
 class Spearmanr(evaluate.Metric):
@@ -83,7 +85,7 @@ class Spearmanr(evaluate.Metric):
         return _describe(self, _pair(Value("float64")))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return {"spearmanr": functions.spearman(predictions, references)}
+        return {"spearmanr": glue.spearman(predictions, references)}
 
 
 class PearsonSpearman(evaluate.Metric):
@@ -93,7 +95,7 @@ class PearsonSpearman(evaluate.Metric):
         return _describe(self, _pair(Value("float64")))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return functions.pearson_spearman(predictions, references)
+        return glue.pearson_spearman(predictions, references)
 
 
 class Glue(evaluate.Metric):
@@ -101,12 +103,12 @@ class Glue(evaluate.Metric):
 
     def _info(self) -> evaluate.MetricInfo:
         if self.config_name == "default":
-            raise ValueError(f"glue needs the task as config name, one of {', '.join(functions.GLUE_METRICS)}")
-        task = functions.glue_task_name(self.config_name)
+            raise ValueError(f"glue needs the task as config name, one of {', '.join(glue.GLUE_METRICS)}")
+        task = glue.glue_task_name(self.config_name)
         return _describe(self, _pair(Value("float64" if task == "stsb" else "int64")))
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        return functions.glue_metrics(self.config_name, predictions, references)
+        return glue.glue_metrics(self.config_name, predictions, references)
 
 
 _SQUAD_REFERENCE = {
@@ -123,8 +125,8 @@ class Squad(evaluate.Metric):
         return _describe(self, {"predictions": prediction, "references": _SQUAD_REFERENCE})
 
     def _compute(self, predictions: Any, references: Any) -> dict[str, float]:
-        texts = {item["id"]: item["prediction_text"] for item in predictions}
-        return functions.squad_metrics(texts, _squad_answers(references))
+        texts = _by_id("predictions", predictions, itemgetter("prediction_text"))
+        return squad.squad_metrics(texts, _squad_answers(references))
 
 
 class SquadV2(evaluate.Metric):
@@ -139,9 +141,9 @@ class SquadV2(evaluate.Metric):
         return _describe(self, {"predictions": prediction, "references": _SQUAD_REFERENCE})
 
     def _compute(self, predictions: Any, references: Any, no_answer_threshold: float = 1.0) -> dict[str, float]:
-        texts = {item["id"]: item["prediction_text"] for item in predictions}
+        texts = _by_id("predictions", predictions, itemgetter("prediction_text"))
         probabilities = {item["id"]: item["no_answer_probability"] for item in predictions}
-        return functions.squad_v2_metrics(texts, _squad_answers(references), probabilities, no_answer_threshold)
+        return squad.squad_v2_metrics(texts, _squad_answers(references), probabilities, no_answer_threshold)
 
 
 class Seqeval(evaluate.Metric):
@@ -159,7 +161,7 @@ class Seqeval(evaluate.Metric):
         mode: str | None = None,
         zero_division: Any = 0,
     ) -> dict[str, Any]:
-        return functions.entity_metrics(predictions, references, scheme, mode, suffix, zero_division)
+        return entities.entity_metrics(predictions, references, scheme, mode, suffix, zero_division)
 
 
 class Perplexity(evaluate.Metric):
@@ -169,7 +171,7 @@ class Perplexity(evaluate.Metric):
         return _describe(self, {"predictions": Value("float64")})
 
     def _compute(self, predictions: Any) -> dict[str, float]:
-        return {"perplexity": functions.perplexity(predictions)}
+        return {"perplexity": language_model.perplexity(predictions)}
 
 
 MODULES: dict[str, type[evaluate.Metric]] = {
@@ -190,4 +192,11 @@ MODULES: dict[str, type[evaluate.Metric]] = {
 
 
 def _squad_answers(references: Any) -> dict[str, list[str]]:
-    return {item["id"]: list(item["answers"]["text"]) for item in references}
+    return _by_id("references", references, lambda item: list(item["answers"]["text"]))
+
+
+def _by_id(name: str, items: Any, value: Callable[[Any], Any]) -> dict[str, Any]:
+    found = {item["id"]: value(item) for item in items}
+    if len(found) < len(items):
+        raise ValueError(f"{name} hold {len(items)} questions with {len(found)} ids: expected unique ids")
+    return found

@@ -6,11 +6,10 @@ from functools import partial
 import numpy as np
 import pytest
 
+from mybert.visualization import curves as drawing
 from mybert.visualization import plot_run, training_curves
-from mybert.visualization import training_curves as drawing_function
 
 matplotlib = pytest.importorskip("matplotlib", reason="training curves need matplotlib")
-drawing = sys.modules[drawing_function.__module__]
 
 
 def pretraining_history(logs=60):
@@ -66,6 +65,8 @@ def test_curves_keep_finite_numbers_and_the_last_value_of_a_step():
         {"step": 30, "loss": math.nan, "grad_norm": math.inf},
         {"loss": 9.0},
         {"step": 40, "loss": "broken", "eval_ok": True},
+        {"step": 50, "loss": 10**400, "grad_norm": 1e300},
+        {"step": 10**400, "loss": 1.0},
     ]
     curves = drawing._curves(history)
     assert set(curves) == {"loss", "step"}
@@ -132,9 +133,17 @@ def test_plot_run_names_what_is_missing_or_broken(tmp_path):
         with pytest.raises(FileNotFoundError, match=f"{folder} holds no trainer_state.json"):
             plot_run(folder)
     state = tmp_path / "trainer_state.json"
-    for text in ("{", "[]", "{}", '{"log_history": [1]}', '{"log_history": ["loss"]}', '{"log_history": 1}'):
-        state.write_text(text)
-        with pytest.raises(ValueError, match=f"{state} is not a trainer state"):
+    for text, message in (
+        ("{", "is no JSON file"),
+        ("", "is no JSON file"),
+        ("\ud800", "is no JSON file"),
+        ("[" * 100_000, "is nested too deep"),
+        ("[]", "holds a JSON list; expected an object"),
+        *((f'{{"log_history": {value}}}', "is not a trainer state") for value in ("[1]", '["loss"]', "1", "null")),
+        ("{}", "is not a trainer state"),
+    ):
+        state.write_bytes(text.encode(errors="surrogatepass"))
+        with pytest.raises(ValueError, match=f"{state} {message}"):
             plot_run(tmp_path)
     state.write_text('{"log_history": []}')
     with pytest.raises(ValueError, match=f"{state}: .*nothing to draw"):

@@ -1,7 +1,8 @@
-"""Arguments and function of `mybert card`: a model card for any MyBERT folder."""
+"""The commands of this room: `mybert card` describes a model folder, `mybert push` publishes it."""
 
 import json
 import logging
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, metadata_load, metadata_save
 
-from .card import CardContent, Example, TrainingDescription, describe_model, write_card
-from .examples import run_example
+from ..files import written_beside
+from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
+from .examples import PipelineCall, run_pipelines
+from .publish import UploadOptions, publish, write_publishable
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +48,6 @@ _CALLS = {
     "multiple-choice": "print(run(prompt={0!r}, choices={rest!r}))",
     "feature-extraction": "(vectors,) = run({0!r})\nprint(len(vectors), 'tokens,', len(vectors[0]), 'values each')",
 }
-_OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
 
 
 @dataclass
@@ -92,9 +94,10 @@ def make_card(arguments: CardArguments) -> Path:
         Path of the card.
 
     Raises:
-        FileNotFoundError: If there is no such folder, no `config.json` in it, or no such file of results.
-        ValueError: If there is a card already whose text would change and `overwrite` is not set, or an argument
-            cannot be used.
+        FileNotFoundError: If there is no such folder, no `config.json` or weights in it, or no such file of results.
+        ValueError: If the folder is broken, there is a card already whose text would change and `overwrite` is not
+            set, or an argument cannot be used.
+        OSError: If the card cannot be written.
     """
     model_dir = Path(arguments.model)
     model = describe_model(model_dir)
@@ -109,7 +112,7 @@ def make_card(arguments: CardArguments) -> Path:
         model=model,
         training=TrainingDescription(corpus=arguments.corpus),
         results=_read_results(arguments.results) if arguments.results else (),
-        examples=run_examples(model_dir, arguments.texts) if arguments.examples else (),
+        examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
         limits=arguments.limits or (),
         license=arguments.license,
         languages=arguments.languages or (),
@@ -122,46 +125,34 @@ def make_card(arguments: CardArguments) -> Path:
     return card
 
 
-def run_examples(model_dir: str | Path, texts: Sequence[str] | None = None) -> list[Example]:
-    """Run each pipeline that fits a model's head.
-
-    Args:
-        model_dir: Model folder, with its tokenizer.
-        texts: Texts for the pipelines, as in `CardArguments`; by default English ones. A pretrained model's two
-            pipelines take different ones: with `texts` the first is run only.
-
-    Returns:
-        An example for each pipeline.
-
-    Raises:
-        ValueError: If there are too few texts, or none has the mask token that fill-mask needs.
-    """
+def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str] | None) -> Sequence[Example]:
+    """Run each pipeline that fits a model's head; of two only the first takes texts of one's own."""
     from transformers import AutoTokenizer
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    model = describe_model(model_dir)
+    if model.model_type not in CONFIG_MAPPING and model.model_type != "mybert-bilstm":
+        logger.warning(
+            "The examples are left out: %s is of type %r, which needs code of its own folder, and that is never run.",
+            model_dir,
+            model.model_type,
+        )
+        return ()
     architecture = model.architecture or ""
     tasks = next((tasks for ending, tasks in _TASKS.items() if architecture.endswith(ending)), ())
-    examples = []
+    tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
+    calls = []
     for task in tasks[:1] if texts else tasks:
         chosen = list(texts or _TEXTS[task])
         if len(chosen) < len(_TEXTS[task][:2]):
             raise ValueError(f"{task} needs {len(_TEXTS[task][:2])} texts or more, there is {len(chosen)}.")
         if task == "fill-mask":
-            mask = AutoTokenizer.from_pretrained(model_dir).mask_token
+            mask = tokenizer.mask_token or "[MASK]"
             chosen = [text.replace("{mask}", mask) for text in chosen]
             if mask not in chosen[0]:
                 raise ValueError(f"The text for fill-mask is {chosen[0]!r}; expected one with {mask}.")
-        # What transformers has itself runs without this package as well, with the code that `publish` adds.
-        first, trust = ("import mybert\n", "") if task in _OWN_PIPELINES else ("", ", trust_remote_code=True")
-        if model.model_type == "mybert-bilstm":  # which that code has not
-            first, trust = "import mybert.finetuning\n", ""
-        code = (
-            f"{first}from transformers import pipeline\n\n"
-            f"run = pipeline({task!r}, model={str(model_dir)!r}{trust})\n"
-            + _CALLS[task].format(*chosen, rest=chosen[1:])
-        )
-        examples.append(run_example(task.replace("-", " ").capitalize(), code))
-    return examples
+        code = _CALLS[task].format(*chosen, rest=chosen[1:])
+        calls.append(PipelineCall(task.replace("-", " ").capitalize(), task, code))
+    return run_pipelines(calls, model_dir, tokenizer=tokenizer)
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> None:
@@ -179,20 +170,24 @@ def _add_metadata(card: Path, arguments: CardArguments) -> None:
         raise ValueError(
             f"{card} is there already; --overwrite replaces it (licence, tags and the like need no such)."
         )
+    read_card(card)
     try:
         metadata = metadata_load(card) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"The metadata of {card} is not YAML: {' '.join(str(error).split())}.") from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"The metadata of {card} is not YAML: {' '.join(str(error).split())[:300]}.") from error
     if arguments.tags:
-        added["tags"] = list(dict.fromkeys([*(metadata.get("tags") or []), *arguments.tags]))
-    metadata_save(card, metadata | added)
+        there = metadata.get("tags") or []
+        added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))
+    with written_beside(card) as temporary:
+        shutil.copyfile(card, temporary)
+        metadata_save(temporary, metadata | added)
 
 
 def _read_results(path: str) -> list[EvalResult]:
     try:
         rows: Any = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {str(error)[:150]}.") from error
     known = {item.name for item in fields(EvalResult)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
         raise ValueError(f"{path} holds something else than a list of objects with fields of EvalResult.")
@@ -200,3 +195,36 @@ def _read_results(path: str) -> list[EvalResult]:
         return [EvalResult(**row) for row in rows]
     except TypeError as error:  # a field is missing
         raise ValueError(f"{path}: {str(error).replace('EvalResult.__init__()', 'a result is')}.") from error
+
+
+@dataclass
+class PushArguments(UploadOptions):
+    """A model folder, where it goes on the Hub, and how."""
+
+    model: str = field(metadata={"help": "MyBERT model folder; it stays as it is."})
+    repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})
+    output_dir: str | None = field(
+        default=None, metadata={"help": "Write the folder that would be uploaded, and upload nothing."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace --output_dir, if a push wrote it."})
+
+
+def push(arguments: PushArguments) -> str:
+    """Run `mybert push`: publish a model folder, or with `output_dir` only write what would be published.
+
+    Args:
+        arguments: Folder, repository and options.
+
+    Returns:
+        Address of the commit or pull request, or the folder that was written.
+
+    Raises:
+        ValueError, OSError: As `publish` and `write_publishable`.
+    """
+    if arguments.output_dir:
+        folder = write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite)
+        logger.info("Wrote %s; nothing was uploaded.", folder)
+        return str(folder)
+    options = {item.name: getattr(arguments, item.name) for item in fields(UploadOptions)}
+    commit = publish(arguments.model, arguments.repo_id, **options)
+    return str(commit.pr_url or commit.commit_url)

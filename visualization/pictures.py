@@ -1,16 +1,18 @@
-"""How the pictures of this room get onto disk: by their name's ending, whole or not at all."""
+"""How pictures get onto disk: by the ending of their name, whole or not at all."""
 
 from __future__ import annotations
 
 import functools
 import html
 import json
-import os
 import re
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..files import write_text, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,10 +51,14 @@ def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", "
     """Checks that a picture can be written there.
 
     Raises:
-        ValueError: If the name has none of the endings.
+        ValueError: If the name has none of the endings, or a line break in it.
         FileNotFoundError: If its folder does not exist.
     """
     path = Path(output_path)
+    if not str(path).isprintable():
+        raise ValueError(
+            f"The picture's name {str(path)!r} has a line break or another character that is not printed."
+        )
     if path.suffix not in endings:
         raise ValueError(f"The picture's name {str(path)!r} must end in {' (interactive) or '.join(endings)}.")
     if not path.parent.is_dir():
@@ -72,20 +78,24 @@ def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, 
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Writes a figure as PNG; the same figure gives the same bytes."""
-    return _replace(path, lambda file: figure.savefig(file, format="png", dpi=_DPI, metadata={"Software": None}))
+    """Writes a figure as PNG; the same figure gives the same bytes.
+
+    Raises:
+        OSError: If it cannot be written; a full disk is called that.
+    """
+    with written_beside(path) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Glyph |Matplotlib currently does not support ", category=UserWarning
+        )
+        figure.savefig(temporary, format="png", dpi=_DPI, metadata={"Software": None})
+    return path
 
 
 def write_page(page: str, path: Path) -> Path:
-    """Writes an HTML page as UTF-8. Half a character pair (a lone surrogate) becomes a question mark."""
-    return _replace(path, lambda file: file.write_bytes(page.encode("utf-8", errors="replace")))
+    """Writes an HTML page as UTF-8. Half a character pair (a lone surrogate) becomes a question mark.
 
-
-def _replace(path: Path, write: Callable[[Path], object]) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        write(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    Raises:
+        OSError: As `write_figure`.
+    """
+    write_text(path, page)
     return path

@@ -1,0 +1,192 @@
+"""GLUE's metrics as plain functions on arrays: accuracy, F1, correlations, and which of them each task has.
+
+Predictions come first and references second, as in `evaluate`. Everything is a fraction (0 to 1; correlations -1 to 1)
+and no percentage.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .arrays import is_text, label_arrays, score_arrays
+
+GLUE_METRICS: dict[str, tuple[str, ...]] = {
+    "cola": ("matthews_correlation",),
+    "sst2": ("accuracy",),
+    "mrpc": ("accuracy", "f1"),
+    "stsb": ("pearson", "spearmanr"),
+    "qqp": ("accuracy", "f1"),
+    "mnli": ("accuracy",),
+    "mnli_matched": ("accuracy",),
+    "mnli_mismatched": ("accuracy",),
+    "qnli": ("accuracy",),
+    "rte": ("accuracy",),
+    "wnli": ("accuracy",),
+    "ax": ("matthews_correlation",),
+}
+"""The metrics of every GLUE task (Wang et al. 2019, table 1; `ax` is the diagnostic set) under their usual keys."""
+
+
+def accuracy(predictions: ArrayLike, references: ArrayLike) -> float:
+    """Fraction of examples whose prediction equals the reference.
+
+    Args:
+        predictions: Labels, shape `(examples,)`, or multi-label indicators, shape `(examples, labels)`, where a row
+            counts only if the whole of it is right.
+        references: The same shape.
+
+    Raises:
+        ValueError: The shapes or kinds differ (text beside numbers), there is no example, or these are no labels.
+    """
+    predictions, references = label_arrays(predictions, references)
+    equal = predictions == references
+    return float(np.mean(equal if equal.ndim == 1 else equal.all(axis=1)))
+
+
+def f1(
+    predictions: ArrayLike,
+    references: ArrayLike,
+    average: Literal["binary", "macro", "micro", "weighted"] = "binary",
+    pos_label: int | str = 1,
+) -> float:
+    """F1 score as scikit-learn defines it; 0.0 where it is undefined (no positive predicted or wanted).
+
+    Args:
+        predictions: Labels, shape `(examples,)`, or multi-label indicators, shape `(examples, labels)`.
+        references: The same shape.
+        average: `"binary"` scores `pos_label` alone; `"macro"` is the mean over labels, `"weighted"` the same weighted
+            by support, `"micro"` counts over all labels.
+        pos_label: The positive label of `"binary"`.
+
+    Raises:
+        ValueError: The shapes or kinds differ (text beside numbers), there is no example, these are no labels,
+            `average` is unknown, or `"binary"` met more than two labels.
+    """
+    from sklearn.metrics import f1_score
+
+    if average not in ("binary", "macro", "micro", "weighted"):
+        raise ValueError(f"unknown average {average!r}, expected 'binary', 'macro', 'micro' or 'weighted'")
+    predictions, references = label_arrays(predictions, references)
+    labels = None
+    if predictions.ndim == 2 and (average == "binary" or not np.isin([*predictions, *references], (0, 1)).all()):
+        raise ValueError(
+            f"F1 of rows with {predictions.shape[1]} labels each is for rows of 0 and 1, and with average='macro', "
+            f"'micro' or 'weighted'; average is {average!r}"
+        )
+    if average == "binary":
+        if isinstance(pos_label, str) != is_text(references):
+            kind = "text" if is_text(references) else "numbers"
+            raise ValueError(f"pos_label is {pos_label!r}, but the labels are {kind}: expected one of them")
+        # Asking for the one label we want keeps data that happens to hold a single class from being an error.
+        found = set(np.unique(predictions).tolist()) | set(np.unique(references).tolist())
+        if len(found | {pos_label}) > 2:
+            raise ValueError(
+                f"binary F1 needs two labels, found {sorted(found)} with positive label {pos_label!r}: "
+                'choose average="macro", "micro" or "weighted"'
+            )
+        labels, average = [pos_label], "macro"
+    return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
+
+
+def matthews_correlation(predictions: ArrayLike, references: ArrayLike) -> float:
+    """Matthews correlation coefficient in [-1, 1] (R_K for more than two classes); 0.0 where it is undefined.
+
+    Args:
+        predictions: Labels, shape `(examples,)`.
+        references: The same shape.
+
+    Raises:
+        ValueError: The shapes or kinds differ (text beside numbers), there is no example, or these are no labels.
+    """
+    from sklearn.metrics import matthews_corrcoef
+
+    predictions, references = label_arrays(predictions, references, dimensions=(1,))
+    return float(matthews_corrcoef(references, predictions))
+
+
+def pearson(predictions: ArrayLike, references: ArrayLike) -> float:
+    """Pearson correlation in [-1, 1]; 0.0 where it is undefined because one side is constant.
+
+    Zero instead of scipy's nan: a nan would win every later comparison of checkpoints and is not valid JSON.
+
+    Args:
+        predictions: Numbers, shape `(examples,)`.
+        references: The same shape.
+
+    Raises:
+        ValueError: The shapes differ, there are fewer than two examples, or a value is no finite number.
+    """
+    from scipy.stats import pearsonr
+
+    predictions, references = score_arrays(predictions, references)
+    if np.ptp(predictions) == 0 or np.ptp(references) == 0:
+        return 0.0
+    return float(pearsonr(predictions, references).statistic)
+
+
+def spearman(predictions: ArrayLike, references: ArrayLike) -> float:
+    """Spearman rank correlation in [-1, 1]; 0.0 where it is undefined because one side is constant.
+
+    Args:
+        predictions: Numbers, shape `(examples,)`.
+        references: The same shape.
+
+    Raises:
+        ValueError: The shapes differ, there are fewer than two examples, or a value is no finite number.
+    """
+    from scipy.stats import spearmanr
+
+    predictions, references = score_arrays(predictions, references)
+    if np.ptp(predictions) == 0 or np.ptp(references) == 0:
+        return 0.0
+    return float(spearmanr(predictions, references).statistic)
+
+
+def pearson_spearman(predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
+    """Both correlations, as STS-B reports them: `{"pearson", "spearmanr"}`."""
+    return {"pearson": pearson(predictions, references), "spearmanr": spearman(predictions, references)}
+
+
+_GLUE_FUNCTIONS = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews_correlation": matthews_correlation,
+    "pearson": pearson,
+    "spearmanr": spearman,
+}
+
+
+def glue_metrics(task_name: str, predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
+    """The official metrics of one GLUE task.
+
+    Args:
+        task_name: A key of `GLUE_METRICS`; upper case, hyphens and underscores do not matter (`"SST-2"`, `"sts_b"`).
+        predictions: Label numbers (scores for STS-B), shape `(examples,)`.
+        references: The same shape.
+
+    Returns:
+        The metrics under their usual keys, e.g. `{"accuracy": 0.86, "f1": 0.90}` for MRPC.
+
+    Raises:
+        ValueError: The task is unknown, or the arrays do not fit.
+    """
+    return {key: _GLUE_FUNCTIONS[key](predictions, references) for key in GLUE_METRICS[glue_task_name(task_name)]}
+
+
+def glue_task_name(task_name: str) -> str:
+    """The key of `GLUE_METRICS` for a task written in any of the usual ways (`"STS-B"`, `"MNLI-mm"`).
+
+    Raises:
+        ValueError: There is no such task.
+    """
+    folded = str(task_name).lower().replace("-", "").replace("_", "")
+    names = {key.replace("_", ""): key for key in GLUE_METRICS} | {
+        "mnlim": "mnli_matched",
+        "mnlimm": "mnli_mismatched",
+    }
+    if folded not in names:
+        raise ValueError(f"unknown GLUE task {task_name!r}, expected one of {', '.join(GLUE_METRICS)}")
+    return names[folded]
