@@ -77,6 +77,6 @@ def test_only_two_flags_say_where_to_write(name):
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_positional_values_are_flags_of_the_command(name):
     fields = {field.name for field, _ in own_fields(name)}
-    assert set(cli.COMMANDS[name].positional) <= fields
+    assert {value.removesuffix("...") for value in cli.COMMANDS[name].positional} <= fields
     usage = cli._parser(name, cli.COMMANDS[name].load()[0]).format_usage()
     assert all(value.upper() in usage for value in cli.COMMANDS[name].positional)
