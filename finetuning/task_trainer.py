@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..runs import MyBertAdamW, ResumableTrainer
@@ -28,7 +28,6 @@ class TaskTrainer(ResumableTrainer):
     """
 
     args: FinetuningArguments
-    optimizer: Any
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
@@ -45,11 +44,9 @@ class TaskTrainer(ResumableTrainer):
         # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        """`Trainer`'s, which counts labels; the start of an answer is one."""
-        name = "start_positions"
-        counted = [{"labels": batch[name]} if name in batch else batch for batch in batch_samples]
-        return super()._get_num_items_in_batch(counted, device)
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """The labels; the start of an answer is one."""
+        return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
@@ -64,9 +61,9 @@ class TaskTrainer(ResumableTrainer):
             self.optimizer = optimizer_class(groups, **options)
         return super().create_optimizer(model)
 
-    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler | None:
+    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
         """In the data's own order, to which predictions belong, whatever the order of training."""
-        return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None  # type: ignore[arg-type]
+        return SequentialSampler(dataset) if self.args.world_size <= 1 else None
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for the data that is being read."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import Dataset, Sampler
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Sampler
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..modeling_mybert import IGNORED_LABEL
@@ -56,9 +57,6 @@ class PretrainingTrainer(ResumableTrainer):
     All arguments are those of `Trainer`.
     """
 
-    optimizer: Any
-    lr_scheduler: torch.optim.lr_scheduler.LRScheduler | None
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
@@ -88,24 +86,20 @@ class PretrainingTrainer(ResumableTrainer):
                 self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
         return super().create_optimizer(model)
 
-    def create_scheduler(
-        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        """Google's schedule where `lr_scheduler_type` is linear, its default; transformers' otherwise."""
-        if self.lr_scheduler is None and self.args.lr_scheduler_type == "linear":
-            steps = self.args.get_warmup_steps(num_training_steps)
-            self.lr_scheduler = linear_schedule(optimizer or self.optimizer, steps, num_training_steps)
-            self._created_lr_scheduler = True
-        return super().create_scheduler(num_training_steps, optimizer)
+    def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+        """Google's where `lr_scheduler_type` is linear, its default."""
+        if self.args.lr_scheduler_type != "linear":
+            return None
+        return linear_schedule(optimizer, self.args.get_warmup_steps(num_training_steps), num_training_steps)
 
-    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
-        dataset: Any = self.train_dataset if train_dataset is None else train_dataset
+    def training_sampler(self, dataset: Any) -> Sampler | None:
+        """The data's own order, in whole batches."""
         return WholeBatches(len(dataset), self.get_total_train_batch_size(self.args))
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        sentence_labels = [{"labels": batch["next_sentence_label"]} for batch in batch_samples if _has_nsp(batch)]
-        self._num_sequences_in_batch = super()._get_num_items_in_batch(sentence_labels, device)
-        return super()._get_num_items_in_batch(batch_samples, device)
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """The masked tokens; the sequences are counted beside them."""
+        self._num_sequences_in_batch = self.count_labels(batches, device, "next_sentence_label")
+        return super().count_items(batches, device)
 
     def compute_loss(
         self,

@@ -1,4 +1,8 @@
-"""transformers' `Trainer` for runs that may be cut off at any moment, or diverge."""
+"""transformers' `Trainer` for runs that may be cut off at any moment, or diverge.
+
+Private methods of `Trainer` are overridden and called here and nowhere else; a test lists them, with the version of
+transformers in which they were read. The recipes' trainers override public ones: those of `Trainer`, and hooks.
+"""
 
 import math
 import shutil
@@ -9,6 +13,8 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import Sampler
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
@@ -29,20 +35,72 @@ class DivergedError(ValueError):
 class ResumableTrainer(Trainer):
     """`Trainer` whose checkpoints are complete or not there, and which stops before it writes NaN.
 
-    - A checkpoint is sealed once everything in it is written, and only then do older ones go: `open_run_folder` finds
+    - A checkpoint is sealed once everything in it is written, and only then do older ones go: `RunFolder.begin` finds
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
       one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
       further step.
     - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
       gradient overflows now and then and the step is left out; there the loss is watched.)
 
+    Hooks, for trainers to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
+
     All arguments are those of `Trainer`.
     """
+
+    optimizer: Any
+    lr_scheduler: LRScheduler | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
+
+    def training_sampler(self, dataset: Any) -> Sampler | None:
+        """The order in which training reads its data: by `train_sampling_strategy`, if no trainer overrides it."""
+        return super()._get_train_sampler(dataset)
+
+    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
+        """The order in which an evaluation reads its data: `Trainer`'s, if no trainer overrides it."""
+        return super()._get_eval_sampler(dataset)
+
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """What the loss of an optimizer step is divided by: its labels, if no trainer overrides it.
+
+        Args:
+            batches: The step's micro-batches in this process.
+            device: Where the number is wanted.
+
+        Returns:
+            The number, over all processes; None if the loss is a mean already.
+        """
+        return self.count_labels(batches, device, "labels")
+
+    def count_labels(
+        self, batches: list[dict[str, Any]], device: torch.device, name: str
+    ) -> torch.Tensor | int | None:
+        """How many labels of one name there are, without ignored ones; None if there is no such name."""
+        batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
+        return super()._get_num_items_in_batch(batches, device)
+
+    def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+        """A learning-rate schedule in place of transformers' own; None for that."""
+        return None
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        """`Trainer.create_scheduler`, which prefers the hook's."""
+        if self.lr_scheduler is None:
+            self.lr_scheduler = self.schedule(num_training_steps, optimizer or self.optimizer)
+            self._created_lr_scheduler = self.lr_scheduler is not None
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
+        return self.training_sampler(self.train_dataset if train_dataset is None else train_dataset)
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
+        return self.evaluation_sampler(eval_dataset)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
+        return self.count_items(batch_samples, device)
 
     def create_accelerator_and_postprocess(self) -> None:
         """`Trainer`'s, with FSDP made to work for an encoder with tied weights, and on CPU processes."""

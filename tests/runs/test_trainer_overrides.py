@@ -1,17 +1,48 @@
+import ast
 import errno
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments
 
-from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
+from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint, trainer_overrides
 from mybert.runs.checkpoints import seal_checkpoint
+
+READ_IN = "5.23"
+OVERRIDDEN = {
+    *("_finalize_training", "_get_eval_sampler", "_get_grad_norm", "_get_num_items_in_batch", "_get_train_sampler"),
+    *("_issue_warnings_after_load", "_run_epoch", "_save", "_save_checkpoint"),
+}
+CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
+
+
+def test_private_parts_of_trainer_are_used_in_one_file():
+    """What transformers may change without notice: read there again before a later version is allowed."""
+    source = inspect.getsource(Trainer)
+    gone = [name for name in sorted(OVERRIDDEN | CALLED) if name not in source]
+    assert not gone, f"transformers {transformers.__version__} has no Trainer.{gone}; they were read in {READ_IN}"
+    private = {name for name in re.findall(r"\b_[a-z]\w+", source) if not name.startswith("__")}
+    own = Path(trainer_overrides.__file__)
+    used = {name for name in re.findall(r"\b_[a-z]\w+", own.read_text()) if name in private}
+    assert used - {"_tied_weights_keys", "_loss"} == OVERRIDDEN | CALLED
+    methods = {name for name in private if callable(getattr(Trainer, name, None))}
+    for path in own.parents[1].rglob("*.py"):
+        if path == own or "tests" in path.parts or ".venv" in path.parts:
+            continue
+        for part in ast.walk(ast.parse(path.read_text())):
+            if isinstance(part, ast.ClassDef) and any("Trainer" in ast.unparse(base) for base in part.bases):
+                defined = {item.name for item in part.body if isinstance(item, ast.FunctionDef)}
+                assert not defined & methods, f"{path}: {part.name} overrides {sorted(defined & methods)}"
 
 
 class Numbers(Dataset):
