@@ -3,6 +3,8 @@
 import csv
 import json
 import logging
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ from .text import content_suffix, open_text
 logger = logging.getLogger(__name__)
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".json")
+_LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is less than many a text
+_HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
+_HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that begins a document in CoNLL-2003
 
 
@@ -127,32 +132,69 @@ def is_table(path: str | Path) -> bool:
 def _read_separated(
     path: Path, kind: str, columns: Sequence[str] | None, encoding: str, skip_broken_rows: bool
 ) -> Iterator[dict[str, Any]]:
-    lines = (line + "\n" for line in open_text(path, encoding))
-    reader = csv.reader(lines) if kind == ".csv" else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    skipped = 0
-    header: Sequence[str] | None = None
+    csv.field_size_limit(_LONGEST_FIELD)
+    record: list[str] = []  # the lines of the row that is read
+
+    def lines() -> Iterator[str]:
+        for line in open_text(path, encoding):
+            record.append(f"{line}\n")
+            yield record[-1]
+
+    reader = csv.reader(lines()) if kind == ".csv" else csv.reader(lines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    header, row = columns, [""]
+    is_first, skipped = True, 0
+
+    def mistake(what: str) -> ValueError:
+        if kind == ".csv" and _is_unclosed(row):  # which only a file's last row can be
+            what = "not CSV (a quote is never closed)"
+        return ValueError(f"{path}, line {reader.line_num - len(row) + 1}: {what}.")
+
     try:
         for fields in reader:
+            row = record.copy()
+            record.clear()
             if not fields:
                 continue
-            if header is None:
+            if is_first:
+                is_first = False
                 if columns is None or not set(columns).isdisjoint(fields):
-                    header = fields
+                    header = _checked_header(path, fields)
                     continue
-                header = columns
+            assert header is not None
             if len(fields) == len(header):
                 yield dict(zip(header, fields, strict=True))
             elif skip_broken_rows:
                 skipped += 1
             else:
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: {len(fields)} fields; expected {len(header)} "
-                    f"({', '.join(header)})."
-                )
-    except csv.Error as error:  # such as a quote that is never closed
-        raise ValueError(f"{path}, line {reader.line_num}: not {kind[1:].upper()} ({error}).") from error
+                raise mistake(f"{len(fields)} fields; expected {len(header)} ({_shown(header)})")
+    except csv.Error as error:
+        raise mistake(f"not {kind[1:].upper()} ({error})") from error
+    if kind == ".csv" and _is_unclosed(row):
+        raise mistake("")
     if skipped:
         logger.warning("%s has %d broken rows; they are left out.", path, skipped)
+
+
+def _is_unclosed(record: Sequence[str]) -> bool:
+    """Whether a row ends within quotes, at the end of the file."""
+    try:
+        list(csv.reader(record, strict=True))
+    except csv.Error as error:
+        return "unexpected end of data" in str(error)
+    return False
+
+
+def _checked_header(path: Path, header: Sequence[str]) -> Sequence[str]:
+    """The names of the columns; only those without a name may stand there twice, as nobody can ask for them."""
+    for name, count in Counter(filter(None, header)).items():
+        if count > 1:
+            raise ValueError(f"{path} has {count} columns named {name[:60]!r}; expected a name for each column.")
+    return header
+
+
+def _shown(names: Sequence[str]) -> str:
+    text = ", ".join(names)
+    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]:
@@ -178,6 +220,8 @@ def _is_json_lines(lines: Sequence[str]) -> bool:
         return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
     except json.JSONDecodeError:
         return False
+    except (ValueError, RecursionError):  # whoever reads the line says what is wrong with it
+        return True
 
 
 def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
@@ -187,10 +231,27 @@ def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def _parse(path: Path, number: int, text: str) -> Any:
+    """Parse JSON that begins at a line of a file."""
+
+    def mistake(what: str, pattern: re.Pattern[str]) -> ValueError:
+        match = pattern.search(text)
+        line = number + (text.count("\n", 0, match.start()) if match else 0)
+        return ValueError(f"{path}, line {line}: {what}.")
+
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {number + error.lineno - 1}: not JSON ({error.msg}).") from error
+    except UnicodeEncodeError as error:
+        half = ord(error.object[error.start])
+        raise mistake(f"half of a character pair, \\u{half:x}; expected Unicode", _HALF_PAIR) from None
+    except RecursionError:
+        raise ValueError(f"{path}, line {number}: nested too deep; expected plain objects.") from None
+    except ValueError:
+        raise mistake("a number with thousands of digits", _HUGE_NUMBER) from None
+    return value
 
 
 def _object(path: Path, number: int, value: Any) -> dict[str, Any]:

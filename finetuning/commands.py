@@ -10,6 +10,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer
 
 from ..files import open_text, write_json, written_beside
+from ..tokenization import encode_and_cut
 from .evaluation import measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
 from .heads import check_max_length, check_model_name
@@ -18,7 +19,7 @@ from .task_arguments import TaskArguments, evaluation_names
 logger = logging.getLogger(__name__)
 
 STANDARD_OUTPUT = "-"
-PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, as in Google's extract_features.py
+PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
 
 
 @dataclass
@@ -161,18 +162,17 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; {arguments.features} has {len(states)} layers here.")
-    pairs = [line.split(PAIR_SEPARATOR, 1) for line in texts]
     encodings = [
-        tokenizer(*pair, truncation=True, max_length=arguments.max_length, return_offsets_mapping=True)
-        for pair in pairs
+        encode_and_cut(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], arguments.max_length, return_offsets_mapping=True)
+        for line in texts
     ]
-    cut = sum(len(tokenizer(*pair, verbose=False)["input_ids"]) > arguments.max_length for pair in pairs)
+    cut = sum(encoding.cut for encoding in encodings)
     if cut:
         logger.warning(
             "%d of %d texts are longer than max_length (%d) and cut.", cut, len(texts), arguments.max_length
         )
     names = tokenizer.model_input_names
-    sequences = [{name: encoding[name] for name in names} for encoding in encodings]
+    sequences = [{name: encoding.inputs[name][0] for name in names} for encoding in encodings]
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
@@ -183,6 +183,6 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         else:
             metadata = {"model": arguments.model, "features": arguments.features}
             size = write_safetensors(path, encodings, rows, metadata)
-    tokens = sum(len(encoding["input_ids"]) for encoding in encodings)
+    tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}

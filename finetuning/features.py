@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..tokenization import CutTexts
 from .heads import only_errors, read_config
 
 
@@ -134,7 +135,7 @@ class TokenFeatures:
 def write_json_lines(
     path: Path,
     texts: Sequence[str],
-    encodings: Sequence[Any],
+    encodings: Sequence[CutTexts],
     tokenizer: PreTrainedTokenizerBase,
     rows: Iterator[np.ndarray],
 ) -> int:
@@ -145,9 +146,9 @@ def write_json_lines(
             tokens = [
                 TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
                 for token, (start, end), sentence, values in zip(
-                    tokenizer.convert_ids_to_tokens(encoding["input_ids"]),
-                    encoding["offset_mapping"],
-                    encoding.sequence_ids(),
+                    tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
+                    encoding.inputs["offset_mapping"][0],
+                    encoding.sides[0],
                     row,
                     strict=True,
                 )
@@ -159,21 +160,20 @@ def write_json_lines(
 
 
 def write_safetensors(
-    path: Path, encodings: Sequence[Any], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
+    path: Path, encodings: Sequence[CutTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
 ) -> int:
     """Write all tokens one after the other; returns the size of the features."""
     features = np.concatenate(list(rows))
-    lengths = [len(encoding["input_ids"]) for encoding in encodings]
-    sentences = [[sentence or 0 for sentence in encoding.sequence_ids()] for encoding in encodings]
-    save_file(
-        {
-            "features": features,
-            "input_ids": np.concatenate([encoding["input_ids"] for encoding in encodings]).astype(np.int64),
-            "offsets": np.concatenate([encoding["offset_mapping"] for encoding in encodings]).astype(np.int64),
-            "sentences": np.concatenate(sentences).astype(np.int64),
-            "text_starts": np.cumsum([0, *lengths], dtype=np.int64),
-        },
-        path,
-        metadata=dict(metadata),
-    )
+
+    def joined(parts: Iterable[Sequence[Any]]) -> np.ndarray:
+        return np.concatenate([np.array(part, dtype=np.int64) for part in parts])
+
+    tensors = {
+        "features": features,
+        "input_ids": joined(encoding.inputs["input_ids"][0] for encoding in encodings),
+        "offsets": joined(encoding.inputs["offset_mapping"][0] for encoding in encodings),
+        "sentences": joined([sentence or 0 for sentence in encoding.sides[0]] for encoding in encodings),
+        "text_starts": np.cumsum([0, *(len(encoding.sides[0]) for encoding in encodings)], dtype=np.int64),
+    }
+    save_file(tensors, path, metadata=dict(metadata))
     return features.shape[1]

@@ -40,14 +40,17 @@ def prepare_once(arguments: TrainingArguments, prepare: Callable[[], T]) -> T:
         except Exception as found:
             error = found
     group = dist.new_group(backend="gloo", timeout=_LONGEST_PREPARATION)
-    outcomes: list[Any] = [None] * arguments.world_size
-    dist.all_gather_object(outcomes, (error is not None, result), group=group)
+    failures = [False] * arguments.world_size
+    dist.all_gather_object(failures, error is not None, group=group)
+    received = [result]
+    if not any(failures):
+        dist.broadcast_object_list(received, src=0, group=group)
     dist.destroy_process_group(group)
     if error is not None:
         raise error
-    if any(failed for failed, _ in outcomes):
+    if any(failures):
         raise SystemExit(2)
-    return outcomes[0][1]
+    return received[0]
 
 
 def speak_in_one_process(arguments: TrainingArguments) -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedTokenizer
 
 from ...files import read_rows, write_lines
 from ...metrics import accuracy, f1, glue_metrics, pearson_spearman
+from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
 from ..task import Task, TaskData
@@ -143,9 +144,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[TextExample]:
-        """Tokenize sentences or pairs; of a pair the longer sentence is cut first."""
-        columns = [list(column) for column in zip(*(example.texts for example in examples), strict=True)]
-        inputs = dict(tokenizer(*columns, truncation=True, max_length=self.max_length))
+        """Tokenize sentences or pairs, cut as Google's code cuts them: of a pair the longer sentence first."""
+        texts = [example.texts for example in examples]
+        inputs: dict[str, list[Any]] = encode_and_cut(tokenizer, texts, self.max_length).inputs
         if examples[0].label is not None:
             inputs["labels"], examples = self._targets(examples, labels, source)
         return TaskData(examples, inputs, source)

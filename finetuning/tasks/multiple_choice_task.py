@@ -15,6 +15,7 @@ from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrained
 
 from ...files import read_rows, write_lines
 from ...metrics import accuracy
+from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
 from ..task import Task, TaskData
@@ -92,9 +93,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[ChoiceExample]:
-        """Tokenize each choice behind its text; the longer of the two is cut first."""
+        """Tokenize each choice behind its text; the longer of the two is cut first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
-        encodings = tokenizer(*map(list, zip(*pairs, strict=True)), truncation=True, max_length=self.max_length)
+        encodings = encode_and_cut(tokenizer, pairs, self.max_length).inputs
         count = len(examples[0].choices)
         inputs = {
             name: [values[start : start + count] for start in range(0, len(pairs), count)]

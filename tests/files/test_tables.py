@@ -34,6 +34,16 @@ def test_tsv_has_no_quoting(tmp_path):
     assert read_rows(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
 
 
+def test_what_tables_may_hold(tmp_path):
+    """Long fields, quotes that are text, columns without names, endings in capitals, characters in two escapes."""
+    path = tmp_path / "t.CSV"
+    path.write_text(f',text,\n1,"{"a cat " * 50_000}",x\n2,"a"b,y\n')
+    assert [row["text"] for row in read_rows(path)] == ["a cat " * 50_000, "ab"]
+    path = tmp_path / "T.JSONL"
+    path.write_text('{"text": "\\ud83d\\ude00 \\\\ud800"}\n')
+    assert read_rows(path) == [{"text": "\U0001f600 \\ud800"}]
+
+
 def test_only_colas_test_file_has_a_header(tmp_path):
     (tmp_path / "dev.tsv").write_text("gj04\t1\t\tThe cat sat.\ngj04\t0\t*\tCat the.\n")
     (tmp_path / "test.tsv").write_text("index\tsentence\n0\tThe cat sat.\n1\tCat the.\n")
@@ -47,7 +57,10 @@ def test_only_colas_test_file_has_a_header(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("t.csv", 'text,label\n"a,1\n' + 30_000 * "b,1 b\n", r"t.csv, line \d+: not CSV \(field larger than"),
+        ("t.csv", 'text,label\n"a,1\n' + 30_000 * "b,1 b\n", r"t.csv, line 2: not CSV \(a quote is never closed\)"),
+        ("t.csv", 'text\nb\n"a', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
+        ("t.csv", 'text,label\n"a\nb",1,2\n', r"t.csv, line 2: 3 fields; expected 2 \(text, label\)"),
+        ("t.csv", "text,label,text\na,1,b\n", r"t.csv has 2 columns named 'text'; expected a name for each column"),
         ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl or .json file"),
         ("t", "text", r"ends in nothing"),
         ("t.csv", "", r"t.csv holds no rows"),
@@ -56,6 +69,20 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t.jsonl, line 2: not JSON"),
         ("t.jsonl", "[1]\n", r"t.jsonl, entry 1: a JSON list; expected an object"),
         ("t.json", '{"a": 1}', r"t.json holds a JSON dict; expected a list"),
+        (
+            "t.jsonl",
+            '{"a": "\\\\ud800"}\n{"a": "b\\ud83d"}\n',
+            r"t.jsonl, line 2: half of a character pair, \\ud83d",
+        ),
+        (
+            "t.json",
+            '[{"a": "\\ud83d\\ude00"},\n {"a": "\\uDE00"}]',
+            r"t.json, line 2: half of a character pair",
+        ),
+        ("t.jsonl", f'{{"a": 1}}\n{{"a": {"7" * 5000}}}\n', r"t.jsonl, line 2: a number with thousands of digits\.$"),
+        ("t.json", f'{{"a": {"7" * 5000}}}\n{{"a": 1}}\n', r"t.json, line 1: a number with thousands of digits\.$"),
+        ("t.json", f'[{{"a": 1}},\n{{"a": {"7" * 5000}}}]', r"t.json, line 2: a number with thousands of digits\.$"),
+        ("t.json", "[" * 100_000, r"t.json, line 1: nested too deep"),
     ],
 )
 def test_broken_tables(tmp_path, name, content, message):

@@ -93,6 +93,16 @@ def test_alignment_with_the_text(encoder, text_file, tmp_path):
     assert [token["start"] for token in pair["tokens"] if token["sentence"] == 1] == [0, 5, 9]
 
 
+def test_a_pair_is_parted_at_the_last_bars_and_cut_as_googles_code_does(encoder, tmp_path):
+    (tmp_path / "t.txt").write_text("the cat ||| a dog ||| fish and bread ran\n")
+    output = tmp_path / "f.jsonl"
+    extract_features(FeaturesArguments(str(encoder), [str(tmp_path / "t.txt")], str(output), max_length=12))
+    tokens = json.loads(output.read_text())["tokens"]
+    assert [token["token"] for token in tokens if token["sentence"]] == ["fish", "and", "bread", "ran"]
+    first = [token["token"] for token in tokens if not token["sentence"]]
+    assert first == ["[CLS]", "the", "cat", "[UNK]", "[UNK]", "[UNK]", "[SEP]", "[SEP]"]  # of eight pieces five stay
+
+
 def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     output = str(tmp_path / "f.safetensors")
     weights = [0.1, 0.2, 0.3, 0.5]

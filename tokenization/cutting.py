@@ -1,0 +1,90 @@
+"""Sentences and pairs cut to a length as Google's `_truncate_seq_pair` cuts them, with any fast tokenizer.
+
+The longer one loses its last token until both fit, and of two equally long ones the second (google-research/bert,
+`run_classifier.py`, also in `extract_features.py`). The tokenizers' own "longest_first" takes it from the first, so
+every pair whose room is odd would come out otherwise.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from transformers import PreTrainedTokenizerBase
+
+_CHUNK = 1000  # texts that are tokenized at a time: whole they may be many times longer than cut
+
+
+class CutTexts(NamedTuple):
+    """Tokenized texts.
+
+    Attributes:
+        inputs: Name -> values for each token of each text, such as `input_ids`.
+        sides: For each token of each text 0 in the first sentence, 1 in the second, and None for special tokens.
+        cut: How many texts were too long.
+    """
+
+    inputs: dict[str, list[list[Any]]]
+    sides: list[list[int | None]]
+    cut: int
+
+
+def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
+    """How many tokens of two sentences stay, as in Google's `_truncate_seq_pair`.
+
+    Args:
+        first: Tokens of the first sentence.
+        second: Tokens of the second one.
+        room: Tokens that both may have together.
+    """
+    if first + second <= room:
+        return first, second
+    second = min(second, max(room // 2, room - first))
+    return room - second, second
+
+
+def encode_and_cut(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[Sequence[str]], max_length: int, **options: Any
+) -> CutTexts:
+    """Tokenize sentences or pairs, and cut those that are too long.
+
+    Args:
+        tokenizer: A fast tokenizer; another one cuts by itself, in its own way.
+        texts: For each text one sentence, or two; all alike.
+        max_length: Tokens of a text, special tokens included.
+        **options: Further arguments of the tokenizer, such as `return_offsets_mapping`.
+
+    Raises:
+        ValueError: If the special tokens alone are more than `max_length`.
+    """
+    inputs: dict[str, list[list[Any]]] = {}
+    sides: list[list[int | None]] = []
+    cut = 0
+    if not tokenizer.is_fast:
+        options |= {"truncation": True, "max_length": max_length}
+    for start in range(0, len(texts), _CHUNK):
+        columns = map(list, zip(*texts[start : start + _CHUNK], strict=True))
+        encodings = tokenizer(*columns, **{"truncation": False, "verbose": False, **options})
+        for number in range(len(encodings["input_ids"])):
+            side = (
+                encodings.sequence_ids(number) if tokenizer.is_fast else [None] * len(encodings["input_ids"][number])
+            )
+            kept = range(len(side))
+            if len(side) > max_length:
+                cut += 1
+                kept = _kept_places(side, max_length, tokenizer.truncation_side == "left")
+            for name, values in encodings.items():
+                inputs.setdefault(name, []).append([values[number][place] for place in kept])
+            sides.append([side[place] for place in kept])
+    return CutTexts(inputs, sides, cut)
+
+
+def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:
+    """Places of the tokens that stay."""
+    places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
+    room = max_length - side.count(None)
+    if room < 0:
+        raise ValueError(f"max_length is {max_length}; expected at least {side.count(None)}, the special tokens.")
+    counts = room_for_pair(len(places[0]), len(places[1]), room)
+    dropped: set[int] = set()
+    for found, count in zip(places, counts, strict=True):
+        dropped |= set(found[: len(found) - count] if from_left else found[count:])
+    return [place for place in range(len(side)) if place not in dropped]
