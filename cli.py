@@ -58,10 +58,10 @@ COMMANDS = {
     ),
     "vocab": Command(
         "text to a vocabulary and tokenizer",
-        ".tokenization.vocab_command",
+        ".tokenization.commands",
         "VocabArguments",
         "train_vocabulary",
-        ("files",),
+        ("text",),
     ),
     "data": Command(
         "text to a token store, ready for pretraining on any number of machines",

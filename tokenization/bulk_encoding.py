@@ -2,17 +2,20 @@
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from itertools import compress, pairwise
 from types import TracebackType
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from .normalization import replace_lone_surrogates
-from .tokenization_mybert import MAX_WORD_LENGTH, MyBertTokenizer
-from .unicode_classes import PUNCTUATION
+from ..files import worker_processes
+from .characters import PUNCTUATION, replace_lone_surrogates
+from .string_memo import KEY_BYTES, IdRows, StringMemo, joined_ranges
+from .tokenization_mybert import MyBertTokenizer
+from .vocab import MAX_WORD_LENGTH
 from .word_splitting import END_OF_CHUNK, WordSplitter
 
 # Texts are worked through in slices of about so many characters: enough for numpy, little for memory.
@@ -30,15 +33,6 @@ for _first, _last in PUNCTUATION:
         _kinds[_first : _last + 1] = _PUNCTUATION
 _kinds[[ord(space) for space in " \t\n\r"]] = _SPACE
 _KINDS = _kinds.tobytes()
-
-# Strings of up to so many bytes are looked up all at once.
-_KEY_BYTES = 16
-_KEY = np.dtype(f"V{_KEY_BYTES}")
-_KEY_MASKS = (
-    np.where(np.arange(_KEY_BYTES) < np.arange(_KEY_BYTES + 1)[:, None], 0xFF, 0).astype(np.uint8).view(_KEY).ravel()
-)
-
-_FREE = np.int32(np.iinfo(np.int32).min)
 
 Encoded = tuple[np.ndarray, np.ndarray]
 
@@ -71,8 +65,9 @@ class BulkEncoder:
         self._encoder = _MemoEncoder(tokenizer, memo_characters)
         self._pool: ProcessPoolExecutor | None = None
         self._num_processes = num_processes
+        self._workers = ExitStack()
         if num_processes > 1:
-            self._pool = ProcessPoolExecutor(num_processes, initializer=_start_worker, initargs=(self._encoder,))
+            self._pool = self._workers.enter_context(worker_processes(num_processes, _start_worker, (self._encoder,)))
 
     @property
     def dtype(self) -> np.dtype:
@@ -118,8 +113,7 @@ class BulkEncoder:
 
     def close(self) -> None:
         """Stop the workers."""
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        self._workers.close()
 
     def __enter__(self) -> "BulkEncoder":
         return self
@@ -149,138 +143,6 @@ def encode_words(texts: Sequence[str], tokenizer: MyBertTokenizer, num_processes
         return encoder.encode(texts)
 
 
-class _GrowingArray:
-    """A one-dimensional array that is extended again and again."""
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self._buffer = np.empty(1 << 12, dtype)
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    @property
-    def values(self) -> np.ndarray:
-        return self._buffer[: self._size]
-
-    def extend(self, values: np.ndarray) -> None:
-        size = self._size + len(values)
-        if size > len(self._buffer):
-            self._buffer = np.concatenate((self.values, np.empty(2 * size - self._size, self._buffer.dtype)))
-        self._buffer[self._size : size] = values
-        self._size = size
-
-
-class _Rows:
-    """Rows of ids of different lengths, one behind the other."""
-
-    def __init__(self, dtype: np.dtype) -> None:
-        self._ids = _GrowingArray(dtype)
-        self._starts = _GrowingArray(np.dtype(np.int64))
-        self._lengths = _GrowingArray(np.dtype(np.int64))
-
-    def append(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Add rows and return their numbers."""
-        first = len(self._lengths)
-        self._starts.extend(len(self._ids) + np.cumsum(lengths) - lengths)
-        self._lengths.extend(lengths)
-        self._ids.extend(ids)
-        return np.arange(first, len(self._lengths))
-
-    def gather(self, rows: np.ndarray) -> Encoded:
-        """Return the ids of these rows, joined, and how many ids each has."""
-        lengths = self._lengths.values.take(rows)
-        return self._ids.values.take(_ranges(self._starts.values.take(rows), lengths)), lengths
-
-
-class _Memo:
-    """Remembers which row of ids belongs to a string.
-
-    Short strings are in a hash table with open addressing, in numpy arrays. Their key is the string itself: its bytes,
-    filled up with zeros, as two 64-bit integers. So strings are never taken for one another (but for NULs at their
-    end, which BERT deletes). Long strings are in a dict.
-
-    Args:
-        learn: Called with an array of bytes, and where new strings start and end in it; returns their rows.
-    """
-
-    def __init__(self, learn: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
-        self._learn = learn
-        self._long: dict[bytes, int] = {}
-        self._make_table(1 << 14)
-
-    def look_up(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the rows of strings; new ones are learnt.
-
-        Args:
-            characters: UTF-8, shape (c,), with at least `_KEY_BYTES` bytes behind the last string.
-            starts: Where in it the n strings start, shape (n,).
-            ends: Where they end, shape (n,).
-        """
-        lengths = ends - starts
-        short, long = np.flatnonzero(lengths <= _KEY_BYTES), np.flatnonzero(lengths > _KEY_BYTES)
-        windows = np.ndarray(len(characters) - _KEY_BYTES + 1, _KEY, characters, strides=(1,))
-        keys = windows[starts[short]]
-        keys.view(np.uint64)[:] &= _KEY_MASKS.take(lengths[short]).view(np.uint64)
-        long_keys = [characters[starts[index] : ends[index]].tobytes() for index in long.tolist()]
-
-        # Instead of a row, a new string gets a negative number that says where one of its occurrences is.
-        places = -1 - np.arange(len(starts), dtype=np.int32)
-        slots = self._claim(keys, places[short])
-        rows = np.empty(len(starts), np.int32)
-        rows[short] = self._rows.take(slots)
-        rows[long] = [self._long.setdefault(*item) for item in zip(long_keys, places[long].tolist(), strict=True)]
-        new = np.flatnonzero(rows == places)
-        if len(new):
-            places[new] = self._learn(characters, starts[new], ends[new])
-            rows = np.where(rows < 0, places.take(-1 - rows, mode="clip"), rows)
-            self._rows[slots] = rows[short]
-            self._long.update(zip(long_keys, rows[long].tolist(), strict=True))
-        return rows
-
-    def _make_table(self, size: int) -> None:
-        self._shift = np.uint64(64 - size.bit_length() + 1)
-        self._keys = np.zeros(size, _KEY)
-        self._rows = np.full(size, _FREE)
-        self._filled = 0
-
-    def _claim(self, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the slots of keys, shape (n,); unknown ones are put in, with one of their (different) rows."""
-        first, second = _halves(keys)
-        mixed = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
-        mixed ^= mixed >> np.uint64(29)
-        slots = ((mixed * np.uint64(0xBF58476D1CE4E5B9)) >> self._shift).astype(np.int64)
-        self._probe(keys, slots)
-        left = np.flatnonzero(self._rows.take(slots) == _FREE)
-        while len(left):
-            self._rows[slots[left]] = rows[left]  # of several for one slot, one stays
-            put = left[self._rows[slots[left]] == rows[left]]
-            self._keys[slots[put]] = keys[put]
-            self._filled += len(put)
-            if 2 * self._filled > len(self._rows):
-                used = self._rows != _FREE
-                known = self._keys[used], self._rows[used]
-                self._make_table(4 * len(self._rows))
-                self._claim(*known)
-                return self._claim(keys, rows)
-            slots[left] = self._probe(keys[left], slots[left])
-            left = left[self._rows[slots[left]] == _FREE]
-        return slots
-
-    def _probe(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Move slots on to where their key is, or else to a free one."""
-        left = np.flatnonzero(self._is_taken(keys, slots))
-        while len(left):
-            slots[left] = (slots[left] + 1) % len(self._rows)
-            left = left[self._is_taken(keys[left], slots[left])]
-        return slots
-
-    def _is_taken(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Tell which slots hold another key."""
-        (first, second), (found_first, found_second) = _halves(keys), _halves(self._keys.take(slots))
-        return ((first != found_first) | (second != found_second)) & (self._rows.take(slots) != _FREE)
-
-
 class _MemoEncoder:
     """Encodes in one process."""
 
@@ -308,8 +170,8 @@ class _MemoEncoder:
         self._forget()
 
     def _forget(self) -> None:
-        self._ids = _Rows(self.dtype)
-        self._words, self._chunks = _Memo(self._learn_words), _Memo(self._learn_chunks)
+        self._ids = IdRows(self.dtype)
+        self._words, self._chunks = StringMemo(self._learn_words), StringMemo(self._learn_chunks)
         self._remembered = 0
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -322,7 +184,7 @@ class _MemoEncoder:
 
     def _encode_slice(self, texts: Sequence[str]) -> Encoded:
         text = "\n".join(texts)
-        data = b"".join((b"\n", text.encode("utf-8", "surrogatepass"), b"\n" * _KEY_BYTES))
+        data = b"".join((b"\n", text.encode("utf-8", "surrogatepass"), b"\n" * KEY_BYTES))
         characters = np.frombuffer(data, np.uint8)
         text_starts = 1 + _offsets(_lengths(texts) + 1)
         added = 1 + np.fromiter((match.start() for match in self._added.finditer(text)), np.int64)
@@ -334,7 +196,7 @@ class _MemoEncoder:
 
         kinds = np.frombuffer(bytearray(data).translate(_KINDS), np.uint8)
         chunk_starts, chunk_ends = _find_hard_chunks(kinds, added)
-        kinds[_ranges(chunk_starts, chunk_ends - chunk_starts)] = _LETTER
+        kinds[joined_ranges(chunk_starts, chunk_ends - chunk_starts)] = _LETTER
         starts, ends = _find_words(kinds)
         is_word = np.ones(len(starts), bool)
         is_word[np.searchsorted(starts, chunk_starts)] = False
@@ -370,7 +232,7 @@ class _MemoEncoder:
             for chunk in compress(chunks, has_added)
         )
         words = " ".join(self._splitter.split(list(compress(chunks, ~has_added))))
-        word_characters = np.frombuffer(b"".join((b" ", words.encode(), b" " * _KEY_BYTES)), np.uint8)
+        word_characters = np.frombuffer(b"".join((b" ", words.encode(), b" " * KEY_BYTES)), np.uint8)
         word_starts, word_ends = _find_words(np.where(word_characters == ord(" "), _SPACE, _LETTER))
         is_end = word_characters[word_starts] == ord(END_OF_CHUNK)
         word_rows = self._words.look_up(word_characters, word_starts[~is_end], word_ends[~is_end])
@@ -412,20 +274,9 @@ def _find_words(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _cut_out(characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[str]:
     """Return the strings that start and end at these places; they hold no line ends."""
     lengths = ends - starts + 1
-    cut = characters[_ranges(starts, lengths)]
+    cut = characters[joined_ranges(starts, lengths)]
     cut[np.cumsum(lengths) - 1] = ord("\n")
     return cut.tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
-
-
-def _halves(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    numbers = keys.view(np.uint64)
-    return numbers[::2], numbers[1::2]
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return ``start, start + 1 ... start + length - 1`` for each start, joined."""
-    ends = np.cumsum(lengths)
-    return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)
 
 
 def _lengths(items: Sequence[Sized]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,22 @@ from tokenizers import Tokenizer, decoders, processors
 from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from .normalization import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from .vocab import CONTINUATION_PREFIX, index_pieces, load_vocab, looks_accented, looks_cased, save_vocab
+from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
+from .learning import learn_vocabulary
+from .text_source import FilesOrTexts, read_source
+from .vocab import (
+    CONTINUATION_PREFIX,
+    build_model,
+    index_pieces,
+    load_vocab,
+    looks_accented,
+    looks_cased,
+    save_vocab,
+)
 from .vocabulary_report import VocabularyReport
+from .vocabulary_settings import VocabularySettings
 
 logger = logging.getLogger(__name__)
-
-# Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
-MAX_WORD_LENGTH = 200
 
 Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
 
@@ -84,14 +92,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         if missing := [str(token) for token in special.values() if str(token) not in pieces]:
             raise ValueError(f"{source} lacks the special token{'s'[: len(missing) > 1]} {', '.join(missing)}.")
 
-        self._tokenizer = Tokenizer(
-            WordPiece(
-                pieces,
-                unk_token=str(unk_token),
-                max_input_chars_per_word=MAX_WORD_LENGTH,
-                continuing_subword_prefix=CONTINUATION_PREFIX,
-            )
-        )
+        self._tokenizer = Tokenizer(build_model(pieces, str(unk_token)))
         self._tokenizer.normalizer = build_normalizer(do_lower_case, strip_accents)
         self._tokenizer.pre_tokenizer = build_pre_tokenizer(tokenize_chinese_chars)
         self._tokenizer.decoder = decoders.WordPiece(prefix=CONTINUATION_PREFIX)
@@ -187,10 +188,9 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
                 this vocabulary's unless it is given.
 
         Raises:
+            TypeError: An unknown setting.
             ValueError: As `train_wordpiece`; also for special_tokens_map, and if this tokenizer keeps CJK words whole.
         """
-        from .wordpiece_trainer import train_wordpiece  # which makes tokenizers of this class
-
         if special_tokens_map:
             raise ValueError(f"special_tokens_map is {special_tokens_map}; BERT's special tokens keep their names.")
         if not self.tokenize_chinese_chars:
@@ -203,7 +203,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             "strip_accents": strip_accents,
         } | kwargs
         extra = list(new_special_tokens or ())
-        tokenizer = train_wordpiece(text_iterator, vocab_size - len(extra), **settings)
+        tokenizer = train_wordpiece(texts=text_iterator, vocab_size=vocab_size - len(extra), **settings)
         tokenizer.add_special_tokens({"extra_special_tokens": extra})
         tokenizer.model_max_length = self.model_max_length
         return tokenizer
@@ -235,6 +235,70 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
         )
         return files + self.save_vocabulary(save_directory, filename_prefix)
+
+
+def train_wordpiece(
+    files_or_iterator: FilesOrTexts | None = None,
+    vocab_size: int = VocabularySettings.vocab_size,
+    *,
+    texts: Iterable[str | Sequence[str]] | None = None,
+    show_progress: bool = True,
+    **settings: Any,
+) -> MyBertTokenizer:
+    """Learn a WordPiece vocabulary and return its tokenizer.
+
+    The text is split into words as `MyBertTokenizer` does; the words are cut into characters, the first as it is, the
+    others with ``##``; then neighbouring pieces are merged, one pair after the other, until the size is reached:
+
+    * ``algorithm="bpe"``: always the most frequent pair, the highest count(ab). What ``WordPieceTrainer`` of the
+      ``tokenizers`` library does.
+    * ``algorithm="wordpiece"``: always the pair with the highest count(ab) / (count(a) count(b)) among those that
+      occur ``min_frequency`` times. It favours rare pieces: give a ``min_frequency`` in the hundreds.
+
+    Equal scores are decided by age: the pair whose left piece came earlier into the vocabulary, then the one whose
+    right piece did (`pair_merging.learn_pieces` has every detail). So the same text gives the same ``vocab.txt``, byte
+    for byte, whatever the order of files or lines, the number of processes, the hash seed or the machine.
+
+    The order of the vocabulary: reserved tokens, kept characters by code point, the same with ``##``, learned pieces
+    as they were found. The characters kept are the most frequent ones that together make up ``character_coverage`` of
+    the text (of equally frequent ones the lower code point first). Words with another character become [UNK] and are
+    not learned from; nor are words of more than 200 characters, which BERT never splits.
+
+    Args:
+        files_or_iterator: Files, by a name or a list of names (plain text or .gz, .xz, .bz2, .zst; folders; patterns;
+            ``"-"`` for standard input); or texts, by an iterator, a generator or a column of a data set, such as
+            `mybert.pretraining.read_documents` gives from JSON lines and Parquet. A list holds names, never texts.
+        vocab_size: Size of the vocabulary, reserved tokens included.
+        texts: In place of files: texts or lists of texts, in a list or any other iterable.
+        show_progress: Whether to show progress bars.
+        **settings: The other fields of `VocabularySettings`: ``layout``, ``lower_case``, ``algorithm``,
+            ``strip_accents``, ``character_coverage``, ``min_frequency``, ``held_out_fraction``, ``encoding`` and
+            ``num_processes``.
+
+    Returns:
+        The tokenizer; its attribute ``training_report`` is a `VocabularyReport`. If the text cannot give the size, the
+        vocabulary is smaller, and a warning says so.
+
+    Raises:
+        TypeError: An unknown setting, neither files nor texts, or both.
+        ValueError: A setting is out of range, the text holds no word, an item is no text, a file is no plain text by
+            its name or not text in this encoding, or reserved tokens and alphabet do not fit into ``vocab_size``.
+        OSError: A file cannot be read.
+    """
+    chosen = VocabularySettings(vocab_size=vocab_size, **settings)
+    return learn_tokenizer(read_source(files_or_iterator, texts, chosen.encoding), chosen, show_progress)
+
+
+def learn_tokenizer(
+    blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
+) -> MyBertTokenizer:
+    """Do the work of `train_wordpiece`, for settings that are one object and text in blocks of whole lines."""
+    vocabulary = learn_vocabulary(blocks, settings, show_progress)
+    tokenizer = MyBertTokenizer(
+        vocabulary.pieces, do_lower_case=settings.lower_case, strip_accents=settings.strip_accents
+    )
+    tokenizer.training_report = vocabulary.report
+    return tokenizer
 
 
 def _without_surrogates(text: Any) -> Any:

@@ -1,15 +1,19 @@
 """Vocabulary files: one piece per line, the line number (from 0) is the id."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from .normalization import build_normalizer
+from tokenizers.models import WordPiece
+
+from ..files import written_beside
+from .characters import build_normalizer
 
 PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 CONTINUATION_PREFIX = "##"
+# Longer words become [UNK] (Google's WordpieceTokenizer; transformers' BertTokenizer stops at 100).
+MAX_WORD_LENGTH = 200
 
 Layout = Literal["google", "compact"]
 _GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vocabularies
@@ -91,9 +95,23 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
     """
     pieces = sorted(vocab, key=vocab.__getitem__)
     assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
-    temporary = Path(f"{path}.tmp{os.getpid()}")
-    temporary.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
-    temporary.replace(path)
+    with written_beside(path) as temporary:
+        temporary.write_bytes("".join(f"{piece}\n" for piece in pieces).encode())
+
+
+def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
+    """Make the part of a tokenizer that cuts words into pieces, as Google's ``WordpieceTokenizer`` does.
+
+    Args:
+        vocab: Piece -> id.
+        unk_token: What a word becomes that the pieces cannot spell.
+    """
+    return WordPiece(
+        vocab,
+        unk_token=unk_token,
+        max_input_chars_per_word=MAX_WORD_LENGTH,
+        continuing_subword_prefix=CONTINUATION_PREFIX,
+    )
 
 
 def looks_cased(vocab: Iterable[str]) -> bool | None:

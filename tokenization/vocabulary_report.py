@@ -1,7 +1,18 @@
 """What vocabulary training found."""
 
+from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any
+
+from tokenizers import Tokenizer
+
+from .vocab import UNK_TOKEN, build_model, index_pieces, reserved_tokens
+from .vocabulary_settings import VocabularySettings
+from .word_counting import WordCounts
+
+_LONGEST_PIECES = 20
+_WORDS_AT_A_TIME = 10_000
 
 
 @dataclass
@@ -72,3 +83,68 @@ class VocabularyReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
         return asdict(self)
+
+
+def report_on(
+    pieces: list[str],
+    alphabet: list[str],
+    characters: Counter[str],
+    counts: WordCounts,
+    settings: VocabularySettings,
+    seconds: tuple[float, float],
+) -> VocabularyReport:
+    """Report on a vocabulary that was learnt.
+
+    Args:
+        pieces: The vocabulary.
+        alphabet: The characters in it.
+        characters: Characters of the words learnt from -> how often they occur.
+        counts: The words.
+        settings: What the vocabulary was to be.
+        seconds: Time for counting and for learning.
+    """
+    reserved = len(reserved_tokens(settings.layout))
+    measured = counts.held_out or counts.words
+    unk_rate, tokens_per_word = measure(index_pieces(pieces), measured)
+    return VocabularyReport(
+        requested_size=settings.vocab_size,
+        size=len(pieces),
+        reserved=reserved,
+        alphabet=len(alphabet),
+        learned=len(pieces) - reserved - 2 * len(alphabet),
+        algorithm=settings.algorithm,
+        layout=settings.layout,
+        lower_case=settings.lower_case,
+        strip_accents=settings.strip_accents,
+        min_frequency=settings.min_frequency,
+        characters=counts.characters,
+        words=counts.words.total(),
+        distinct_words=len(counts.words),
+        character_coverage=sum(characters[character] for character in alphabet) / characters.total(),
+        dropped_characters=len(characters) - len(alphabet),
+        measured_on="held-out text" if counts.held_out else "training text",
+        measured_words=measured.total(),
+        unk_rate=unk_rate,
+        tokens_per_word=tokens_per_word,
+        longest_pieces=sorted(pieces[reserved:], key=lambda piece: (-len(piece), piece))[:_LONGEST_PIECES],
+        counting_seconds=round(seconds[0], 3),
+        learning_seconds=round(seconds[1], 3),
+    )
+
+
+def measure(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
+    """Return the share of words that become [UNK], and the tokens per word.
+
+    Args:
+        vocab: Piece -> id.
+        words: BERT's words -> how often they occur; at least one.
+    """
+    unknown = tokens = 0
+    model = Tokenizer(build_model(vocab))
+    items = iter(words.items())
+    while batch := list(islice(items, _WORDS_AT_A_TIME)):
+        encodings = model.encode_batch_fast([word for word, _ in batch], add_special_tokens=False)
+        for encoding, (_, count) in zip(encodings, batch, strict=True):
+            tokens += count * len(encoding.ids)
+            unknown += count * (vocab[UNK_TOKEN] in encoding.ids)
+    return unknown / words.total(), tokens / words.total()

@@ -10,8 +10,15 @@ from functools import cache
 
 import numpy as np
 
-from .normalization import build_normalizer, replace_lone_surrogates
-from .unicode_classes import CJK, DELETED, PUNCTUATION, Ranges, regex_class
+from .characters import (
+    CJK,
+    DELETED,
+    PUNCTUATION,
+    Ranges,
+    build_normalizer,
+    regex_class,
+    replace_lone_surrogates,
+)
 
 # Follows the words of each chunk. BERT deletes NUL, so it is part of no word; str.split does not take it for a space.
 END_OF_CHUNK = "\0"

@@ -10,8 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from mybert.tokenization import MyBertTokenizer, load_vocab, unicode_classes
-from mybert.tokenization.normalization import build_normalizer, build_pre_tokenizer
+from mybert.tokenization import MyBertTokenizer, characters, load_vocab
+from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer
 
 PYTHON_OF_THE_FIXTURES = pytest.mark.skipif(
     unicodedata.unidata_version != "14.0.0", reason="the classes are those of Unicode 14 (Python 3.11)"
@@ -149,22 +149,22 @@ class TestUnicodeClasses:
         expected = ranges_of(
             lambda c: c == "\ufffd" or (unicodedata.category(c) in ("Cc", "Cf") and c not in "\t\n\r")
         )
-        assert members(unicode_classes.DELETED) == expected
+        assert members(characters.DELETED) == expected
 
     def test_punctuation(self):
         ascii_symbols = "$+<=>^`|~"
         expected = ranges_of(lambda c: unicodedata.category(c)[0] == "P" or c in ascii_symbols)
-        assert members(unicode_classes.PUNCTUATION) == expected
+        assert members(characters.PUNCTUATION) == expected
 
     def test_nonspacing_marks(self):
-        assert members(unicode_classes.NONSPACING_MARKS) == ranges_of(lambda c: unicodedata.category(c) == "Mn")
+        assert members(characters.NONSPACING_MARKS) == ranges_of(lambda c: unicodedata.category(c) == "Mn")
 
     def test_case_properties_as_seen_by_final_sigma(self):
         cased = ranges_of(lambda c: f"{c}Σ".lower().endswith("ς"))
-        assert members(unicode_classes.CASED) == cased
+        assert members(characters.CASED) == cased
         ignorable = ranges_of(lambda c: f"a{c}Σ".lower().endswith("ς")) - cased
-        deleted, marks = members(unicode_classes.DELETED), members(unicode_classes.NONSPACING_MARKS)
-        assert members(unicode_classes.CASE_IGNORABLE) - deleted == ignorable - deleted - marks
+        deleted, marks = members(characters.DELETED), members(characters.NONSPACING_MARKS)
+        assert members(characters.CASE_IGNORABLE) - deleted == ignorable - deleted - marks
 
 
 class TestStandardTokenizer:

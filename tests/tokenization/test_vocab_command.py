@@ -25,7 +25,7 @@ def parse(*words):
 def test_folder_and_report(text_file, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = parse(
-        *("--files", text_file, "--output_dir", out, "--vocab_size", 80, "--layout", "compact"),
+        *("--text", text_file, "--output_dir", out, "--vocab_size", 80, "--layout", "compact"),
         *("--report", tmp_path / "reports" / "report.json", "--no_lower_case", "--held_out_fraction", 0),
     )
     assert arguments.lower_case is False
@@ -44,27 +44,31 @@ def test_folder_and_report(text_file, tmp_path, capsys):
 def test_full_folder_is_refused(text_file, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
-    (out / "precious").touch()
-    call = ["--files", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
-    with pytest.raises(ValueError, match="is not empty; name another folder or use --overwrite"):
+    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
+    train_vocabulary(parse(*call))
+    with pytest.raises(ValueError, match="exists and holds other things .* or pass --overwrite"):
         train_vocabulary(parse(*call))
-    train_vocabulary(parse(*call, "--overwrite"))
-    assert (out / "vocab.txt").exists()
+    train_vocabulary(parse(*call, "--overwrite", "--no_lower_case"))
+    assert not MyBertTokenizer.from_pretrained(out).do_lower_case
     assert capsys.readouterr().out == ""
-    with pytest.raises(ValueError, match="is a file, expected a folder"):
-        train_vocabulary(parse("--files", text_file, "--output_dir", text_file))
+    (out / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\), so it is not overwritten"):
+        train_vocabulary(parse(*call, "--overwrite"))
+    assert len(list(out.iterdir())) == 4
+    with pytest.raises(ValueError, match="is a file; expected a folder"):
+        train_vocabulary(parse("--text", text_file, "--output_dir", text_file))
 
 
 def test_a_single_file(text_file, tmp_path):
-    for files in (str(text_file), text_file):
-        arguments = VocabArguments(files, str(tmp_path / "out"), vocab_size=60, layout="compact", overwrite=True)
+    for text in (str(text_file), text_file):
+        arguments = VocabArguments(text, str(tmp_path / "out"), vocab_size=60, layout="compact", overwrite=True)
         assert train_vocabulary(arguments).tokenize("mat") != ["[UNK]"]
 
 
 def test_standard_input(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     out = tmp_path / "out"
-    train_vocabulary(parse("--files", "-", "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"))
+    train_vocabulary(parse("--text", "-", "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"))
     assert MyBertTokenizer.from_pretrained(out).tokenize("mat") != ["[UNK]"]
 
 
@@ -74,21 +78,21 @@ def test_what_is_not_plain_text_is_refused(text_file, tmp_path, name):
     folder.mkdir()
     text_file.rename(folder / "a.txt")
     (folder / name).write_text('{"text": "The cats sat."}')
-    message = r"/more\..* is not plain text, by its name; `mybert pretrain --text` learns a vocabulary from JSON"
-    for files in ([folder / name], [folder], [folder / "a.txt", f"{folder}/more*"]):
+    message = r"/more\..* is not plain text, by its name; `mybert pretrain` learns a vocabulary from JSON"
+    for text in ([folder / name], [folder], [folder / "a.txt", f"{folder}/more*"]):
         with pytest.raises(ValueError, match=message):
-            train_vocabulary(parse("--files", *files, "--output_dir", tmp_path / "out", "--quiet"))
+            train_vocabulary(parse("--text", *text, "--output_dir", tmp_path / "out", "--quiet"))
     assert not (tmp_path / "out").exists()
 
 
 def test_missing_and_bad_files(tmp_path):
     out = tmp_path / "out"
     with pytest.raises(FileNotFoundError, match="There is no file or folder"):
-        train_vocabulary(parse("--files", tmp_path / "no.txt", "--output_dir", out))
+        train_vocabulary(parse("--text", tmp_path / "no.txt", "--output_dir", out))
     (tmp_path / "latin.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(ValueError, match=r"latin\.txt is not utf-8 text: bad byte at offset 3"):
-        train_vocabulary(parse("--files", tmp_path / "latin.txt", "--output_dir", out))
+        train_vocabulary(parse("--text", tmp_path / "latin.txt", "--output_dir", out))
     assert not out.exists()
-    call = ["--files", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
+    call = ["--text", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
     train_vocabulary(parse(*call, "--encoding", "latin-1", "--quiet"))
     assert (out / "vocab.txt").exists()

@@ -1,6 +1,6 @@
 import pytest
 
-from mybert.tokenization.normalization import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
+from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from mybert.tokenization.word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
 
 SETTINGS = pytest.mark.parametrize(

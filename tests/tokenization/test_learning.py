@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from mybert.tokenization import MyBertTokenizer, train_wordpiece
+from mybert.files import read_table
+from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
 from mybert.tokenization.vocab import reserved_tokens
 
 LINES = [
@@ -28,9 +29,13 @@ def corpus(seed=0, lines=400):
     return [" ".join(rng.choices(" ".join(LINES).split(), k=rng.randint(0, 12))) for _ in range(lines)]
 
 
-def train(source, size=300, **options):
+def train(texts, size=300, **options):
+    return train_files(None, size, texts=texts, **options)
+
+
+def train_files(files, size=300, **options):
     options = {"layout": "compact", "show_progress": False, "num_processes": 1, **options}
-    return train_wordpiece(source, size, **options)
+    return train_wordpiece(files, size, **options)
 
 
 def pieces(tokenizer):
@@ -48,19 +53,23 @@ class TestDeterminism:
             assert pieces(train(iter(lines), algorithm=algorithm, held_out_fraction=0.1)) == expected
 
     def test_files_processes_and_forms(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("mybert.tokenization.word_counting._BLOCK_CHARACTERS", 1000)
+        monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 1000)
         lines = corpus()
         expected = pieces(train(lines))
         (tmp_path / "a").mkdir()
         (tmp_path / "a" / "1.txt").write_text("\n".join(lines[:150]), encoding="utf-8")
         (tmp_path / "a" / "2.txt.gz").write_bytes(gzip.compress("\r\n".join(lines[150:]).encode()))
         files = [tmp_path / "a" / "1.txt", tmp_path / "a" / "2.txt.gz"]
-        for source in (tmp_path / "a", str(tmp_path / "a"), files, files[::-1], list(map(str, files)), [lines]):
-            assert pieces(train(source)) == expected
+        folder = tmp_path / "a"
+        for source in (folder, str(folder), f"{folder}/*", files, tuple(files[::-1]), set(map(str, files))):
+            assert pieces(train_files(source)) == expected
+        for texts in (iter(lines), [lines], (lines[start : start + 7] for start in range(0, 400, 7))):
+            assert pieces(train(texts)) == expected
+        assert pieces(train_files(iter(lines))) == expected
         for processes in (2, 3):
-            assert pieces(train(files, num_processes=processes)) == expected
+            assert pieces(train_files(files, num_processes=processes)) == expected
         monkeypatch.setattr("mybert.tokenization.word_counting._MAX_CHUNKS", 20)
-        assert pieces(train(files)) == expected
+        assert pieces(train_files(files)) == expected
 
     def test_hash_seed(self, tmp_path):
         path = tmp_path / "text.txt"
@@ -108,6 +117,8 @@ class TestVocabulary:
             train(corpus(), 20)
         with pytest.raises(ValueError, match=r"vocab_size is 900, but 999 reserved tokens.*layout='compact'"):
             train(corpus(), 900, layout="google")
+        with pytest.raises(ValueError, match=r"vocab_size is 1000, but 999 reserved tokens and \d+ characters"):
+            train(corpus(), 1000, layout="google")
 
     def test_character_coverage(self):
         text = ["a" * 60 + " " + "b" * 30 + " c c c c c d d d e e"]
@@ -154,21 +165,57 @@ class TestInput:
     def test_empty_file(self, tmp_path):
         (tmp_path / "a.txt").touch()
         with pytest.raises(ValueError, match=r"holds no word"):
-            train(tmp_path / "a.txt")
+            train_files(tmp_path / "a.txt")
 
-    def test_lists_of_names_are_never_taken_for_text(self, tmp_path):
+    def test_a_list_holds_names_and_texts_hold_text(self, tmp_path, monkeypatch):
+        """What the strings look like, and which files there are, never decides."""
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "cat").write_text("text in a file " * 5, encoding="utf-8")
+        for source in (["cat", "a dog"], ["no.txt"], ["a cat", "a dog"], "a cat sat", {"a cat"}):
+            with pytest.raises(FileNotFoundError, match=r"no file or folder .* Texts are passed as texts=\[...\]"):
+                train_files(source)
+        assert "file" in pieces(train_files(["cat"], 100))
+        for texts in (["cat"] * 5, ("cat" for _ in range(5)), (["cat"] * 5,)):
+            assert train(texts, 100).training_report.distinct_words == 1
+
+    def test_files_or_texts(self, tmp_path):
         (tmp_path / "a.txt").write_text("text", encoding="utf-8")
-        for source in ([str(tmp_path / "a.txt"), "b"], ["no.txt"], ["corpus/one.txt", "corpus/two.txt.gz"], "no.txt"):
-            with pytest.raises(FileNotFoundError, match="There is no file or folder"):
-                train(source)
-        assert len(train(["no.txt here", "is text"], 100)) > 5
-        assert len(train(["plain", "words"], 100, min_frequency=1)) > 5
+        with pytest.raises(TypeError, match="Neither files nor texts are given; expected one"):
+            train_files(None)
+        with pytest.raises(TypeError, match="Both files and texts are given; expected one"):
+            train_files(tmp_path / "a.txt", texts=["a"])
+        with pytest.raises(ValueError, match="texts is a single str, expected an iterable"):
+            train("a cat")
+        with pytest.raises(ValueError, match="No file is named"):
+            train_files([])
+        with pytest.raises(ValueError, match=r"Item 1 of the files is a list, expected a path; .* texts=\[...\]"):
+            train_files([tmp_path / "a.txt", ["a cat"]])
+
+    @pytest.mark.parametrize(
+        ("name", "message"),
+        [
+            ("a.jsonl.gz", r"a\.jsonl\.gz is not plain text, by its name; .*read_documents"),
+            ("a.CSV", r"a\.CSV is a table and not plain text, by its name; .*read_table"),
+            ("a.tsv.xz", r"a\.tsv\.xz is a table"),
+        ],
+    )
+    def test_what_is_not_plain_text_by_its_name(self, tmp_path, name, message):
+        (tmp_path / name).write_text("text\nthe cat\n", encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            train_files(tmp_path)
+
+    def test_a_column_of_a_table(self, tmp_path):
+        (tmp_path / "a.csv").write_text('label,text\n0,"low, lower"\n1,lowest\n' * 1, encoding="utf-8")
+        rows = read_table(tmp_path / "a.csv")
+        report = train_files((row["text"] for row in rows), 100).training_report
+        assert (report.words, report.distinct_words) == (4, 4)
 
     def test_other_items(self):
-        with pytest.raises(ValueError, match="Item 1 of the texts is a bytes, expected str"):
-            train(["a b", b"c"])
+        for texts, found in ((["a b", b"c"], "bytes"), (["a", ["b", None]], "list"), (["a", Path("b")], "PosixPath")):
+            with pytest.raises(ValueError, match=f"Item 1 of the texts is a {found}, expected str or list of str"):
+                train(texts)
         with pytest.raises(ValueError, match="Item 0 of the texts is a NoneType"):
-            train(iter([None]))
+            train_files(iter([None]))
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -179,11 +226,18 @@ class TestInput:
             ({"held_out_fraction": 0.9}, "held_out_fraction is 0.9"),
             ({"min_frequency": 0}, "min_frequency is 0"),
             ({"num_processes": 0}, "num_processes is 0"),
+            ({"vocab_size": 5}, "vocab_size is 5, but 5 reserved tokens come first; raise it.$"),
         ],
     )
-    def test_options(self, options, message):
+    def test_settings_out_of_range(self, options, message):
         with pytest.raises(ValueError, match=message):
-            train(["a"], **options)
+            VocabularySettings(**{"layout": "compact", **options})
+
+    def test_unknown_settings(self):
+        with pytest.raises(TypeError, match="vocabsize"):
+            train(["a"], vocabsize=100)
+        with pytest.raises(TypeError, match="min_freq"):
+            MyBertTokenizer(reserved_tokens("compact")).train_new_from_iterator(["a"], 300, min_freq=1)
 
     def test_lone_surrogates(self):
         assert len(train(["a\ud800b \udfff"] * 3, 100, held_out_fraction=0.1)) > 5
@@ -259,7 +313,9 @@ class TestReport:
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
 def test_korean_corpus(data_dir: Path, algorithm):
-    tokenizer = train(data_dir / "corpus_ko" / "heldout_ko.txt.gz", 8000, algorithm=algorithm, held_out_fraction=0.02)
+    tokenizer = train_files(
+        data_dir / "corpus_ko" / "heldout_ko.txt.gz", 8000, algorithm=algorithm, held_out_fraction=0.02
+    )
     assert len(tokenizer) == 8000
     assert tokenizer.training_report.unk_rate < 0.02
     assert not any("\u1100" <= character <= "\u11ff" for piece in pieces(tokenizer) for character in piece)

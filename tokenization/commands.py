@@ -1,0 +1,64 @@
+"""The command of this room: text in, tokenizer folder and report out."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..files import check_output_folder, folder_written_beside, locked, write_json
+from .text_source import read_files
+from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
+from .vocabulary_settings import VocabularySettings
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass
+class VocabArguments(VocabularySettings):
+    """Arguments of ``mybert vocab``."""
+
+    text: list[str] = field(
+        metadata={
+            "help": "Text to learn from: files (plain, .gz, .xz, .bz2, .zst), folders, patterns; - is standard input."
+        }
+    )
+    output_dir: str = field(metadata={"help": f"Folder for {', '.join(_TOKENIZER_FILES)}."})
+    # With a report to print, it is worth measuring on text that was not learnt from.
+    held_out_fraction: float = field(
+        default=0.005, metadata=VocabularySettings.__dataclass_fields__["held_out_fraction"].metadata, kw_only=True
+    )
+    report: str | None = field(default=None, metadata={"help": "JSON file for the report."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace the tokenizer that output_dir holds."})
+    quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
+
+
+def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
+    """Train a vocabulary and write the tokenizer folder and, if asked for, the report.
+
+    A tokenizer that is there already is replaced at the end, in one step. Meanwhile the folder is locked.
+
+    Args:
+        arguments: See `VocabArguments`.
+
+    Returns:
+        The tokenizer that was saved; its ``training_report`` holds the figures.
+
+    Raises:
+        ValueError: The output folder holds other things, or see `train_wordpiece`.
+        OSError: A file cannot be read or written, or another process writes to the folder.
+    """
+    folder = Path(arguments.output_dir)
+    report = None if arguments.report is None else Path(arguments.report)
+    owned = _TOKENIZER_FILES
+    if report is not None and report.resolve().parent == folder.resolve():
+        owned = (*owned, report.name)
+    blocks = read_files(arguments.text, arguments.encoding)
+    check_output_folder(folder, owned, arguments.overwrite)
+    with locked(folder):
+        tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
+        assert tokenizer.training_report is not None
+        with folder_written_beside(folder, owned, arguments.overwrite) as beside:
+            tokenizer.save_pretrained(beside)
+        if report is not None:
+            write_json(report, tokenizer.training_report.to_dict())
+    if not arguments.quiet:
+        print(tokenizer.training_report.summary())
+    return tokenizer
