@@ -79,7 +79,7 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
             print(f"| {name} | {sizes[name]} | {median:.1f} | {every} | {peer / median:.2f} |")
 
 
-def read_lines(files: list[str], megabytes: float) -> list[str]:
+def first_lines(files: list[str], megabytes: float) -> list[str]:
     """Return the first lines of the files."""
     lines: list[str] = []
     left = megabytes * 1e6
@@ -191,9 +191,9 @@ def main() -> None:
     if arguments.what == "train":
         benchmark_training(files, arguments.vocab_size, arguments.repeats)
     elif arguments.what == "encode":
-        benchmark_encoding(read_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
+        benchmark_encoding(first_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
     elif arguments.what == "processes":
-        benchmark_processes(read_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
+        benchmark_processes(first_lines(files, arguments.megabytes), arguments.vocab, arguments.repeats)
     else:
         measure_memory(files, arguments.vocab_size)
 

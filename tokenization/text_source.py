@@ -74,7 +74,7 @@ def read_files(files: str | Path | Iterable[str | Path], encoding: str = "utf-8"
         if suffix in _TABLE_SUFFIXES:
             raise ValueError(
                 f"{path} is a table and not plain text, by its name; in Python a column of it is learnt from by "
-                "train_wordpiece(row['text'] for row in mybert.files.read_table(...))."
+                "train_wordpiece(row['text'] for row in mybert.files.read_rows(...))."
             )
     return (block for path in paths for block in read_blocks(path, encoding, BLOCK_CHARACTERS))
 

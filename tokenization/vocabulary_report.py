@@ -105,7 +105,7 @@ def report_on(
     """
     reserved = len(reserved_tokens(settings.layout))
     measured = counts.held_out or counts.words
-    unk_rate, tokens_per_word = measure(index_pieces(pieces), measured)
+    unk_rate, tokens_per_word = count_pieces(index_pieces(pieces), measured)
     return VocabularyReport(
         requested_size=settings.vocab_size,
         size=len(pieces),
@@ -132,7 +132,7 @@ def report_on(
     )
 
 
-def measure(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
+def count_pieces(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
     """Return the share of words that become [UNK], and the tokens per word.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from mybert.files import read_table
+from mybert.files import read_rows
 from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
 from mybert.tokenization.vocab import reserved_tokens
 
@@ -195,7 +195,7 @@ class TestInput:
         ("name", "message"),
         [
             ("a.jsonl.gz", r"a\.jsonl\.gz is not plain text, by its name; .*read_documents"),
-            ("a.CSV", r"a\.CSV is a table and not plain text, by its name; .*read_table"),
+            ("a.CSV", r"a\.CSV is a table and not plain text, by its name; .*read_rows"),
             ("a.tsv.xz", r"a\.tsv\.xz is a table"),
         ],
     )
@@ -206,7 +206,7 @@ class TestInput:
 
     def test_a_column_of_a_table(self, tmp_path):
         (tmp_path / "a.csv").write_text('label,text\n0,"low, lower"\n1,lowest\n' * 1, encoding="utf-8")
-        rows = read_table(tmp_path / "a.csv")
+        rows = read_rows(tmp_path / "a.csv")
         report = train_files((row["text"] for row in rows), 100).training_report
         assert (report.words, report.distinct_words) == (4, 4)
 

@@ -46,7 +46,7 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
     out.mkdir()
     call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
     train_vocabulary(parse(*call))
-    with pytest.raises(ValueError, match="exists and holds other things .* or pass --overwrite"):
+    with pytest.raises(ValueError, match=r"exists and holds other things .* or pass --overwrite"):
         train_vocabulary(parse(*call))
     train_vocabulary(parse(*call, "--overwrite", "--no_lower_case"))
     assert not MyBertTokenizer.from_pretrained(out).do_lower_case
