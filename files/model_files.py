@@ -186,14 +186,13 @@ def _check_fields(path: Path, config: dict[str, Any]) -> None:
         raise ValueError(f"{path}: architectures is {_shown(architectures)}; expected a list of class names.")
     for name in ("dtype", "torch_dtype"):
         dtype = config.get(name)
-        if dtype is not None and (not isinstance(dtype, str) or dtype.removeprefix("torch.") not in _DTYPES):
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in _DTYPES):
             raise ValueError(f"{path}: {name} is {_shown(dtype)}; expected one of {', '.join(_DTYPES)}.")
-    for name, expected in (("id2label", str), ("label2id", int)):
+    for name, example in (("id2label", '{"0": "no", "1": "yes"}'), ("label2id", '{"no": 0, "yes": 1}')):
         labels = config.get(name)
         if labels is not None and not (
-            isinstance(labels, dict) and all(isinstance(value, expected) for value in labels.values())
+            isinstance(labels, dict) and all(isinstance(value, (str, int)) for value in labels.values())
         ):
-            example = '{"0": "no", "1": "yes"}' if expected is str else '{"no": 0, "yes": 1}'
             raise ValueError(f"{path}: {name} is {_shown(labels)}; expected an object such as {example}.")
     if not all(re.fullmatch(r"\d{1,9}", label) for label in config.get("id2label") or ()):
         raise ValueError(f"{path}: id2label is {_shown(config['id2label'])}; expected whole numbers as names.")

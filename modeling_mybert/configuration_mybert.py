@@ -3,6 +3,7 @@
 import difflib
 from typing import Any
 
+import torch
 from transformers.activations import ACT2FN
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.utils import logging
@@ -17,6 +18,10 @@ _AT_LEAST_ONE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+# More than any model has: a broken file shall not cost the time and memory of building what it asks for.
+_LARGEST = 2**31 - 1
+_MOST_LAYERS = 10_000
+_MOST_LABELS = 10_000_000
 
 
 class MyBertConfig(PreTrainedConfig):
@@ -80,6 +85,7 @@ class MyBertConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         """Take over fields that are not declared here, then check all values."""
         kwargs.pop("model_type", None)  # that of the `bert` configuration whose fields were passed
+        self._check_what_transformers_reads(kwargs)
         known = list(self.__dataclass_fields__)
         for name in kwargs:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
@@ -89,6 +95,22 @@ class MyBertConfig(PreTrainedConfig):
                 )
         super().__post_init__(**kwargs)
         self.check()
+
+    def _check_what_transformers_reads(self, others: dict[str, Any]) -> None:
+        """Check the fields that `PreTrainedConfig` reads itself, with tracebacks where they are wrong."""
+        for name, value in (("dtype", self.dtype), ("torch_dtype", others.get("torch_dtype"))):
+            named = getattr(torch, value, None) if isinstance(value, str) else value
+            if value is not None and not isinstance(named, torch.dtype):
+                raise ValueError(f"{name} is {value!r:.100}; expected the name of a type of PyTorch's, as 'float32'.")
+        count = others.get("num_labels")
+        if count is not None and not (_is_integer(count) and 0 <= count <= _MOST_LABELS):
+            raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MOST_LABELS}.")
+        for name in ("id2label", "label2id"):
+            if getattr(self, name) is not None and not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
+        for label in self.id2label or ():
+            if not (_is_integer(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
+                raise ValueError(f"id2label has the key {label!r:.100}; expected the numbers of the labels.")
 
     def check(self) -> None:
         """Check the values; models call it again, because fields can be assigned after construction.
@@ -104,6 +126,8 @@ class MyBertConfig(PreTrainedConfig):
                 _is_integer(getattr(self, name)) and getattr(self, name) >= lowest,
                 f"an integer of at least {lowest}",
             )
+            highest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
+            _require(self, name, getattr(self, name) <= highest, f"an integer of at most {highest}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
             optional = name == "classifier_dropout" and value is None
@@ -166,7 +190,7 @@ def _is_number(value: Any) -> bool:
 
 def _require(config: MyBertConfig, name: str, fulfilled: bool, expected: str) -> None:
     if not fulfilled:
-        raise ValueError(f"{name} is {getattr(config, name)!r}; expected {expected}.")
+        raise ValueError(f"{name} is {getattr(config, name)!r:.100}; expected {expected}.")
 
 
 __all__ = ["MyBertConfig"]

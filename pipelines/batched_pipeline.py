@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from transformers.pipelines.base import Pipeline
 
+from .spans import check_at_least_one
+
 EXAMPLES_AT_ONCE = 512
 """Examples that are tokenized and sorted together: enough for batches without padding, little enough for memory."""
 
@@ -34,6 +36,9 @@ class BatchedPipeline(Pipeline):
 
     supported_models: dict[str, str]
     """The model classes of the task's Auto class, by model type."""
+
+    expected_example: str
+    """What one example is, for messages."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,10 +64,15 @@ class BatchedPipeline(Pipeline):
 
         Returns:
             One result for one example, a list for a list, a generator for any other iterable.
+
+        Raises:
+            ValueError: If the input is neither, or an example or parameter is not what is expected.
         """
         batch_size = self._batch_size if batch_size is None else batch_size
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size is {batch_size}: expected at least 1")
+        if batch_size is not None:
+            check_at_least_one(batch_size=batch_size)
+        if not self.is_example(inputs) and (isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable)):
+            raise self.unexpected(inputs)
         for_preprocess, for_forward, for_postprocess = (
             {**fixed, **given}
             for fixed, given in zip(
@@ -83,6 +93,10 @@ class BatchedPipeline(Pipeline):
         if isinstance(inputs, (list, tuple)):
             return list(run(inputs))
         return run(inputs)
+
+    def unexpected(self, found: Any) -> ValueError:
+        """The error for an input or an example that is none."""
+        return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
 
     def batches(
         self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None

@@ -10,6 +10,7 @@ import torch
 from transformers.models.auto.modeling_auto import MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
 
 from .batched_pipeline import BatchedPipeline
+from .spans import check_at_least_one
 
 
 class MultipleChoicePipeline(BatchedPipeline):
@@ -24,6 +25,7 @@ class MultipleChoicePipeline(BatchedPipeline):
     """
 
     supported_models = MODEL_FOR_MULTIPLE_CHOICE_MAPPING_NAMES
+    expected_example = "a dict with prompt, a text, and choices, a list of texts"
     default_input_names = "prompt,choices"
 
     def __call__(
@@ -61,8 +63,8 @@ class MultipleChoicePipeline(BatchedPipeline):
         return isinstance(inputs, (dict, str))
 
     def _sanitize_parameters(self, top_k: int | None = None) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k is {top_k}: expected at least 1")
+        if top_k is not None:
+            check_at_least_one(top_k=top_k)
         return {}, {}, {} if top_k is None else {"top_k": top_k}
 
     def preprocess(self, examples: Sequence[Any]) -> dict[str, Any]:
@@ -73,9 +75,7 @@ class MultipleChoicePipeline(BatchedPipeline):
             )
             texts = [prompt, *choices] if isinstance(choices, (list, tuple)) and choices else [None]
             if not all(isinstance(text, str) and text for text in texts):
-                raise ValueError(
-                    f"found {str(example)[:80]!r}: expected a dict with prompt, a text, and choices, a list of texts"
-                )
+                raise self.unexpected(example)
         pairs = [(example["prompt"], choice) for example in examples for choice in example["choices"]]
         rows = self.pair_rows([prompt for prompt, _ in pairs], [choice for _, choice in pairs])
         return {"examples": examples, "rows": rows}

@@ -27,6 +27,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
     """
 
     supported_models = MODEL_FOR_NEXT_SENTENCE_PREDICTION_MAPPING_NAMES
+    expected_example = "two texts, or a dict with the keys text and text_pair"
     default_input_names = "text,text_pair"
 
     def __call__(
@@ -70,7 +71,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
 
     def preprocess(self, examples: Sequence[Any]) -> list[dict[str, np.ndarray]]:
         """Tokenize the pairs, cut to the model's length where they are longer."""
-        pairs = [_pair(example) for example in examples]
+        pairs = [self._pair(example) for example in examples]
         return self.pair_rows([first for first, _ in pairs], [second for _, second in pairs])
 
     def _forward(self, rows: list[dict[str, np.ndarray]], batch_size: int | None) -> np.ndarray:
@@ -84,9 +85,12 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         scores, best = (values.tolist() for values in torch.from_numpy(logits).softmax(1).max(1))
         return [{"label": LABELS[label], "score": score} for label, score in zip(best, scores, strict=True)]
 
-
-def _pair(example: Any) -> tuple[str, str]:
-    texts = (example.get("text"), example.get("text_pair")) if isinstance(example, dict) else example
-    if isinstance(texts, (list, tuple)) and len(texts) == 2 and all(isinstance(text, str) and text for text in texts):
+    def _pair(self, example: Any) -> tuple[str, str]:
+        texts = (example.get("text"), example.get("text_pair")) if isinstance(example, dict) else example
+        if not isinstance(texts, (list, tuple)) or len(texts) != 2 or not all(map(_is_text, texts)):
+            raise self.unexpected(example)
         return texts[0], texts[1]
-    raise ValueError(f"found {str(example)[:80]!r}: expected two texts, or a dict with the keys text and text_pair")
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""

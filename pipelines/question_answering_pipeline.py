@@ -30,6 +30,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
     """
 
     supported_models = MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
+    expected_example = "a dict with the keys question and context"
     default_input_names = "question,context"
 
     def __call__(
@@ -115,11 +116,12 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         """Cut every example into windows that the model can take."""
         if max_seq_len is None:
             max_seq_len = min(384, self.max_length)
-        elif max_seq_len > self.max_length:
+        check_at_least_one(max_seq_len=max_seq_len)
+        if max_seq_len > self.max_length:
             raise ValueError(f"max_seq_len is {max_seq_len}, but the model takes at most {self.max_length} tokens")
         for example in examples:
             if not isinstance(example, dict) or not {"question", "context"} <= example.keys():
-                raise ValueError(f"found {str(example)[:80]!r}: expected a dict with the keys question and context")
+                raise self.unexpected(example)
         return make_windows(
             self.tokenizer,
             [example["question"] for example in examples],

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -114,9 +115,11 @@ def make_windows(
         )
     if len(questions) != len(contexts):
         raise ValueError(f"found {len(questions)} questions and {len(contexts)} contexts: expected one context each")
-    check_at_least_one(max_question_len=max_question_len)
-    if doc_stride is not None and not 0 <= doc_stride < max_seq_len:
-        raise ValueError(f"doc_stride is {doc_stride}: expected 0 or more and less than max_seq_len ({max_seq_len})")
+    check_at_least_one(max_question_len=max_question_len, max_seq_len=max_seq_len)
+    if doc_stride is not None and not (isinstance(doc_stride, Integral) and 0 <= doc_stride < max_seq_len):
+        raise ValueError(
+            f"doc_stride is {doc_stride!r:.80}: expected 0 or more and less than max_seq_len ({max_seq_len})"
+        )
     for pair in zip(questions, contexts, strict=True):
         for name, text in zip(("question", "context"), pair, strict=True):
             if not isinstance(text, str) or not text.strip():
@@ -230,10 +233,10 @@ def answer_positions(question: WindowedQuestion, start: int, end: int) -> list[t
 
 
 def check_at_least_one(**numbers: int) -> None:
-    """Raise a ValueError that names the first number below 1."""
+    """Raise a ValueError that names the first that is no whole number or below 1."""
     for name, number in numbers.items():
-        if number < 1:
-            raise ValueError(f"{name} is {number}: expected at least 1")
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{name} is {number!r:.80}: expected at least 1, a whole number")
 
 
 def _cut_questions(tokenizer: PreTrainedTokenizerFast, questions: Sequence[str], max_tokens: int) -> list[str]:

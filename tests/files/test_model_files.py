@@ -144,9 +144,9 @@ def test_missing_tensors(folder):
         ({"architectures": [1]}, "architectures is [1]; expected a list of class names."),
         ({"model_type": ["bert"]}, "model_type is ['bert']; expected a text."),
         ({"id2label": ["a"]}, """id2label is ['a']; expected an object such as {"0": "no", "1": "yes"}."""),
-        ({"id2label": {"0": 1}}, """id2label is {'0': 1}; expected an object such as {"0": "no", "1": "yes"}."""),
+        ({"id2label": {"0": [1]}}, """id2label is {'0': [1]}; expected an object such as {"0": "no", "1": "yes"}."""),
         ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected whole numbers as names."),
-        ({"label2id": {"a": "b"}}, """label2id is {'a': 'b'}; expected an object such as {"no": 0, "yes": 1}."""),
+        ({"label2id": {"a": {}}}, """label2id is {'a': {}}; expected an object such as {"no": 0, "yes": 1}."""),
     ],
 )
 def test_fields_of_the_wrong_type(folder, fields, sentence):

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import torch
 import transformers
 
 import mybert
@@ -76,6 +77,43 @@ WRONG = [
         for value in (1, "yes", None)
     ],
 ]
+
+
+# More than memory holds, and what ends in a traceback of transformers'.
+ABSURD = [
+    *[(name, value, "an integer of at most 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
+    *[("num_hidden_layers", value, "an integer of at most 10000") for value in (10_001, 10**9)],
+    *[("num_labels", value, "an integer from 0 to 10000000") for value in (10**12, -1, "3", 2.0, True)],
+    *[
+        ("dtype", value, "the name of a type of PyTorch's")
+        for value in ("float99", "nn", "torch.float32", 5, ["float32"])
+    ],
+    ("torch_dtype", "float99", "the name of a type of PyTorch's"),
+    *[("id2label", value, "a dictionary") for value in (["a"], "a", 5)],
+    ("label2id", ["a"], "a dictionary"),
+]
+WRONG += ABSURD
+
+
+@pytest.mark.parametrize("key", ["a", "1.5", "-1", "9" * 5000, None, 1.5])
+def test_labels_have_numbers(key):
+    with pytest.raises(ValueError, match=r"id2label has the key .*; expected the numbers of the labels") as caught:
+        mybert.MyBertConfig(id2label={key: "yes"})
+    assert len(str(caught.value)) < 500
+
+
+def test_what_is_shown_of_a_value_is_short(tmp_path):
+    for fields in ({"hidden_size": "9" * 100_000}, {"dtype": "x" * 100_000}, {"num_labels": [1] * 10_000}):
+        (tmp_path / "config.json").write_text(json.dumps(fields))
+        with pytest.raises(ValueError, match=f"{next(iter(fields))} is ") as caught:
+            mybert.MyBertConfig.from_pretrained(tmp_path)
+        assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", torch.float64, None])
+def test_types_of_weights(dtype):
+    config = mybert.MyBertConfig(dtype=dtype)
+    assert config.dtype == (getattr(torch, dtype) if isinstance(dtype, str) else dtype)
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG)

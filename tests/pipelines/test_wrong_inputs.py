@@ -1,0 +1,86 @@
+"""What is no example, and numbers that are none: one sentence from each pipeline, and no traceback of its inside."""
+
+import pytest
+from transformers import (
+    BertForMultipleChoice,
+    BertForNextSentencePrediction,
+    BertForQuestionAnswering,
+    pipeline,
+)
+
+MODELS = {
+    "question-answering": BertForQuestionAnswering,
+    "next-sentence-prediction": BertForNextSentencePrediction,
+    "multiple-choice": BertForMultipleChoice,
+}
+EXAMPLES = {
+    "question-answering": {"question": "who?", "context": "the dog sat"},
+    "next-sentence-prediction": {"text": "who?", "text_pair": "the dog sat"},
+    "multiple-choice": {"prompt": "who?", "choices": ["the dog", "the cat"]},
+}
+NO_EXAMPLES = [
+    None,
+    5,
+    1.5,
+    float("nan"),
+    True,
+    b"x",
+    object(),
+    "",
+    {},
+    [None],
+    [5],
+    [[None]],
+    ["a", None],
+    (5, 6),
+    {"a"},
+]
+
+
+@pytest.fixture(params=MODELS)
+def one(request, tiny, tokenizer):
+    """A pipeline and an example of it."""
+    run = pipeline(request.param, model=tiny(MODELS[request.param]), tokenizer=tokenizer)
+    return run, EXAMPLES[request.param]
+
+
+@pytest.mark.parametrize("inputs", NO_EXAMPLES, ids=repr)
+def test_what_is_no_example(one, inputs):
+    run, example = one
+    with pytest.raises(ValueError, match=r"found .*: expected ") as caught:
+        run(inputs)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(ValueError, match=r"found .*: expected "):
+        run([example, inputs])
+    with pytest.raises(ValueError, match=r"found .*: expected "):
+        list(run(iter([inputs])))
+
+
+@pytest.mark.parametrize("value", [None, 5, [None], [5], {}, "", ["a", None]], ids=repr)
+def test_parts_of_an_example_that_are_no_texts(one, value):
+    run, example = one
+    for name in example:
+        with pytest.raises(ValueError, match="expected"):
+            run(**{**example, name: value})
+        with pytest.raises(ValueError, match="expected"):
+            run([{**example, name: value}])
+
+
+@pytest.mark.parametrize("value", ["3", 1.5, [1], 0, -1])
+def test_numbers_that_are_none(one, value):
+    run, example = one
+    names = ["batch_size"]
+    if "context" in example:
+        names += [
+            "top_k",
+            "max_answer_len",
+            "max_seq_len",
+            "max_question_len",
+            *(["doc_stride"] if value != 0 else []),
+        ]
+    elif "choices" in example:
+        names += ["top_k"]
+    for name in names:
+        with pytest.raises(ValueError, match=rf"{name} is .*: expected ") as caught:
+            run(**example, **{name: value})
+        assert repr(value) in str(caught.value)
