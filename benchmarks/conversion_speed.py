@@ -9,23 +9,24 @@ after its imports.
 """
 
 import argparse
-import json
-import platform
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from ..conversion import convert_google_checkpoint, export_google_checkpoint, key_map, read_tensor_bundle
-from ..conversion.tensor_bundle import write_tensor_bundle
+from ..conversion import (
+    convert_google_checkpoint,
+    export_google_checkpoint,
+    key_map,
+    read_tensor_bundle,
+    write_tensor_bundle,
+)
+from ..files import write_json
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
+from .timing import describe_setting, run_apart, timed
 
 CONFIGURATION = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -55,25 +56,62 @@ def make_checkpoint(folder: Path, adam: bool) -> int:
             tensors[row.google + suffix] = abs(values) if suffix == "/adam_v" else values
     tensors["global_step"] = np.int64(1000)
     write_tensor_bundle(folder / "bert_model.ckpt", tensors)
-    (folder / "bert_config.json").write_text(json.dumps(CONFIGURATION))
+    write_json(folder / "bert_config.json", CONFIGURATION)
     return (folder / "bert_model.ckpt.data-00000-of-00001").stat().st_size
 
 
 def median_time(repeats: int, function: Callable[[], Any]) -> float:
     """Run a function a few times; the median in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.median(timed(function)[0] for _ in range(repeats))
 
 
 def peak_memory(folder: Path, *options: str) -> float:
     """Convert in a fresh process; by how many MB its peak grew."""
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        command = [sys.executable, "-c", _MEMORY, str(folder), f"{output}/model", *options]
-        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        return run_apart(_MEMORY, folder, f"{output}/model", *options)
+
+
+def tensorflow_times(prefix: Path, repeats: int) -> list[tuple[str, float, str]]:
+    """A row of how fast TensorFlow reads the same file, where it is installed; all its tensors are ours."""
+    try:
+        import tensorflow as tf
+    except ImportError:
+        return []
+
+    def read_all() -> None:
+        reader = tf.train.load_checkpoint(str(prefix))
+        for name in reader.get_variable_to_shape_map():
+            np.add.reduce(reader.get_tensor(name), axis=None)
+
+    reader, bundle = tf.train.load_checkpoint(str(prefix)), read_tensor_bundle(prefix)
+    assert set(reader.get_variable_to_shape_map()) == set(bundle)
+    assert all(np.array_equal(reader.get_tensor(name), bundle[name]) for name in bundle)
+    return [(f"the same with TensorFlow {tf.__version__}", median_time(repeats, read_all), "all tensors equal")]
+
+
+def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str, float, str]]:
+    """Rows of the table for the checkpoint in a folder: what, seconds, remark."""
+    prefix = folder / "bert_model.ckpt"
+
+    def read_all() -> None:
+        bundle = read_tensor_bundle(prefix)
+        for name in bundle:
+            np.add.reduce(bundle[name], axis=None)  # touch every value
+
+    rows = [
+        ("list names and shapes", median_time(repeats, lambda: read_tensor_bundle(prefix)), "the index only"),
+        ("read all tensors, CRC checked", median_time(repeats, read_all), "memory-mapped, every value touched"),
+        *tensorflow_times(prefix, repeats),
+    ]
+    for verify in (False, True):
+        seconds = median_time(
+            repeats,
+            lambda v=verify: convert_google_checkpoint(folder, folder / "model", optimizer=adam, verify=v),
+        )
+        memory = peak_memory(folder, *["adam"] * adam, *["verify"] * verify)
+        rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{memory:,.0f} MB"))
+    seconds = median_time(repeats, lambda: export_google_checkpoint(folder / "model", folder / "out/m", verify=False))
+    return [*rows, ("write back as a checkpoint", seconds, "")]
 
 
 def main() -> None:
@@ -86,57 +124,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder, repeats = Path(name), arguments.repeats
         megabytes = make_checkpoint(folder, arguments.adam) / 1e6
-        prefix = folder / "bert_model.ckpt"
-        rows: list[tuple[str, float, str]] = []
-
-        def ours() -> None:
-            bundle = read_tensor_bundle(prefix)
-            for name in bundle:
-                np.add.reduce(bundle[name], axis=None)  # touch every value
-
-        rows.append(
-            ("list names and shapes", median_time(repeats, lambda: read_tensor_bundle(prefix)), "the index only")
-        )
-        rows.append(
-            ("read all tensors, CRC checked", median_time(repeats, ours), "memory-mapped, every value touched")
-        )
-        try:
-            import tensorflow as tf
-        except ImportError:
-            tf = None
-        if tf is not None:
-
-            def theirs() -> None:
-                reader = tf.train.load_checkpoint(str(prefix))
-                for name in reader.get_variable_to_shape_map():
-                    np.add.reduce(reader.get_tensor(name), axis=None)
-
-            reader, bundle = tf.train.load_checkpoint(str(prefix)), read_tensor_bundle(prefix)
-            assert set(reader.get_variable_to_shape_map()) == set(bundle)
-            assert all(np.array_equal(reader.get_tensor(name), bundle[name]) for name in bundle)
-            rows.append(
-                (f"the same with TensorFlow {tf.__version__}", median_time(repeats, theirs), "all tensors equal")
-            )
-        for verify in (False, True):
-            time_taken = median_time(
-                repeats, lambda v=verify: convert_google_checkpoint(
-                    folder, folder / "model", optimizer=arguments.adam, verify=v
-                )
-            )  # fmt: skip
-            memory = peak_memory(folder, *["adam"] * arguments.adam, *["verify"] * verify)
-            label = f"convert to a model folder{', verified' * verify}"
-            rows.append((label, time_taken, f"peak memory +{memory:,.0f} MB"))
-        seconds = median_time(
-            repeats, lambda: export_google_checkpoint(folder / "model", folder / "out/m", verify=False)
-        )
-        rows.append(("write back as a checkpoint", seconds, ""))
-        print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads; Python "
-              f"{platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}\n")  # fmt: skip
-        print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * arguments.adam}, median of {repeats}\n")
-        print("| what | seconds | MB/s | |\n|---|---|---|---|")
-        for label, seconds, note in rows:
-            rate = f"{megabytes / seconds:,.0f}" if seconds > 0.02 else ""
-            print(f"| {label} | {seconds:.3f} | {rate} | {note} |")
+        rows = measure_conversion(folder, arguments.adam, repeats)
+    print(f"{describe_setting()}\n")
+    print(f"Checkpoint of {megabytes:,.0f} MB{' with Adam moments' * arguments.adam}, median of {repeats}\n")
+    print("| what | seconds | MB/s | |\n|---|---|---|---|")
+    for label, seconds, note in rows:
+        rate = f"{megabytes / seconds:,.0f}" if seconds > 0.02 else ""
+        print(f"| {label} | {seconds:.3f} | {rate} | {note} |")
 
 
 if __name__ == "__main__":

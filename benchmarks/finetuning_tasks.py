@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..finetuning import TASKS, FinetuningArguments, finetune
-from .timing import describe_machine
+from .timing import describe_setting
 
 COMMON: dict[str, Any] = {
     "learning_rate": 1e-4,
@@ -52,7 +52,7 @@ FEATURES = NER | {"approach": "features", "features": "all", "lstm_size": 128, "
 FEATURES |= {"learning_rate": 1e-3}
 
 
-def run(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def train_once(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Train; a finished run with the same settings is only read.
 
     Returns:
@@ -90,7 +90,7 @@ def compare_classes(arguments: argparse.Namespace) -> None:
             for keep in (False, True):
                 settings = COMPARED[name] | {"seed": seed, "keep_model_type": keep}
                 folder = arguments.output_dir / name.replace(" ", "_") / f"{'bert' if keep else 'mybert'}_{seed}"
-                results.setdefault((name, keep), []).append(run(settings, folder, arguments))
+                results.setdefault((name, keep), []).append(train_once(settings, folder, arguments))
     print("\n| task, metric | MyBERT | transformers' BERT | seconds | transformers' | times as fast |")
     print("|---|---:|---:|---:|---:|---:|")
     for name in arguments.tasks:
@@ -108,13 +108,13 @@ def compare_modes(arguments: argparse.Namespace) -> None:
     print("\n| STS-B: what learns | Pearson | seconds |\n|---|---:|---:|")
     for number, (name, settings) in enumerate(MODES.items()):
         folder = f"modes/{number}" if settings else "STS-B/mybert_42"  # the first one is a run of the other table
-        metrics = run(STSB | settings, arguments.output_dir / folder, arguments)
+        metrics = train_once(STSB | settings, arguments.output_dir / folder, arguments)
         print(f"| {name} | {show([metrics['pearson']])} | {metrics['seconds']:.0f} |")
 
 
 def compare_features(arguments: argparse.Namespace) -> None:
     """Print the rows of the paper's table 7."""
-    rows = run(FEATURES, arguments.output_dir / "table7", arguments)
+    rows = train_once(FEATURES, arguments.output_dir / "table7", arguments)
     print("\n| WNUT-17: features of the frozen encoder | validation F1 | test F1 |\n|---|---:|---:|")
     for name, metrics in rows.items():
         print(f"| {name} | {show([metrics['f1']])} | {show([metrics['test_f1']])} |")
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
     parser.add_argument("--max_steps", type=int, help="Only so many steps of each run, to try the script.")
     arguments = parser.parse_args()
-    print(describe_machine())
+    print(describe_setting())
     for part in arguments.parts:
         PARTS[part](arguments)
 

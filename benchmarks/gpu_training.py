@@ -12,7 +12,6 @@ over the rate of a large matrix product on the same device.
 
 import argparse
 import statistics
-import time
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from transformers import BertConfig, BertForPreTraining
 
 from ..modeling_mybert import IGNORED_LABEL, MyBertConfig, MyBertForPreTraining
 from ..pretraining.arguments import MODEL_SIZES
-from .timing import describe_machine
+from .timing import describe_setting, timed
 
 MASKED = 0.15
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for both sides
@@ -90,22 +89,11 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """Operations a second of a large matrix product."""
     edge = 8192 if device == "cuda" else 512
     one, other = torch.randn(2, edge, edge, device=device).to(dtype)
-    times = [timed(lambda: one @ other, device) for _ in range(12)][2:]
+    times = [timed(lambda: one @ other)[0] for _ in range(12)][2:]
     return 2 * edge**3 / statistics.median(times)
 
 
-def timed(function: Any, device: str) -> float:
-    """Seconds of a call, the device's work included."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    function()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
-def measure(
+def measure_steps(
     model: torch.nn.Module, batch: dict[str, Any], steps: int, device: str, compiled: bool
 ) -> tuple[float, float, float]:
     """Median seconds of a step, peak memory in GB, and the loss of the first step."""
@@ -127,7 +115,7 @@ def measure(
 
     for _ in range(3):
         step()
-    seconds = [timed(step, device) for _ in range(steps)]
+    seconds = [timed(step)[0] for _ in range(steps)]
     peak = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan")
     return statistics.median(seconds), peak, losses[0]
 
@@ -146,7 +134,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     suffix = "" if arguments.no_compile else ", compiled"
     rate = matrix_rate(device, torch.bfloat16)
-    print(f"{describe_machine()} A large bf16 matrix product runs at {rate / 1e12:.1f} TFLOP/s.\n")
+    print(f"{describe_setting()} A large bf16 matrix product runs at {rate / 1e12:.1f} TFLOP/s.\n")
     print("| size | length | full | | tokens/s | utilisation | peak memory, GB | times as fast |")
     print("|---|---|---|---|---|---|---|---|")
     for size in arguments.sizes:
@@ -175,7 +163,9 @@ def main() -> None:
                     torch.manual_seed(0)
                     torch._dynamo.reset()
                     model = model_class(config_class(**settings))
-                    seconds, peak, loss = measure(model, batch, arguments.steps, device, not arguments.no_compile)
+                    seconds, peak, loss = measure_steps(
+                        model, batch, arguments.steps, device, not arguments.no_compile
+                    )
                     del model
                     speeds.append(rows["input_ids"].numel() / seconds)
                     losses.append(loss)

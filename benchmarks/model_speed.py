@@ -8,7 +8,6 @@ mybert bench --sst2 SST-2 --output results.md       every workload
 import logging
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..files import read_rows, write_text
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining.arguments import MODEL_SIZES
 from ..runs import MyBertAdamW
@@ -32,7 +32,7 @@ from .peers import (
     training_twins,
     twins,
 )
-from .timing import describe_machine, speed_table, take_turns
+from .timing import describe_setting, speed_table, take_turns, timed
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     """
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    parts = [f"Machine: {describe_machine()} In turns, in one process; medians of {arguments.repeats} unless said."]
+    parts = [f"Machine: {describe_setting()} In turns, in one process; medians of {arguments.repeats} unless said."]
     logger.info(parts[0])
     workloads = arguments.workloads or ()
     inference = [name for name in INFERENCE if name in workloads]
@@ -147,7 +147,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
             parts += workload(arguments)
     report = "\n\n".join(parts) + "\n"
     if arguments.output is not None:
-        Path(arguments.output).write_text(report, encoding="utf-8")
+        write_text(arguments.output, report)
     return report
 
 
@@ -308,8 +308,7 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     from ..tokenization import train_wordpiece
 
     assert arguments.sst2 is not None, "checked with the arguments"
-    lines = (Path(arguments.sst2) / "train.tsv").read_text(encoding="utf-8").splitlines()[1:]
-    rows = [(sentence, int(label)) for sentence, label in (line.rsplit("\t", 1) for line in lines)]
+    rows = [(row["sentence"], int(row["label"])) for row in read_rows(Path(arguments.sst2) / "train.tsv")]
     tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)
     every = max(1, len(rows) // arguments.examples)
     return rows[::every][: arguments.examples], tokenizer
@@ -352,9 +351,8 @@ def _finetuning(arguments: BenchArguments) -> list[str]:
             trainer = Trainer(
                 model, settings, train_dataset=examples, data_collator=DataCollatorWithPadding(tokenizer)
             )
-            start = time.perf_counter()
-            losses[name] = trainer.train().training_loss
-            seconds[name] = [time.perf_counter() - start]
+            elapsed, trained = timed(trainer.train)
+            losses[name], seconds[name] = trained.training_loss, [elapsed]
     assert abs(losses[PEER] - losses["mybert"]) < 1e-3, f"the losses differ: {losses}"
     notes = {name: f"mean loss {loss:.4f}" for name, loss in losses.items()}
     title = f"finetuning: an epoch of Trainer, once, {len(rows)} sentences of SST-2, batch 32, {arguments.model_size}"

@@ -26,37 +26,34 @@ from safetensors.numpy import save_file
 
 from ..files import expand_paths, open_text
 from ..pretraining.token_store import FORMAT, VERSION
+from .timing import run_apart
 
 BUILD = """
 import sys
-from ..tokenization import MyBertTokenizer
-from ..pretraining import build_token_store
+from mybert.tokenization import MyBertTokenizer
+from mybert.pretraining import build_token_store
 text, vocab, path, num_processes = sys.argv[1:]
 build_token_store(text, MyBertTokenizer(vocab), path, num_processes=int(num_processes), show_progress=False)
 """
-
-
 DRAW = """
-import re, sys, time
-from ..pretraining import PretrainingDataset, TokenStore
+import json, re, sys, time
+from mybert.pretraining import PretrainingDataset, TokenStore
 import torch
 own = lambda: int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 before, start = own(), time.perf_counter()
 store = TokenStore(sys.argv[1])
 dataset = PretrainingDataset(store, cls_token_id=101, sep_token_id=102, max_length=128)
-opened = time.perf_counter() - start
-print(f"Drawing from {store.summary}: {len(dataset):,} pairs an epoch\\n")
-print("| | seconds | own memory, MiB |\\n|---|---|---|")
-print(f"| opening | {opened:.2f} | +{own() - before:,.0f} |")
+rows = [("opening", time.perf_counter() - start, own() - before)]
 for epoch, index in ((0, 0), (0, len(dataset) // 2), (0, len(dataset) - 1), (1, 0)):
     start = time.perf_counter()
     dataset.set_epoch(epoch)
     assert len(dataset[index]["input_ids"]) <= 128
-    print(f"| epoch {epoch}, example {index:,} | {time.perf_counter() - start:.2f} | +{own() - before:,.0f} |")
+    rows.append((f"epoch {epoch}, example {index:,}", time.perf_counter() - start, own() - before))
+print(json.dumps({"store": str(store.summary), "pairs": len(dataset), "rows": rows}))
 """
 
 
-def memory(process: int) -> float:
+def memory_of(process: int) -> float:
     """Return the memory of a process in MiB, its share of what it has in common with others."""
     found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
@@ -93,7 +90,7 @@ def benchmark_building(files: list[str], vocab: str, megabytes: float, folder: P
         building = subprocess.Popen(command)
         while building.poll() is None:
             with suppress(OSError):  # one of them has just ended
-                peak = max(peak, sum(map(memory, family(building.pid))))
+                peak = max(peak, sum(map(memory_of, family(building.pid))))
             time.sleep(0.5)
         assert building.returncode == 0
         print(f"| {num_processes} | {time.perf_counter() - start:.1f} | {peak:,.0f} |")
@@ -129,7 +126,11 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
     with path.open("wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded + data[8 + size :])
         file.truncate(file.tell() + 2 * counts["tokens"])
-    subprocess.run([sys.executable, "-c", DRAW, path], check=True)
+    found = run_apart(DRAW, path)
+    print(f"Drawing from {found['store']}: {found['pairs']:,} pairs an epoch\n")
+    print("| | seconds | own memory, MiB |\n|---|---|---|")
+    for what, seconds, mebibytes in found["rows"]:
+        print(f"| {what} | {seconds:.2f} | +{mebibytes:,.0f} |")
 
 
 def main() -> None:

@@ -10,27 +10,22 @@ Memory is the peak resident set (VmHWM, so Linux only) of a fresh process.
 """
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("RAYON_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import tokenizers
 
 from ..files import expand_paths, open_text
 from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
 from ..tokenization import MyBertTokenizer
+from .timing import describe_setting, run_apart, timed
 
 GOOGLE = """
 import json, os, re, sys, time
@@ -49,30 +44,15 @@ print(json.dumps({"seconds": seconds, "instances": len(written), "peak": peak}))
 """
 MEMORY = """
 import re, sys
-from ..tokenization import MyBertTokenizer
-from ..pretraining import build_token_store
+from mybert.tokenization import MyBertTokenizer
+from mybert.pretraining import build_token_store
 *files, vocab, path = sys.argv[1:]
 build_token_store(files, MyBertTokenizer(vocab), path, show_progress=False)
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 """
 
 
-def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the CPU seconds a call took, and its result."""
-    start = time.process_time()
-    result = function()
-    return time.process_time() - start, result
-
-
-def run(python: str, code: str, *arguments: Any) -> Any:
-    """Run code in another process and return the JSON value that it prints last."""
-    found = subprocess.run(
-        [python, "-c", code, *map(str, arguments)], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    return json.loads(found.stdout.splitlines()[-1])
-
-
-def draw(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tuple[int, int]:
+def draw_epoch(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tuple[int, int]:
     """Draw and mask an epoch in batches of 32; return the tokens in it, and the room that they and padding take."""
     dataset = PretrainingDataset(
         store, cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id, max_length=128, pack=pack
@@ -84,6 +64,25 @@ def draw(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tuple[int
         tokens += int((batch["input_ids"] != tokenizer.pad_token_id).sum())
         room += batch["input_ids"].numel()
     return tokens, room
+
+
+def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) -> list[tuple[str, float, float, str]]:
+    """Rows of Google's script on the first megabytes of the text, whole documents: what, MB, seconds, remark."""
+    text, written = Path(folder) / "part.txt", 0
+    with text.open("w", encoding="utf-8") as part:
+        for line in lines:
+            written += part.write(f"{line}\n")
+            if written >= arguments.google_megabytes * 1e6 and not line:
+                break
+    megabytes = text.stat().st_size / 1e6
+    rows = []
+    for dupe_factor in (10, 1):
+        output = f"{folder}/records"
+        found = run_apart(GOOGLE, text, arguments.vocab, output, dupe_factor, python=arguments.google)
+        note = f"{found['instances']:,} instances, peak {found['peak'] / 1024:,.0f} MiB"
+        name = f"Google's script, {megabytes:.1f} MB of it, dupe_factor {dupe_factor}"
+        rows.append((name, megabytes, found["seconds"], note))
+    return rows
 
 
 def main() -> None:
@@ -99,43 +98,30 @@ def main() -> None:
     lines = [line for file in files for line in open_text(file)]
     megabytes = sum(len(line.encode()) + 1 for line in lines) / 1e6
     tokenizer = MyBertTokenizer(arguments.vocab)
-    print(f"tokenizers {tokenizers.__version__}, numpy {np.__version__}, {megabytes:.1f} MB of text\n")
-    rows: list[tuple[str, float, float, str]] = []
+    encode = partial(tokenizer.backend_tokenizer.encode_batch_fast, lines, add_special_tokens=False)
+    print(f"{describe_setting()} {megabytes:.1f} MB of text\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store.safetensors"
-        if arguments.google:
-            text, written = Path(folder) / "part.txt", 0
-            with text.open("w", encoding="utf-8") as part:
-                for line in lines:
-                    written += part.write(f"{line}\n")
-                    if written >= arguments.google_megabytes * 1e6 and not line:
-                        break
-            size_on_disk = text.stat().st_size / 1e6
-            for dupe_factor in (10, 1):
-                found = run(arguments.google, GOOGLE, text, arguments.vocab, f"{folder}/records", dupe_factor)
-                note = f"{found['instances']:,} instances, peak {found['peak'] / 1024:,.0f} MiB"
-                name = f"Google's script, {size_on_disk:.1f} MB of it, dupe_factor {dupe_factor}"
-                rows.append((name, size_on_disk, found["seconds"], note))
-        seconds: dict[str, list[float]] = {}
+        rows = google_rows(arguments, lines, folder) if arguments.google else []
+        build = partial(build_token_store, files, tokenizer, path, show_progress=False)
+        theirs, ours = [], []
         for _ in range(arguments.repeats):
-            elapsed, expected = timed(
-                lambda: tokenizer.backend_tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-            )
-            seconds.setdefault("tokenizers encode_batch_fast, lines in memory", []).append(elapsed)
-            elapsed, summary = timed(lambda: build_token_store(files, tokenizer, path, show_progress=False))
-            seconds.setdefault("mybert, files to token store", []).append(elapsed)
+            elapsed, expected = timed(encode, time.process_time)
+            theirs.append(elapsed)
+            elapsed, summary = timed(build, time.process_time)
+            ours.append(elapsed)
         store = TokenStore(path, tokenizer)
         ids = np.fromiter((index for encoding in expected for index in encoding.ids), np.int64, summary.tokens)
         assert np.array_equal(store.tokens, ids)
         del expected, ids
         for pack in (False, True):
-            elapsed, (tokens, room) = timed(partial(draw, store, tokenizer, pack))
+            elapsed, (tokens, room) = timed(partial(draw_epoch, store, tokenizer, pack), time.process_time)
             kind = "packed in rows of 512" if pack else "padded"
             note = f"{tokens / elapsed / 1e6:.2f} M tokens/s, {tokens / room:.1%} full"
             rows.append((f"mybert, an epoch of masked pairs, {kind}", megabytes, elapsed, note))
-        for name, values in seconds.items():
-            rows.append((name, megabytes, statistics.median(values), ""))
-        peak = run(sys.executable, MEMORY, *files, arguments.vocab, path)
+        rows.append(("tokenizers encode_batch_fast, lines in memory", megabytes, statistics.median(theirs), ""))
+        rows.append(("mybert, files to token store", megabytes, statistics.median(ours), ""))
+        peak = run_apart(MEMORY, *files, arguments.vocab, path)
     print("| one core | CPU seconds | MB/s | |\n|---|---|---|---|")
     for name, size, elapsed, note in rows:
         print(f"| {name} | {elapsed:.2f} | {size / elapsed:.2f} | {note} |")

@@ -8,20 +8,20 @@ The files are tab-separated, with a header and columns `sentence` and `label`.
 
 import argparse
 import copy
-import csv
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
+from ..files import read_rows
 from .peers import int8
-from .timing import describe_machine
+from .timing import describe_setting, timed
 
 BATCH_SIZE = 32
 
 
-def answer(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[int]:
+def classify_all(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, sentences: list[str]) -> list[int]:
     """The class of each sentence."""
     classes: list[int] = []
     for start in range(0, len(sentences), BATCH_SIZE):
@@ -45,19 +45,17 @@ def main() -> None:
         "bfloat16, prepacked": copy.deepcopy(model).bfloat16().prepack_weights(),
         "int8": int8(model),
     }
-    print(describe_machine())
+    print(describe_setting())
     for path in arguments.files:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        rows = read_rows(path)
+        sentences = [row["sentence"] for row in rows]
         labels = [model.config.label2id[row["label"]] for row in rows]
         print(
             f"\n{path.name}, {len(rows)} sentences\n\n| | accuracy, % | same answers, % | seconds |\n|---|---|---|---|"
         )
         expected: list[int] = []
         for name, variant in variants.items():
-            start = time.perf_counter()
-            classes = answer(variant, tokenizer, [row["sentence"] for row in rows])
-            seconds = time.perf_counter() - start
+            seconds, classes = timed(partial(classify_all, variant, tokenizer, sentences))
             expected = expected or classes
             right, same = (
                 sum(one == other for one, other in zip(classes, others, strict=True)) / len(rows)

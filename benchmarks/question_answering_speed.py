@@ -8,26 +8,24 @@ batch, try all spans. Both sides run in this process on the same weights and tex
     python -m mybert.benchmarks.question_answering_speed --model path/to/model --data dev-v2.0.json
 """
 
-from __future__ import annotations
-
-import gzip
-import json
 import logging
-import platform
 import statistics
-import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
 
+from ..files import read_rows
+from .timing import describe_setting, take_turns
+
 
 @dataclass
-class Arguments:
+class AnsweringSpeedArguments:
     """What to measure."""
 
     model: str | None = field(default=None, metadata={"help": "Model folder or Hub name; without it random weights."})
@@ -46,7 +44,7 @@ class Arguments:
     device: str = field(default="cuda" if torch.cuda.is_available() else "cpu", metadata={"help": "Device."})
 
 
-def read_examples(arguments: Arguments) -> list[dict[str, str]]:
+def questions_of(arguments: AnsweringSpeedArguments) -> list[dict[str, str]]:
     """Questions spread evenly over the file, or made-up ones with the lengths of SQuAD."""
     if arguments.data is None:
         generator = np.random.default_rng(0)
@@ -56,19 +54,11 @@ def read_examples(arguments: Arguments) -> list[dict[str, str]]:
             {"question": " ".join(generator.choice(words, 11)), "context": " ".join(generator.choice(words, length))}
             for length in lengths
         ]
-    path = Path(arguments.data)
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        articles = json.load(file)["data"]
-    examples = [
-        {"question": question["question"], "context": paragraph["context"]}
-        for article in articles
-        for paragraph in article["paragraphs"]
-        for question in paragraph["qas"]
-    ]
+    examples = [{name: row[name] for name in ("question", "context")} for row in read_rows(arguments.data)]
     return examples[:: max(1, len(examples) // arguments.questions)][: arguments.questions]
 
 
-def load(arguments: Arguments, examples: list[dict[str, str]]):
+def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]) -> tuple[Any, Any]:
     """Model and tokenizer: those of a folder, or random weights and the words of the texts."""
     if arguments.model is not None:
         model = AutoModelForQuestionAnswering.from_pretrained(arguments.model)
@@ -91,7 +81,9 @@ def load(arguments: Arguments, examples: list[dict[str, str]]):
 
 
 @torch.inference_mode()
-def plain_loop(model, tokenizer, examples: list[dict[str, str]], arguments: Arguments) -> list[dict]:
+def plain_loop(
+    model: Any, tokenizer: Any, examples: list[dict[str, str]], arguments: AnsweringSpeedArguments
+) -> list[dict[str, Any]]:
     """One question at a time."""
     results = []
     for example in examples:
@@ -122,10 +114,10 @@ def plain_loop(model, tokenizer, examples: list[dict[str, str]], arguments: Argu
 
 def main() -> None:
     """Measure and print."""
-    (arguments,) = HfArgumentParser(Arguments).parse_args_into_dataclasses()
+    (arguments,) = HfArgumentParser(AnsweringSpeedArguments).parse_args_into_dataclasses()
     logging.getLogger("transformers").setLevel(logging.ERROR)
-    examples = read_examples(arguments)
-    model, tokenizer = load(arguments, examples)
+    examples = questions_of(arguments)
+    model, tokenizer = model_for(arguments, examples)
     answerer = pipeline(
         "question-answering",
         model=model,
@@ -141,18 +133,13 @@ def main() -> None:
         "pipeline, one question a call": lambda: [answerer(example) for example in examples],
         "pipeline, a list": lambda: answerer(examples),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    answers: dict[str, list[dict]] = {}
-    for round_number in range(arguments.rounds + 1):  # the first one warms up
-        for name, run in sides.items():
-            begin = time.perf_counter()
-            answers[name] = run()
-            if round_number:
-                seconds[name].append(time.perf_counter() - begin)
+    answers: dict[str, list[dict[str, Any]]] = {}
 
-    hardware = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else platform.machine()
-    print(f"{hardware}, {torch.get_num_threads()} threads, torch {torch.__version__}", end=", ")
-    print(f"transformers {transformers.__version__}, {len(examples)} questions, {type(model).__name__}", end=", ")
+    def answer(name: str) -> None:
+        answers[name] = sides[name]()
+
+    seconds = take_turns({name: partial(answer, name) for name in sides}, arguments.rounds)
+    print(f"{describe_setting()} {len(examples)} questions, {type(model).__name__}", end=", ")
     print(f"{model.config.num_hidden_layers} layers x {model.config.hidden_size}")
     base = statistics.median(seconds["plain loop"])
     for name, times in seconds.items():

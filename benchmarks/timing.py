@@ -1,15 +1,40 @@
-"""Timing several ways of doing one thing in one process, in turns, and the tables of it."""
+"""Timing several ways of doing one thing in one process, in turns, and the tables of it; memory in a fresh process."""
 
-import platform
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from tqdm import tqdm
+
+from ..files import describe_environment
+
+
+def describe_setting() -> str:
+    """Processor or GPU with its features, threads and versions, in one line."""
+    environment = describe_environment()
+    versions = ", ".join(f"{package} {version}" for package, version in environment["versions"].items())
+    return f"{environment['hardware']}, {torch.get_num_threads()} threads; {versions}."
+
+
+def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
+    """Seconds of a call, a GPU's work included, and its result.
+
+    Args:
+        function: What to call.
+        clock: What counts: wall-clock seconds, or `time.process_time`, which neighbours on the machine disturb least.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    start = clock()
+    result = function()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return clock() - start, result
 
 
 def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
@@ -27,11 +52,7 @@ def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str,
         run()
     for _ in tqdm(range(repeats), leave=False):
         for name, run in runs.items():
-            start = time.perf_counter()
-            run()
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            seconds[name].append(time.perf_counter() - start)
+            seconds[name].append(timed(run)[0])
     return seconds
 
 
@@ -51,15 +72,12 @@ def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mappin
     return "\n".join(lines)
 
 
-def describe_machine() -> str:
-    """Processor or GPU, threads and versions, in one line."""
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text(encoding="utf-8").splitlines() if cpus.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    hardware = names[0] if names else platform.processor() or platform.machine()
-    if torch.cuda.is_available():
-        hardware = f"{torch.cuda.get_device_name()}, {hardware}"
-    return (
-        f"{hardware}, {torch.get_num_threads()} threads; Python {platform.python_version()}, "
-        f"torch {torch.__version__}, transformers {transformers.__version__}."
-    )
+def run_apart(code: str, *arguments: object, python: str = sys.executable) -> Any:
+    """Run code in a fresh process; it finds its arguments in `sys.argv[1:]`.
+
+    Returns:
+        The JSON value that it prints last.
+    """
+    command = [python, "-c", code, *map(str, arguments)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(printed.splitlines()[-1])

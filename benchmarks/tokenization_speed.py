@@ -28,13 +28,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from ..files import expand_paths, open_text
 from ..tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
-
-
-def timed(function: Callable[[], Any], clock: Callable[[], float]) -> tuple[float, Any]:
-    """Return the seconds a call took, and its result."""
-    start = clock()
-    result = function()
-    return clock() - start, result
+from .timing import describe_setting, timed
 
 
 def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
@@ -68,7 +62,7 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
         sizes: dict[str, int] = {}  # a small text may not give all pieces
         for _ in range(repeats):
             for name, run in runs.items():
-                elapsed, size = timed(run, time.perf_counter)
+                elapsed, size = timed(run)
                 sizes[name] = size
                 seconds[name].append(elapsed)
         peer = statistics.median(seconds["tokenizers WordPieceTrainer"])
@@ -146,9 +140,7 @@ def benchmark_processes(lines: list[str], vocab: str, repeats: int) -> None:
         for processes, measured in runs.items():
             before = cpu_seconds()
             with BulkEncoder(tokenizer, num_processes=processes) as encoder:
-                elapsed, tokens = timed(
-                    lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)), time.perf_counter
-                )
+                elapsed, tokens = timed(lambda: sum(len(ids) for ids, _ in encoder.encode_stream(batches)))
             measured.append([elapsed, *(cpu_seconds() - before)])
     single = runs[1]
     print(f"{sum(map(len, lines)) / 1e6:.1f} M characters, {tokens} tokens, {repeats} runs each, in turn\n")
@@ -187,7 +179,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
     files = [file for file in expand_paths(arguments.files) if "heldout" not in file] or arguments.files
-    print(f"tokenizers {tokenizers.__version__}, transformers {transformers.__version__}, numpy {np.__version__}\n")
+    print(f"{describe_setting()}\n")
     if arguments.what == "train":
         benchmark_training(files, arguments.vocab_size, arguments.repeats)
     elif arguments.what == "encode":

@@ -1,14 +1,10 @@
 """`benchmarks/finetuning_tasks.py` makes its three tables, and does not repeat what is done."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from mybert import MyBertConfig, MyBertForPreTraining
 
-SCRIPT = ("-m", "mybert.benchmarks.finetuning_tasks")
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
 
 
@@ -38,19 +34,19 @@ def data(tmp_path):
 
 
 @pytest.mark.slow
-def test_three_tables(model, data, tmp_path):
-    flags = ["--data", data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", "2", "--max_steps", "1"]
-    shown = subprocess.run([sys.executable, *SCRIPT, model, *flags], capture_output=True, text=True, check=True).stdout
+def test_three_tables(run, model, data, tmp_path):
+    flags = ["--data", data, "--output_dir", tmp_path / "runs", "--tasks", "MRPC", "--seeds", 2, "--max_steps", 1]
+    shown = run("finetuning_tasks", model, *flags)
     rows = [line.split("|")[1].strip() for line in shown.splitlines() if line.startswith("| ")]
     tables = [row for row in rows if ":" in row or row == "task, metric"]
     assert tables == ["task, metric", "STS-B: what learns", "WNUT-17: features of the frozen encoder"]
     assert "MRPC, f1" in rows and rows.count("everything") == 1 and "concat_last_four" in rows
     assert shown.count("mybert finetune ") == 4 + 5 + 1
 
-    others = subprocess.run([sys.executable, *SCRIPT, model, *flags[:-1], "2"], capture_output=True, text=True)
-    assert others.returncode != 0 and "holds a run with other settings (max_steps was 1, is 2)" in others.stderr
+    with pytest.raises(ValueError, match=r"holds a run with other settings \(max_steps was 1, is 2\)"):
+        run("finetuning_tasks", model, *flags[:-1], 2)
 
-    again = subprocess.run([sys.executable, *SCRIPT, model, *flags], capture_output=True, text=True, check=True).stdout
+    again = run("finetuning_tasks", model, *flags)
     assert "mybert finetune " not in again
     assert [line for line in again.splitlines() if line.startswith("|")] == [
         line for line in shown.splitlines() if line.startswith("|")

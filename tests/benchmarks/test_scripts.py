@@ -1,0 +1,110 @@
+"""The scripts of `benchmarks/` run at a tiny size, and the code that they give to fresh processes is code."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "benchmarks").glob("*.py"))
+SCRIPTS = {path.stem for path in FILES if "__main__" in path.read_text(encoding="utf-8")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_code_for_other_processes_compiles_and_names_the_package(path):
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and "import" in str(node.value.value):
+            for statement in ast.walk(ast.parse(node.value.value)):
+                if isinstance(statement, ast.ImportFrom):
+                    assert statement.level == 0, f"{path}: a process of its own has no package around it"
+                    if statement.module.startswith("mybert"):
+                        module = importlib.import_module(statement.module)
+                        assert all(hasattr(module, alias.name) for alias in statement.names)
+
+
+@pytest.fixture
+def text(tmp_path, documents):
+    path = tmp_path / "corpus" / "text.txt"
+    path.parent.mkdir()
+    path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    return path.parent
+
+
+@pytest.fixture
+def vocab(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    return tmp_path / "tokenizer" / "vocab.txt"
+
+
+def test_vocabulary_and_encoding(run, text, vocab):
+    shown = run("tokenization_speed", "train", text, "--vocab_size", 100, "--repeats", 1)
+    assert shown.count("| tokenizers WordPieceTrainer |") == 1 and "| mybert bpe |" in shown
+    shown = run("tokenization_speed", "encode", text, "--vocab", vocab, "--megabytes", 0.01, "--repeats", 1)
+    assert "ids equal on every line" in shown and "| mybert BulkEncoder, empty memo |" in shown
+
+
+@pytest.mark.slow
+def test_encoding_in_processes(run, text, vocab):
+    shown = run("tokenization_speed", "processes", text, "--vocab", vocab, "--repeats", 1)
+    assert "| 1 |" in shown and "| 2 |" in shown
+
+
+@pytest.mark.slow
+def test_pretraining_data(run, text, vocab):
+    shown = run("pretraining_data_speed", text, "--vocab", vocab, "--repeats", 1)
+    assert "| mybert, an epoch of masked pairs, packed in rows of 512 |" in shown
+    assert "Its tokens are those of tokenizers." in shown and "Peak memory" in shown
+
+
+@pytest.mark.slow
+def test_memory_of_pretraining_data(run, text, vocab):
+    shown = run("pretraining_data_memory", text, "--vocab", vocab, "--megabytes", 0.05)
+    assert "| 1 |" in shown and "| 2 |" in shown
+    assert "| epoch 1, example 0 |" in run("pretraining_data_memory", "--tokens", "1e5")
+
+
+@pytest.mark.slow
+def test_checkpoints(run, monkeypatch, tmp_path):
+    from mybert.benchmarks import conversion_speed
+
+    tiny = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    configuration = conversion_speed.CONFIGURATION | tiny | {"intermediate_size": 32}
+    monkeypatch.setattr(conversion_speed, "CONFIGURATION", configuration)
+    shown = run("conversion_speed", "--repeats", 1, "--folder", tmp_path)
+    assert "| convert to a model folder, verified |" in shown and "peak memory +" in shown
+    assert not list(tmp_path.iterdir())
+
+
+def test_questions(run):
+    shown = run("question_answering_speed", "--questions", 4, "--layers", 1, "--hidden_size", 64, "--rounds", 1)
+    assert shown.count("same answers 4/4") == 3
+
+
+def test_every_script_is_run_somewhere():
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
+    assert not {name for name in SCRIPTS if f'"{name}"' not in tests and f"benchmarks.{name}" not in tests}
+
+
+@pytest.mark.slow
+def test_gpu_training_on_a_cpu(run):
+    shown = run("gpu_training", *"--sizes tiny --lengths 32 --tokens 256 --steps 1 --no-compile".split())
+    rows = [line for line in shown.splitlines() if line.strip().startswith("| tiny")]
+    assert [row.split("|")[4].strip() for row in rows] == ["transformers SDPA", "mybert, packed rows"] * 2
+
+
+@pytest.mark.slow
+def test_accuracy_of_quantized_models(run, tmp_path):
+    tokenizer = MyBertTokenizer(
+        vocab={t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
+    )
+    labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na a\t0\na b a\t1\n")
+    rows = run("quantization_accuracy", tmp_path, tmp_path / "dev.tsv").splitlines()[-4:]
+    assert [row.split("|")[1].strip() for row in rows][::3] == ["float32", "int8"]
+    assert [row.split("|")[3].strip() for row in rows[:2]] == ["100.00"] * 2
