@@ -134,3 +134,14 @@ def test_each_row_of_a_padded_batch_has_its_own_adapter(load, make_batch, target
                 alone = model(**one).logits
             torch.testing.assert_close(mixed[row][tokens[row]], alone[0][tokens[row]], rtol=0, atol=1e-5)
     assert (mixed[0] - mixed[1]).abs().max() > 1e-3
+
+
+def test_virtual_tokens(load, make_batch):
+    """Prompts are learnt in front of the words; prefixes are past keys and values, which an encoder does not take."""
+    head = "MyBertForSequenceClassification"
+    prompt = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
+    before, after = train(peft.get_peft_model(load(head), prompt), make_batch(head))
+    assert after < before
+    prefix = peft.PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
+    with pytest.raises(ValueError, match="does not support past key values"):
+        peft.get_peft_model(load(head), prefix)(**make_batch(head))

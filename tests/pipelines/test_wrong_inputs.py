@@ -33,7 +33,6 @@ NO_EXAMPLES = [
     [[None]],
     ["a", None],
     (5, 6),
-    {"a"},
 ]
 
 
