@@ -65,7 +65,7 @@ COMMANDS = {
     ),
     "data": Command(
         "text to a token store, ready for pretraining on any number of machines",
-        ".pretraining.data_command",
+        ".pretraining.commands",
         "DataArguments",
         "prepare_data",
         ("text",),

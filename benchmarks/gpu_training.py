@@ -18,7 +18,7 @@ import torch
 from transformers import BertConfig, BertForPreTraining
 
 from ..modeling_mybert import IGNORED_LABEL, MyBertConfig, MyBertForPreTraining
-from ..pretraining.arguments import MODEL_SIZES
+from ..pretraining import MODEL_SIZES
 from .timing import describe_setting, timed
 
 MASKED = 0.15

@@ -18,7 +18,7 @@ import torch
 
 from ..files import read_rows, write_text
 from ..modeling_mybert import IGNORED_LABEL
-from ..pretraining.arguments import MODEL_SIZES
+from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
 from .peers import (
     Batch,

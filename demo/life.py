@@ -183,7 +183,7 @@ def _own_text(paths: Sequence[str], encoding: str) -> tuple[Sources, list[str]]:
     """Read the user's files; each is a source and a class. Of a single file the longest documents are the classes."""
     sources: Sources = {}
     for path in expand_paths(paths):
-        documents = list(read_documents(path, split=True, encoding=encoding))
+        documents = list(read_documents(path, split_sentences=True, encoding=encoding))
         if not documents:
             raise ValueError(f"{path} is empty; expected text, with a blank line between documents.")
         sources[_unused(Path(path).name.partition(".")[0] or "text", sources)] = documents
@@ -281,7 +281,7 @@ def _pretraining(
         text=[str(path) for path in files],
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
-        vocab_layout="compact",
+        layout="compact",
         num_processes=1,  # for a few megabytes workers take longer to start than to work
         model_size="tiny",
         # Few steps must do: no dropout, a high rate, and a shorter memory of gradients that lets it be high.

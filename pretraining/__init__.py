@@ -8,38 +8,47 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .collator import PretrainingCollator
-    from .data_command import DataArguments, prepare_data
+    from .commands import DataArguments, prepare_data
+    from .data_settings import ExampleSettings, MaskingRates, StoreSettings
+    from .dataset import PretrainingDataset
     from .documents import read_documents, split_sentences
-    from .examples import PretrainingDataset
-    from .masking import MaskingRates, mask_tokens
-    from .recipe import PretrainingArguments, pretrain
-    from .token_store import StoreSummary, TokenStore, build_token_store
+    from .masking import mask_tokens
+    from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
+    from .pretraining_run import pretrain
+    from .store_builder import build_token_store
+    from .store_format import StoreSummary, TokenStore
     from .trainer import PretrainingTrainer
 
 _MODULES = {
-    "DataArguments": "data_command",
-    "MaskingRates": "masking",
-    "PretrainingArguments": "recipe",
+    "MODEL_SIZES": "pretraining_arguments",
+    "DataArguments": "commands",
+    "ExampleSettings": "data_settings",
+    "MaskingRates": "data_settings",
+    "PretrainingArguments": "pretraining_arguments",
     "PretrainingCollator": "collator",
-    "PretrainingDataset": "examples",
+    "PretrainingDataset": "dataset",
     "PretrainingTrainer": "trainer",
-    "StoreSummary": "token_store",
-    "TokenStore": "token_store",
-    "build_token_store": "token_store",
+    "StoreSettings": "data_settings",
+    "StoreSummary": "store_format",
+    "TokenStore": "store_format",
+    "build_token_store": "store_builder",
     "mask_tokens": "masking",
-    "prepare_data": "data_command",
-    "pretrain": "recipe",
+    "prepare_data": "commands",
+    "pretrain": "pretraining_run",
     "read_documents": "documents",
     "split_sentences": "documents",
 }
 
 __all__ = [
+    "MODEL_SIZES",
     "DataArguments",
+    "ExampleSettings",
     "MaskingRates",
     "PretrainingArguments",
     "PretrainingCollator",
     "PretrainingDataset",
     "PretrainingTrainer",
+    "StoreSettings",
     "StoreSummary",
     "TokenStore",
     "build_token_store",

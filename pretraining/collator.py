@@ -10,8 +10,9 @@ import torch
 
 from ..modeling_mybert import IGNORED_LABEL
 from ..tokenization import MyBertTokenizer
-from .examples import Objective, example_generator
-from .masking import MaskingRates, mask_tokens
+from .data_settings import MaskingRates, Objective
+from .dataset import example_generator
+from .masking import mask_tokens
 
 
 class PretrainingCollator:
@@ -27,7 +28,6 @@ class PretrainingCollator:
         tokenizer: Gives the ids of special tokens and of padding.
         rates: Masking rates.
         seed: Seed of the masks.
-        pad_to_multiple_of: Round lengths up to a multiple of this (packed rows have a length of their own).
         objective: That of the data set.
     """
 
@@ -37,7 +37,6 @@ class PretrainingCollator:
         *,
         rates: MaskingRates | None = None,
         seed: int = 0,
-        pad_to_multiple_of: int = 1,
         objective: Objective = "mlm+nsp",
     ) -> None:
         vocabulary = tokenizer.get_vocab()
@@ -52,7 +51,6 @@ class PretrainingCollator:
         self._pad_token_id = tokenizer.pad_token_id
         self.rates = rates or MaskingRates()
         self.seed = seed
-        self.pad_to_multiple_of = pad_to_multiple_of
         self.objective: Objective = objective
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -77,40 +75,24 @@ class PretrainingCollator:
                 "PretrainingDataset (Trainer takes it away unless TrainingArguments has remove_unused_columns=False)."
             )
         is_packed = "row_length" in examples[0]
-        longest = examples[0]["row_length"] if is_packed else max(len(example["input_ids"]) for example in examples)
-        length = longest if is_packed else -(-longest // self.pad_to_multiple_of) * self.pad_to_multiple_of
-        shape = (len(examples), length)
+        lengths = np.array([len(example["input_ids"]) for example in examples])
+        shape = (len(examples), examples[0]["row_length"] if is_packed else int(lengths.max()))
         batch = {
             "input_ids": np.full(shape, self._pad_token_id, dtype=np.int64),
             "token_type_ids": np.zeros(shape, dtype=np.int64),
             "labels": np.full(shape, IGNORED_LABEL, dtype=np.int64),
         }
         for row, example in enumerate(examples):
-            tokens = slice(len(example["input_ids"]))
+            tokens = slice(lengths[row])
             batch["input_ids"][row, tokens], batch["labels"][row, tokens] = self._learn(example)
             batch["token_type_ids"][row, tokens] = example["token_type_ids"]
-        lengths = np.array([len(example["input_ids"]) for example in examples])
-        labels = [
-            np.atleast_1d(example["next_sentence_label"]) for example in examples if "next_sentence_label" in example
-        ]
         numbers: dict[str, int] = {}
         if is_packed:
-            padding = [[length - tokens] if tokens < length else [] for tokens in lengths]
-            sequences = [
-                [*example["sequence_lengths"], *rest] for example, rest in zip(examples, padding, strict=True)
-            ]
-            labels = [
-                np.append(label, [IGNORED_LABEL] * len(rest)) for label, rest in zip(labels, padding, strict=False)
-            ]
-            sizes = np.concatenate(sequences).astype(np.int64)
-            ends = np.cumsum(sizes)
-            batch["position_ids"] = (np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)).reshape(shape)
-            batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = np.append(0, ends).astype(np.int32)
-            numbers = dict.fromkeys(("max_length_q", "max_length_k"), int(sizes.max()))
+            numbers = _add_limits(batch, examples)
         else:
-            batch["attention_mask"] = (np.arange(length) < lengths[:, None]).astype(np.int64)
-        if labels:
-            batch["next_sentence_label"] = np.concatenate(labels).astype(np.int64)
+            batch["attention_mask"] = (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
+            if "next_sentence_label" in examples[0]:
+                batch["next_sentence_label"] = np.array([example["next_sentence_label"] for example in examples])
         return {name: torch.from_numpy(array) for name, array in batch.items()} | numbers
 
     def _learn(self, example: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -138,3 +120,27 @@ class PretrainingCollator:
         ]
         ids, labels = zip(*masked, strict=True)
         return np.concatenate(ids), np.concatenate(labels)
+
+
+def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """Say where the sequences of packed rows are, in place; what is left of a row is a sequence of padding.
+
+    Returns:
+        The length of the longest sequence, by the names of `DataCollatorWithFlattening`.
+    """
+    shape = batch["input_ids"].shape
+    padding = [[rest] if (rest := shape[1] - len(example["input_ids"])) else [] for example in examples]
+    sizes = np.concatenate(
+        [[*example["sequence_lengths"], *rest] for example, rest in zip(examples, padding, strict=True)]
+    ).astype(np.int64)
+    ends = np.cumsum(sizes)
+    batch["position_ids"] = (np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)).reshape(shape)
+    batch["cu_seq_lens_q"] = batch["cu_seq_lens_k"] = np.append(0, ends).astype(np.int32)
+    if "next_sentence_label" in examples[0]:
+        batch["next_sentence_label"] = np.concatenate(
+            [
+                np.append(example["next_sentence_label"], [IGNORED_LABEL] * len(rest))
+                for example, rest in zip(examples, padding, strict=True)
+            ]
+        ).astype(np.int64)
+    return dict.fromkeys(("max_length_q", "max_length_k"), int(sizes.max()))

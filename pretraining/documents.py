@@ -1,16 +1,18 @@
 """Text to documents: lists of sentences in the order of the text.
 
 Whatever the source, the text passes as lines without surrounding white space, an empty one after each document: the
-format of google-research/bert, in which `token_store` cuts it into chunks.
+format of google-research/bert, in which `store_builder` cuts it into chunks.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ..files import content_suffix, expand_paths, open_text
+from ..files.columns import first_line, lacks_column, read_column
 from ..files.text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, PARQUET_SUFFIX
+from .data_settings import TextSettings
 
 # A full stop after these is rarely the end of a sentence. Single letters are treated alike ("J. Smith", "e.g.").
 _ABBREVIATIONS = frozenset(
@@ -26,7 +28,6 @@ _LAST_WORD = re.compile(r"[^\W\d_]+$")
 _HUB = "hf:"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*JSON_SUFFIXES, PARQUET_SUFFIX, *COMPRESSED_SUFFIXES, ".txt")
-_ROWS_AT_A_TIME = 256
 
 
 def split_sentences(text: str) -> list[str]:
@@ -59,13 +60,7 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def read_documents(
-    files: str | Path | Iterable[str | Path],
-    *,
-    split: bool = False,
-    encoding: str = "utf-8",
-    text_column: str = "text",
-) -> Iterator[list[str]]:
+def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) -> Iterator[list[str]]:
     """Read documents from files or from the Hub, one after the other; memory holds one document at a time.
 
     What a file holds is told from its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones:
@@ -79,9 +74,7 @@ def read_documents(
 
     Args:
         files: Files, folders or patterns; "-" is standard input; see `expand_sources` for data sets of the Hub.
-        split: Whether lines hold running text, to be split by `split_sentences`.
-        encoding: Encoding of plain text and JSON.
-        text_column: Field or column of the text.
+        settings: Those of `TextSettings`: `split_sentences`, `encoding`, `text_column`.
 
     Yields:
         Documents, each a list of at least one sentence without surrounding white space.
@@ -91,9 +84,15 @@ def read_documents(
         ValueError: A file is not what its name says, or has no such column; the message names the file and the byte
             offset, line or row (counted from 1).
         ImportError: The package that reads this kind of file is missing.
+        TypeError: There is no such setting.
     """
+    text = TextSettings(**settings)  # here, not when the first document is asked for
+    return _documents(read_text_lines(expand_sources(files), text), text.split_sentences)
+
+
+def _documents(lines: Iterable[str], split: bool) -> Iterator[list[str]]:
     document: list[str] = []
-    for line in read_lines(expand_sources(files), encoding=encoding, text_column=text_column):
+    for line in lines:
         if line:
             document.extend(split_sentences(line) if split else [line])
         elif document:
@@ -128,30 +127,27 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
     return list(sources)
 
 
-def read_lines(sources: Iterable[str], *, encoding: str = "utf-8", text_column: str = "text") -> Iterator[str]:
+def read_text_lines(sources: Iterable[str], settings: TextSettings) -> Iterator[str]:
     """Read sources line by line.
 
     Args:
         sources: What `expand_sources` lists.
-        encoding: As in `read_documents`.
-        text_column: As in `read_documents`.
+        settings: Of the text; lines are not split into sentences here.
 
     Yields:
         Lines without surrounding white space, and `""` after each document.
 
     Raises:
-        OSError: As in `read_documents`.
-        ValueError: As in `read_documents`.
-        ImportError: As in `read_documents`.
+        OSError, ValueError, ImportError: As in `read_documents`.
     """
+    encoding, column = settings.encoding, settings.text_column
     for source in sources:
         suffix = content_suffix(source)
         if source.startswith(_HUB):
-            yield from _text_lines(_hub_texts(source, text_column), source, "row", text_column)
-        elif suffix in JSON_SUFFIXES:
-            yield from _text_lines(_json_texts(source, encoding, text_column), source, "line", text_column)
-        elif suffix == PARQUET_SUFFIX:
-            yield from _text_lines(_parquet_texts(source, text_column), source, "row", text_column)
+            yield from _lines_of_values(_hub_column(source, column), f"{source}, row", column)
+        elif suffix in JSON_SUFFIXES or suffix == PARQUET_SUFFIX:
+            where = f"{source}, {'row' if suffix == PARQUET_SUFFIX else 'line'}"
+            yield from _lines_of_values(read_column(source, column, encoding), where, column)
         else:
             yield from _plain_lines(source, encoding)
 
@@ -173,16 +169,16 @@ def _plain_lines(path: str, encoding: str) -> Iterator[str]:
         yield ""
 
 
-def _text_lines(texts: Iterable[object], source: str, unit: str, column: str) -> Iterator[str]:
+def _lines_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str]:
     """Lines of documents that are one value each: text, a list of texts or None."""
-    for number, text in enumerate(texts, start=1):
+    for number, text in enumerate(values, start=1):
         if isinstance(text, str):
             text = text.split("\n")
         elif text is None:
             continue
         elif not isinstance(text, list) or not all(isinstance(sentence, str) for sentence in text):
             raise ValueError(
-                f"{source}, {unit} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
+                f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
             )
         else:
             text = [sentence.replace("\n", " ") for sentence in text]
@@ -192,42 +188,7 @@ def _text_lines(texts: Iterable[object], source: str, unit: str, column: str) ->
             yield ""
 
 
-def _json_texts(path: str, encoding: str, column: str) -> Iterator[object]:
-    for number, line in enumerate(open_text(path, encoding), start=1):
-        if not line.strip():
-            yield None
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number} is not JSON ({error}); expected an object per line.") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{path}, line {number} is {type(row).__name__}, expected an object with {column!r}.")
-        if column not in row:
-            raise ValueError(f"{path}, line {number} {_no_column(column, row)}")
-        yield row[column]
-
-
-def _parquet_texts(path: str, column: str) -> Iterator[object]:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
-    try:
-        # Buffered: pages are read one by one, not whole row groups.
-        with ParquetFile(path, buffer_size=1 << 20) as file:
-            if column not in file.schema_arrow.names:
-                raise ValueError(f"{path} {_no_column(column, file.schema_arrow.names)}")
-            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=[column], use_threads=False):
-                yield from batch.column(0).to_pylist()
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a Parquet file, or a broken one ({_first_line(error)}).") from error
-    except OSError as error:
-        raise OSError(f"{path} cannot be read as Parquet ({_first_line(error)}).") from error
-
-
-def _hub_texts(source: str, column: str) -> Iterator[object]:
+def _hub_column(source: str, column: str) -> Iterator[object]:
     try:
         import datasets
     except ImportError as error:
@@ -237,16 +198,8 @@ def _hub_texts(source: str, column: str) -> Iterator[object]:
         rows = datasets.load_dataset(name, configuration or None, split=split or "train", streaming=True)
     except (OSError, ValueError) as error:
         kind = OSError if isinstance(error, OSError) else ValueError
-        raise kind(f"{source} cannot be read from the Hub ({_first_line(error)}).") from error
+        raise kind(f"{source} cannot be read from the Hub ({first_line(error)}).") from error
     for number, row in enumerate(rows, start=1):
         if column not in row:
-            raise ValueError(f"{source}, row {number} {_no_column(column, row)}")
+            raise ValueError(f"{source}, row {number} {lacks_column(column, row)}")
         yield row[column]
-
-
-def _no_column(column: str, names: Iterable[str]) -> str:
-    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,56 +1,13 @@
 """Masking for the masked LM (paper, section 3.1, task 1)."""
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 
 from ..modeling_mybert import IGNORED_LABEL
-
-_UNITS = ("token", "word", "span")
+from .data_settings import MaskingRates
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)
 _SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
-
-
-@dataclass(frozen=True)
-class MaskingRates:
-    """Which tokens are predicted and what stands in their place.
-
-    Attributes:
-        predicted: Share of a sequence's tokens that are predicted; at least one token always is.
-        masked: Share of these replaced by [MASK].
-        random: Share of these replaced by a random token; the rest stays.
-        unit: What is chosen at random. "token": single tokens. "word": a word's first piece with all `##` pieces after
-            it, as in Google's whole word masking; each token draws its own replacement. "span": words in a row, of
-            geometric length (SpanBERT); the tokens of a span are all masked, all random or all kept. Words that would
-            exceed the number of predictions are passed over, so with "word" and "span" a sequence may have fewer, and
-            a very short one none.
-        max_predictions: Most predictions of a sequence, 1 or more (Google: `max_predictions_per_seq`); None for no
-            limit.
-
-    Raises:
-        ValueError: If a share is outside [0, 1], the last two exceed 1 together, or a setting is unknown.
-    """
-
-    predicted: float = 0.15
-    masked: float = 0.8
-    random: float = 0.1
-    unit: Literal["token", "word", "span"] = "token"
-    max_predictions: int | None = None
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        for name in ("predicted", "masked", "random"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"The masking rate {name} is {value}; expected a share between 0 and 1.")
-        if self.masked + self.random > 1:
-            raise ValueError(f"The masking rates masked ({self.masked}) and random ({self.random}) exceed 1 together.")
-        if self.unit not in _UNITS:
-            raise ValueError(f"The masking unit is {self.unit!r}; expected one of {', '.join(_UNITS)}.")
-        if self.max_predictions is not None and self.max_predictions < 1:
-            raise ValueError(f"max_predictions is {self.max_predictions}; expected 1 or more, or None for no limit.")
 
 
 def mask_tokens(
@@ -79,10 +36,10 @@ def mask_tokens(
         The masked ids and the labels (the original id at chosen positions, -100 elsewhere), both (length,), int64.
     """
     candidates = np.flatnonzero(~is_special)
-    count = min(max(1, round(len(input_ids) * rates.predicted)), len(candidates))
+    count = min(max(1, round(len(input_ids) * rates.mlm_probability)), len(candidates))
     if rates.max_predictions is not None:
         count = min(count, rates.max_predictions)
-    if rates.unit == "token":
+    if rates.masking_unit == "token":
         chosen = generator.permutation(candidates)[:count]
         draw = generator.random(count)
     else:
@@ -90,17 +47,17 @@ def mask_tokens(
         # Words do not reach across special tokens.
         is_start = ~is_continuation[candidates] | (np.diff(candidates, prepend=-2) > 1)
         words = np.append(np.flatnonzero(is_start), len(candidates))
-        spans = _choose_spans(candidates, words, count, generator, rates.unit == "span")
+        spans = _choose_spans(candidates, words, count, generator, rates.masking_unit == "span")
         chosen = np.concatenate([*spans, candidates[:0]])
-        if rates.unit == "span":
+        if rates.masking_unit == "span":
             draw = np.repeat(generator.random(len(spans)), [len(span) for span in spans])
         else:
             draw = generator.random(len(chosen))
     labels = np.full(len(input_ids), IGNORED_LABEL, dtype=np.int64)
     labels[chosen] = input_ids[chosen]
     masked = input_ids.astype(np.int64)
-    masked[chosen[draw < rates.masked]] = mask_token_id
-    replaced = chosen[(draw >= rates.masked) & (draw < rates.masked + rates.random)]
+    masked[chosen[draw < rates.mask_replace_prob]] = mask_token_id
+    replaced = chosen[(draw >= rates.mask_replace_prob) & (draw < rates.mask_replace_prob + rates.random_replace_prob)]
     masked[replaced] = ordinary_ids[generator.integers(0, len(ordinary_ids), len(replaced))]
     return masked, labels
 

@@ -64,3 +64,9 @@ def test_wheel_works_alone(tmp_path):
     result = run(environment / "bin" / "mybert", "pretrain", "--text", "missing.txt", "--output_dir", "out")
     assert result.returncode == 2
     assert result.stderr.strip().endswith("There is no file or folder missing.txt.")
+    # Recipes are in the wheel, and are reached by name.
+    recipes = {path.name for path in (ROOT / "pretraining" / "recipes").iterdir()}
+    assert recipes == {path.name for path in (site_packages / "mybert" / "pretraining" / "recipes").iterdir()}
+    for flags in (["--config", "base", "--model_size", "large"], ["--config", "two_phase"]):
+        result = run(environment / "bin" / "mybert", "pretrain", "missing.txt", *flags, "--output_dir", "out")
+        assert result.stderr.strip().endswith("There is no file or folder missing.txt."), result.stderr

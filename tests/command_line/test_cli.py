@@ -256,7 +256,7 @@ def run(*flags, cwd):
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file):
-    flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --vocab_layout compact --model_size tiny"
+    flags = f"pretrain --text {text_file} --output_dir out --vocab_size 60 --layout compact --model_size tiny"
     flags += " --hidden_size 32 --max_length 32 --max_steps 300 --logging_steps 5 --save_steps 100000 --heldout 0"
     flags = flags.split()
     process = run(*flags, cwd=tmp_path)

@@ -99,9 +99,30 @@ def test_mistakes(tmp_path, arguments):
         prepare_data(arguments("--num_processes", "0"))
     with pytest.raises(FileNotFoundError, match="There is no token store"):
         prepare_data(arguments(text=()))
+
+
+def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
     (tmp_path / "one.txt").write_text("the cat sat. the dog ran.\nthe cat.")
+    assert prepare_data(arguments(text=(tmp_path / "one.txt",))).documents == 1
+    assert "There is no example to show: " in caplog.text
+    assert "blank line between documents" in caplog.text
     with pytest.raises(ValueError, match=r"1 document\(s\).*blank line between documents"):
-        prepare_data(arguments(text=(tmp_path / "one.txt",)))
+        prepare_data(arguments("--export", str(tmp_path / "e"), text=()))
+    prepare_data(arguments("--export", str(tmp_path / "e"), "--objective", "mlm", text=()))
+    assert len((tmp_path / "e").read_text().splitlines()) == 1
+
+
+def test_outputs_that_are_there_stay(tmp_path, arguments):
+    (tmp_path / "e").write_text("mine")
+    with pytest.raises(ValueError, match="e exists; name another file to export to"):
+        prepare_data(arguments("--export", str(tmp_path / "e")))
+    (tmp_path / "store").write_text("mine too")
+    with pytest.raises(ValueError, match="store is not a token store"):
+        prepare_data(arguments("--overwrite"))
+    assert (tmp_path / "store").read_text() == "mine too"
+    (tmp_path / "store").unlink()
+    prepare_data(arguments("--export", str(tmp_path / "e"), "--overwrite"))
+    assert (tmp_path / "e").read_text().count("tokens") == 100
 
 
 def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):

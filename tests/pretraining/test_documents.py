@@ -40,7 +40,7 @@ def test_read_documents(tmp_path):
     first.write_text("\n  One. Two. \nThree.\n\n\n \nFour.\n")
     second.write_bytes(gzip.compress(b"Five.\r\n\r\nSix."))
     assert list(read_documents([first, second])) == [["One. Two.", "Three."], ["Four."], ["Five."], ["Six."]]
-    assert list(read_documents(first, split=True)) == [["One.", "Two.", "Three."], ["Four."]]
+    assert list(read_documents(first, split_sentences=True)) == [["One.", "Two.", "Three."], ["Four."]]
     assert list(read_documents(tmp_path)) == list(read_documents([first, second]))
 
 
@@ -58,7 +58,7 @@ def test_json_lines(tmp_path):
         (tmp_path / name).write_bytes(data)
         assert list(read_documents(tmp_path / name)) == DOCUMENTS
     split = [["One.", "Two.", "Three.", "Four."], ["Five.", "Six or so."], ["Seven still."]]
-    assert list(read_documents(tmp_path / "a.jsonl", split=True)) == split
+    assert list(read_documents(tmp_path / "a.jsonl", split_sentences=True)) == split
     (tmp_path / "c.ndjson").write_text('{"body": "One."}')
     assert list(read_documents(tmp_path / "c.ndjson", text_column="body")) == [["One."]]
 
@@ -66,8 +66,10 @@ def test_json_lines(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{'text': 1}", r"bad.jsonl, line 2 is not JSON \(Expecting.*expected an object per line"),
-        ("[1]", r"bad.jsonl, line 2 is list, expected an object with 'text'"),
+        ("{'text': 1}", r"bad.jsonl, line 2 is not JSON \(Expecting property name.* at character 2\)"),
+        ('{"text": ' + "9" * 5000 + "}", r"bad.jsonl, line 2 is JSON with a number of too many digits"),
+        ('{"text": ' + "[" * 100_000, r"bad.jsonl, line 2 is JSON that is nested too deep"),
+        ("[1]", r"bad.jsonl, line 2 is a JSON list; expected an object with 'text'"),
         ('{"body": "a", "id": 1}', r"line 2 has no 'text', only 'body', 'id'; name it with --text_column"),
         ('{"text": 5}', r"bad.jsonl, line 2: 'text' is int, expected text or a list of texts"),
         ('{"text": ["a", 5]}', r"bad.jsonl, line 2: 'text' is list, expected text"),

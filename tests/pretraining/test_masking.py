@@ -51,9 +51,9 @@ def test_rates_on_a_large_sample():
 
 def test_at_least_one_token_and_never_a_special_one():
     generator = np.random.default_rng(0)
-    _, labels = mask(np.array([2, 7, 3, 8, 3]), MaskingRates(predicted=0.0), generator)
+    _, labels = mask(np.array([2, 7, 3, 8, 3]), MaskingRates(mlm_probability=0.0), generator)
     assert (labels != -100).sum() == 1
-    _, labels = mask(np.array([2, 7, 3, 8, 3]), MaskingRates(predicted=1.0), generator)
+    _, labels = mask(np.array([2, 7, 3, 8, 3]), MaskingRates(mlm_probability=1.0), generator)
     assert labels.tolist() == [-100, 7, -100, 8, -100]
     new, labels = mask(np.array([2, 3]), MaskingRates(), generator)
     assert (labels == -100).all()
@@ -71,13 +71,12 @@ def test_every_position_is_as_likely():
 
 
 def test_mistakes():
-    with pytest.raises(ValueError, match=r"rate predicted is 1.5; expected a share"):
-        MaskingRates(predicted=1.5)
-    with pytest.raises(ValueError, match=r"masked \(0.9\) and random \(0.2\) exceed 1"):
-        MaskingRates(masked=0.9, random=0.2)
-
+    with pytest.raises(ValueError, match=r"mlm_probability is 1.5; expected a share"):
+        MaskingRates(mlm_probability=1.5)
+    with pytest.raises(ValueError, match=r"mask_replace_prob \(0.9\) and random_replace_prob \(0.2\) exceed 1"):
+        MaskingRates(mask_replace_prob=0.9, random_replace_prob=0.2)
     with pytest.raises(ValueError, match="unit is 'sentence'; expected one of token, word, span"):
-        MaskingRates(unit="sentence")
+        MaskingRates(masking_unit="sentence")
     with pytest.raises(ValueError, match="max_predictions is 0; expected 1 or more"):
         MaskingRates(max_predictions=0)
 
@@ -87,7 +86,7 @@ def test_no_more_predictions_than_allowed(unit):
     generator = np.random.default_rng(0)
     ids = np.concatenate([[2], np.arange(5, 105), [3]])
     for most in (1, 4, 15, 40):
-        _, labels = mask(ids, MaskingRates(unit=unit, max_predictions=most), generator)
+        _, labels = mask(ids, MaskingRates(masking_unit=unit, max_predictions=most), generator)
         assert (labels != -100).sum() == min(most, 15)
 
 
@@ -106,7 +105,7 @@ def sample_of_words(rates, sequences=2500, words=60):
 @pytest.mark.parametrize("unit", ["word", "span"])
 def test_whole_words_with_the_same_rates(unit):
     predicted, total, kinds = 0, 0, np.zeros(3)
-    for ids, new, labels in sample_of_words(MaskingRates(unit=unit)):
+    for ids, new, labels in sample_of_words(MaskingRates(masking_unit=unit)):
         is_chosen = labels != -100
         word = np.cumsum(ids < 600)
         for number in np.unique(word[is_chosen]):
@@ -129,7 +128,7 @@ def test_words_are_chosen_as_by_google():
     """In random order, passing over those that would exceed the number: short words fill up the rest."""
     generator = np.random.default_rng(2)
     ours, googles, words = np.zeros(4), np.zeros(4), np.zeros(4)
-    for ids, _, labels in sample_of_words(MaskingRates(unit="word")):
+    for ids, _, labels in sample_of_words(MaskingRates(masking_unit="word")):
         lengths = np.bincount(np.cumsum(ids < 600))[np.cumsum(ids < 600)]
         is_start = (ids < 600) & (ids > 4)
         words += np.bincount(lengths[is_start], minlength=4)
@@ -148,8 +147,9 @@ def test_spans_have_the_lengths_of_spanbert():
     generator = np.random.default_rng(0)
     ids = np.concatenate([[2], np.arange(5, 600), [3]])
     counts = np.zeros(11)
+    rates = MaskingRates(masking_unit="span", max_predictions=10)
     for _ in range(8000):
-        _, labels = mask(ids, MaskingRates(unit="span", max_predictions=10), generator, is_continuation=ids >= 600)
+        _, labels = mask(ids, rates, generator, is_continuation=ids >= 600)
         positions = np.flatnonzero(labels != -100)
         runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
         assert len(positions) == 10
@@ -166,11 +166,16 @@ def test_words_do_not_reach_across_special_tokens(unit):
     ids = np.array([2, 10, 3, 700, 701, 3])
     seen = set()
     for _ in range(300):
-        _, labels = mask(ids, MaskingRates(predicted=0.5, unit=unit), generator, is_continuation=ids >= 600)
+        _, labels = mask(
+            ids, MaskingRates(mlm_probability=0.5, masking_unit=unit), generator, is_continuation=ids >= 600
+        )
         seen.add(tuple(np.flatnonzero(labels != -100)))
     assert seen == {(1, 3, 4)}
     _, labels = mask(
-        np.array([2, 10, 700, 3]), MaskingRates(unit=unit), generator, is_continuation=np.array([0, 0, 1, 0], bool)
+        np.array([2, 10, 700, 3]),
+        MaskingRates(masking_unit=unit),
+        generator,
+        is_continuation=np.array([0, 0, 1, 0], bool),
     )
     assert (labels == -100).all()
 
@@ -184,9 +189,9 @@ def dataset(tmp_path_factory, documents, tokenizer):
 
 def test_collator_pads_and_marks(dataset, tokenizer):
     examples = [dataset[index] for index in range(6)]
-    batch = PretrainingCollator(tokenizer, pad_to_multiple_of=8)(examples)
+    batch = PretrainingCollator(tokenizer)(examples)
     assert all(value.dtype == torch.int64 for value in batch.values())
-    assert batch["input_ids"].shape[1] % 8 == 0
+    assert batch["input_ids"].shape[1] == max(len(example["input_ids"]) for example in examples)
     for row, example in enumerate(examples):
         length = len(example["input_ids"])
         assert batch["attention_mask"][row].tolist() == [1] * length + [0] * (batch["input_ids"].shape[1] - length)
@@ -214,7 +219,7 @@ def test_masks_depend_on_the_example_not_on_the_batch(dataset, tokenizer):
 
 
 def test_static_masks_stay(dataset, tokenizer):
-    static = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, static=True)
+    static = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, static_masking=True)
     collator = PretrainingCollator(tokenizer)
     seen = []
     for epoch in (0, 3):
@@ -228,7 +233,7 @@ def test_static_masks_stay(dataset, tokenizer):
 def test_words_are_masked_whole(tokenizer):
     ids = np.array([2, *[6, tokenizer.convert_tokens_to_ids("##s")] * 50, 3])
     example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "next_sentence_label": 0, "example": (0, 0)}
-    labels = PretrainingCollator(tokenizer, rates=MaskingRates(unit="word"))([example])["labels"][0]
+    labels = PretrainingCollator(tokenizer, rates=MaskingRates(masking_unit="word"))([example])["labels"][0]
     assert (labels[1:-1:2] != -100).tolist() == (labels[2:-1:2] != -100).tolist()
     assert (labels != -100).sum() == 14  # 15.3 are allowed, and words are two tokens
 
@@ -343,7 +348,9 @@ def test_random_words_are_words(documents, tmp_path):
     """Never a special token, and never one of the reserved entries of Google's layout."""
     pieces = ["[PAD]", *(f"[unused{n}]" for n in range(90)), "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "##s"]
     tokenizer = MyBertTokenizer(vocab=pieces)
-    collator = PretrainingCollator(tokenizer, rates=MaskingRates(predicted=0.9, masked=0.0, random=1.0))
+    collator = PretrainingCollator(
+        tokenizer, rates=MaskingRates(mlm_probability=0.9, mask_replace_prob=0.0, random_replace_prob=1.0)
+    )
     words = tokenizer.convert_tokens_to_ids(["one", "two", "##s"])
     ids = np.array([tokenizer.cls_token_id, *words * 100, tokenizer.sep_token_id])
     example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "next_sentence_label": 0, "example": (0, 0)}

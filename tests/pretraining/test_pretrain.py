@@ -7,7 +7,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from mybert import MyBertForPreTraining
 from mybert.pretraining import PretrainingArguments, pretrain
-from mybert.pretraining.recipe import split_documents
+from mybert.pretraining.pretraining_run import split_documents
 
 
 def arguments(tmp_path, text_file, **settings):
@@ -15,7 +15,7 @@ def arguments(tmp_path, text_file, **settings):
         "text": [str(text_file)],
         "output_dir": str(tmp_path / "out"),
         "vocab_size": 60,
-        "vocab_layout": "compact",
+        "layout": "compact",
         "model_size": "tiny",
         "hidden_size": 32,
         "num_hidden_layers": 1,

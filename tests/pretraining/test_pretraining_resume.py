@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 pytestmark = pytest.mark.slow
 
 FLAGS = (
-    "--text text.txt --vocab_size 60 --vocab_layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 "
+    "--text text.txt --vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 1 "
     "--max_length 24 --phase2_max_length 48 --phase2_steps 8 --phase2_per_device_train_batch_size 2 "
     "--phase2_gradient_accumulation_steps 2 --per_device_train_batch_size 4 --max_steps 30 --save_steps 4 "
     "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --heldout 0.2 --learning_rate 1e-2 "
@@ -27,8 +27,7 @@ from pathlib import Path
 import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.pretraining import recipe
-from mybert.pretraining import trainer
+from mybert.pretraining import pretraining_run
 from mybert.runs import interruption, trainer_overrides
 
 def kill(*args, **kwargs):
@@ -54,19 +53,19 @@ def at_step(step):
     return Kill()
 
 def add_callback(callback):
-    make = recipe._trainer
+    make = pretraining_run._trainer
     def make_with_callback(*args):
         trainer = make(*args)
         trainer.add_callback(callback)
         return trainer
-    recipe._trainer = make_with_callback
+    pretraining_run._trainer = make_with_callback
 
 moment = sys.argv[1]
 if moment == "vocabulary":
     save = MyBertTokenizer.save_vocabulary
     MyBertTokenizer.save_vocabulary = lambda *args, **kwargs: (save(*args, **kwargs), kill())
 elif moment == "token store":
-    recipe.build_token_store = kill
+    pretraining_run.build_token_store = kill
 elif moment.startswith("weights"):
     from transformers import modeling_utils
     modeling_utils.safe_save_file = half(modeling_utils.safe_save_file, 2)
@@ -83,7 +82,7 @@ elif moment.startswith("deleting"):
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":
-    recipe.draw_curves = kill
+    pretraining_run.draw_curves = kill
 sys.exit(main(sys.argv[2:]))
 '''
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
-from mybert.pretraining import MaskingRates, PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
+from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
 from mybert.runs import MyBertAdamW
 
 
@@ -17,7 +17,7 @@ def arguments(tmp_path, text_file):
             "text": [str(text_file)],
             "output_dir": str(tmp_path / name),
             "vocab_size": 60,
-            "vocab_layout": "compact",
+            "layout": "compact",
             "model_size": "tiny",
             "hidden_size": 16,
             "num_hidden_layers": 1,
@@ -169,12 +169,6 @@ def test_lasting_workers_evaluate_on_the_same_examples(tmp_path, arguments):
     assert lasting == plain == [plain[0]] * 5
 
 
-def test_shares_of_replacements(arguments):
-    assert arguments().masking_rates() == MaskingRates(0.15, masked=0.8, random=0.1)
-    rates = arguments(mask_replace_prob=0.5, random_replace_prob=0.25).masking_rates()
-    assert (rates.masked, rates.random) == (0.5, 0.25)
-
-
 def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
     losses = []
     for seed in (None, 42, 7):
@@ -187,8 +181,8 @@ def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
 def test_settings_that_do_not_fit(arguments):
     for settings, message in (
         ({"objective": "rtl"}, r"objective is 'rtl'; expected one of mlm\+nsp"),
-        ({"masking_unit": "letter"}, "masking unit is 'letter'; expected one of token"),
-        ({"mlm_probability": 1.5}, "predicted is 1.5"),
+        ({"masking_unit": "letter"}, "masking_unit is 'letter'; expected one of token"),
+        ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
         ({"text": ["-"]}, "standard input"),

@@ -10,13 +10,14 @@ import pytest
 from safetensors.numpy import load_file
 
 from mybert import MyBertTokenizer
-from mybert.pretraining import TokenStore, build_token_store, read_documents
-from mybert.pretraining import token_store as module
+from mybert.pretraining import TokenStore, build_token_store, read_documents, store_format
+from mybert.pretraining import store_builder as module
 
 
 def build(tmp_path, documents, tokenizer, **settings):
     path = tmp_path / "store.safetensors"
-    return path, build_token_store(documents, tokenizer, path, show_progress=False, **settings)
+    settings = {"num_processes": 1, "show_progress": False} | settings
+    return path, build_token_store(documents, tokenizer, path, **settings)
 
 
 def arrays_of(store):
@@ -58,8 +59,8 @@ def test_files_are_read_as_documents(tmp_path, text_file, documents, tokenizer):
         assert path.read_bytes() == whole
     text = tmp_path / "running.txt"
     text.write_text("the cat. The dog.\n\nA mat")
-    path, _ = build(tmp_path, text, tokenizer, split=True)
-    expected, _ = TokenStore(path), build(tmp_path, read_documents(text, split=True), tokenizer)
+    path, _ = build(tmp_path, text, tokenizer, split_sentences=True)
+    expected, _ = TokenStore(path), build(tmp_path, read_documents(text, split_sentences=True), tokenizer)
     assert arrays_of(TokenStore(path)) == arrays_of(expected)
     assert len(expected.sentence_starts) == 4
 
@@ -68,10 +69,10 @@ def test_listed_sentences_stay_whole(tmp_path, tokenizer):
     listed = tmp_path / "listed.jsonl"
     listed.write_text(json.dumps({"text": ["the cat\n\nsat", "on the mat"]}))
     for split in (False, True):
-        path, summary = build(tmp_path, listed, tokenizer, split=split)
+        path, summary = build(tmp_path, listed, tokenizer, split_sentences=split)
         assert (summary.documents, summary.sentences) == (1, 2)
         found = arrays_of(TokenStore(path))
-        path, _ = build(tmp_path, read_documents(listed, split=split), tokenizer)
+        path, _ = build(tmp_path, read_documents(listed, split_sentences=split), tokenizer)
         assert arrays_of(TokenStore(path)) == found
 
 
@@ -88,14 +89,14 @@ def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes)
 KILLED = """
 import sys, time
 from mybert import MyBertTokenizer
-from mybert.pretraining import token_store
-token_store._CHUNK_CHARACTERS = 200
+from mybert.pretraining import store_builder
+store_builder._CHUNK_CHARACTERS = 200
 documents = eval(sys.stdin.read())
 def some():
     yield from documents[:50]
     time.sleep(600)
 tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1])
-token_store.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
+store_builder.build_token_store(some(), tokenizer, sys.argv[2], num_processes=int(sys.argv[3]), show_progress=False)
 """
 
 
@@ -131,7 +132,7 @@ def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, monkeypatch, num
     monkeypatch.setattr(
         module._ChunkEncoder,
         "__call__",
-        lambda self, text, file: (encoded.append(file.name), encode(self, text, file)),
+        lambda self, lines, file: (encoded.append(file.name), encode(self, lines, file)),
     )
     build(tmp_path, documents, tokenizer)
     assert path.read_bytes() == whole
@@ -168,17 +169,17 @@ def test_chunks_of_another_text_or_tokenizer_are_not_taken(tmp_path, documents, 
 def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeypatch):
     path, together = build(tmp_path, documents, tokenizer)
     whole = path.read_bytes()
-    monkeypatch.setattr(module, "_COPIED_AT_A_TIME", 7)
+    monkeypatch.setattr(store_format, "_COPIED_AT_A_TIME", 7)
     build(tmp_path, documents[:35], tokenizer)
     encoded = []
     encode = module._ChunkEncoder.__call__
     monkeypatch.setattr(
-        module._ChunkEncoder, "__call__", lambda self, text, file: (encoded.append(text), encode(self, text, file))
+        module._ChunkEncoder, "__call__", lambda self, lines, file: (encoded.extend(lines), encode(self, lines, file))
     )
     path, summary = build(tmp_path, documents[35:], tokenizer, append=True)
     assert path.read_bytes() == whole
     assert summary == together
-    assert b"".join(encoded).decode().count("\n\n") == len(documents) - 35
+    assert encoded.count("") == len(documents) - 35
     path.unlink()
     path, _ = build(tmp_path, documents, tokenizer, append=True)
     assert path.read_bytes() == whole
@@ -197,7 +198,7 @@ def test_shards_are_one_store(tmp_path, documents, tokenizer):
     whole, shards = TokenStore(path), TokenStore(folder, tokenizer)
     assert arrays_of(shards) == arrays_of(whole)
     generator = np.random.default_rng(0)
-    for name in module.ARRAYS:
+    for name in store_format.ARRAYS:
         one, many = getattr(whole, name), getattr(shards, name)
         assert len(many) == len(one)
         assert many.dtype == one.dtype

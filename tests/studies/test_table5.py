@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from mybert import cli
-from mybert.pretraining.arguments import MODEL_SIZES
+from mybert.pretraining import MODEL_SIZES
 from mybert.studies import ROWS, AblationArguments, run_ablation
 
 
@@ -30,7 +30,7 @@ def settings(tmp_path, text_file, task_file):
         },
         "pretraining": {
             "vocab_size": 60,
-            "vocab_layout": "compact",
+            "layout": "compact",
             "model_size": "tiny",
             "hidden_size": 16,
             "num_hidden_layers": 1,

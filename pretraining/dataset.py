@@ -1,24 +1,16 @@
-"""Examples for pretraining: segments of text, drawn afresh each epoch.
-
-Sources: paper, section 3.1, task 2; google-research/bert, `create_pretraining_data.py`; for sentence order, Lan et al.
-(2020, ALBERT), section 3.1; for single segments, Liu et al. (2019, RoBERTa), section 4.2, "DOC-SENTENCES".
-"""
+"""Examples for pretraining: segments of text, drawn afresh each epoch."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from ..modeling_mybert import IGNORED_LABEL
+from .data_settings import SPECIAL_TOKENS, ExampleSettings
 from .packing import pack_rows
-from .token_store import TokenStore
-
-Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
-SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
-MINIMAL_TOKENS = 2  # of both segments together, as in Google's script
+from .planning import ExamplePlan, plan_examples, truncate_pair
+from .store_format import TokenStore
 
 # An epoch goes through groups of blocks that lie anywhere in the corpus; only the group at hand is planned.
 BLOCK_TOKENS = 1 << 20
@@ -26,180 +18,6 @@ BLOCKS_PER_GROUP = 32
 _SAMPLED_GROUPS = 8  # planned beforehand, to know how many examples an epoch has
 _GROUPS_KEPT = 2
 _UNIT = 1 << 20  # shares of examples are counted in whole units, so that sums do not depend on the order
-
-
-@dataclass(frozen=True)
-class ExamplePlan:
-    """Examples; each array has one entry for an example.
-
-    Segment A is the store's tokens from `a_start` up to `a_end`, segment B those from `b_start` up to `b_end`, empty
-    where examples have one segment. Too long pairs are not shortened yet. `next_sentence_label` is -100 where there is
-    none. `document` counts the documents that were planned from 0; A is in it.
-    """
-
-    document: np.ndarray
-    a_start: np.ndarray
-    a_end: np.ndarray
-    b_start: np.ndarray
-    b_end: np.ndarray
-    next_sentence_label: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.a_start)
-
-
-class _Text(NamedTuple):
-    """Documents as if their tokens stood one behind the other.
-
-    Attributes:
-        starts: Where each sentence starts, and the end, (sentences + 1,).
-        first: The first sentence of each document, and the end, (documents + 1,).
-        shift: To be added to a document's tokens for their place in the store, (documents,).
-    """
-
-    starts: np.ndarray
-    first: np.ndarray
-    shift: np.ndarray
-
-
-def plan_examples(
-    store: TokenStore,
-    documents: np.ndarray,
-    objective: Objective,
-    max_tokens: int,
-    short_probability: float,
-    generator: np.random.Generator,
-) -> ExamplePlan:
-    """Walk through all documents side by side and cut them into examples.
-
-    In each document consecutive sentences are gathered up to a target length: `max_tokens`, or, with probability
-    `short_probability`, a random shorter one for the whole document.
-
-    - "mlm+nsp": the chunk is cut at a random sentence into A and B. With probability 1/2, and always if the chunk is
-      one sentence, B is drawn from another document instead, and the sentences that would have been B are used again.
-    - "mlm+sop": the same cut (one sentence is cut at a random token, one token is left out); with probability 1/2 the
-      segments change places, label 1.
-    - "mlm", "ltr": one segment of as many whole sentences as fit; a longer sentence is cut.
-
-    Args:
-        store: The corpus.
-        documents: Documents to use, (n,); with next sentence prediction n >= 2.
-        objective: What is learnt.
-        max_tokens: Most tokens of A and B together.
-        short_probability: Share of documents with a shorter target, in [0, 1].
-        generator: Source of all random choices.
-
-    Returns:
-        The examples in an order of no meaning.
-    """
-    text = _gather(store, documents)
-    is_short = generator.random(len(documents)) < short_probability
-    short_targets = generator.integers(MINIMAL_TOKENS, max_tokens, len(documents), endpoint=True)
-    targets = np.where(is_short, short_targets, max_tokens)
-    if objective in ("mlm", "ltr"):
-        return _plan_single(text, targets)
-    return _plan_pairs(text, targets, objective == "mlm+sop", generator)
-
-
-def _gather(store: TokenStore, documents: np.ndarray) -> _Text:
-    begin, end = store.document_starts[documents], store.document_starts[documents + 1]
-    counts = end - begin
-    first = np.concatenate([[0], np.cumsum(counts)])
-    sentences = np.repeat(begin - first[:-1], counts) + np.arange(first[-1])
-    places = store.sentence_starts[sentences]
-    starts = np.concatenate([[0], np.cumsum(store.sentence_starts[sentences + 1] - places)])
-    return _Text(starts, first, places[first[:-1]] - starts[first[:-1]])
-
-
-def _plan_single(text: _Text, targets: np.ndarray) -> ExamplePlan:
-    starts = text.starts
-    position, limit = starts[text.first[:-1]], starts[text.first[1:]]
-    rows: list[tuple[np.ndarray, ...]] = []
-    active = np.arange(len(targets))
-    while len(active):
-        begin = position[active]
-        most = np.minimum(begin + targets[active], limit[active])
-        end = starts[np.searchsorted(starts, most, side="right") - 1]
-        end = np.where(end > begin, end, most)
-        rows.append((active, begin, end))
-        position[active] = end
-        active = active[end < limit[active]]
-    document, begin, end = (np.concatenate(column) for column in zip(*rows, strict=True))
-    a_end = end + text.shift[document]
-    return ExamplePlan(
-        document, begin + text.shift[document], a_end, a_end, a_end, np.full(len(document), IGNORED_LABEL)
-    )
-
-
-def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.random.Generator) -> ExamplePlan:
-    starts = text.starts
-
-    def end_of(begin: np.ndarray, target: np.ndarray, limit: np.ndarray) -> np.ndarray:
-        """First sentence after `begin` and `target` tokens or more, at most `limit`."""
-        return np.clip(np.searchsorted(starts, starts[begin] + target, side="left"), begin + 1, limit)
-
-    rows: list[tuple[np.ndarray, ...]] = []
-    active = np.arange(len(targets))
-    position, last = text.first[:-1].copy(), text.first[1:]
-    while len(active):
-        n = len(active)
-        begin, limit = position[active], last[active]
-        target = targets[active]
-        end = end_of(begin, target, limit)
-        length = end - begin
-        cut = begin + generator.integers(1, np.maximum(length - 1, 1), endpoint=True)
-        a_start, a_end, b_start, b_end = starts[begin], starts[cut], starts[cut], starts[end]
-        shift = text.shift[active]
-        if is_order:
-            tokens = b_end - a_start
-            middle = a_start + generator.integers(1, np.maximum(tokens - 1, 1), endpoint=True)
-            a_end = b_start = np.where(length == 1, middle, a_end)
-            label = generator.random(n) < 0.5
-            a_start, b_start = np.where(label, (b_start, a_start), (a_start, b_start))
-            a_end, b_end = np.where(label, (b_end, a_end), (a_end, b_end))
-            is_example = tokens > 1
-            b_shift = shift
-            position[active] = end
-        else:
-            label = (length == 1) | (generator.random(n) < 0.5)
-            # Any document but this one: skipping over it keeps the draw uniform.
-            other = generator.integers(0, len(targets) - 1, n)
-            other += other >= active
-            random_start = generator.integers(text.first[other], last[other])
-            random_end = end_of(random_start, target - (a_end - a_start), last[other])
-            b_start = np.where(label, starts[random_start], b_start)
-            b_end = np.where(label, starts[random_end], b_end)
-            b_shift = np.where(label, text.shift[other], shift)
-            is_example = np.full(n, True)
-            position[active] = np.where(label, cut, end)
-        row = (active, a_start + shift, a_end + shift, b_start + b_shift, b_end + b_shift, label.astype(np.int64))
-        rows.append(tuple(column[is_example] for column in row))
-        active = active[position[active] < limit]
-    return ExamplePlan(*(np.concatenate(column) for column in zip(*rows, strict=True)))
-
-
-def check_settings(objective: str, max_length: int, short_probability: float, row_length: int | None) -> None:
-    """Check what a `PretrainingDataset` can be asked for, whatever its corpus.
-
-    Args:
-        objective: See `PretrainingDataset`, like the following two.
-        max_length: See there.
-        short_probability: See there.
-        row_length: Tokens of a packed row; None where nothing is packed.
-
-    Raises:
-        ValueError: If a setting is unknown or out of its range.
-    """
-    if objective not in get_args(Objective):
-        raise ValueError(f"objective is {objective!r}; expected one of {', '.join(get_args(Objective))}.")
-    least = SPECIAL_TOKENS[objective] + MINIMAL_TOKENS
-    if max_length < least:
-        layout = "[CLS] A [SEP] B [SEP]" if SPECIAL_TOKENS[objective] == 3 else "[CLS] A [SEP]"
-        raise ValueError(f"max_length is {max_length}; {layout} needs at least {least}.")
-    if not 0 <= short_probability <= 1:
-        raise ValueError(f"short_probability is {short_probability}; expected a share in [0, 1].")
-    if row_length is not None and row_length < max_length:
-        raise ValueError(f"row_length is {row_length}, less than max_length {max_length}; a row holds sequences.")
 
 
 class PretrainingDataset(Dataset):
@@ -221,19 +39,19 @@ class PretrainingDataset(Dataset):
     Args:
         store: The corpus.
         cls_token_id, sep_token_id: Ids of [CLS] and [SEP].
-        max_length: Most tokens of a sequence, special tokens included.
         documents: Documents of the store to use, ascending; None for all.
         seed: Seed of all choices.
-        short_probability: Share of documents cut into examples of a random shorter length, in [0, 1] (Google: 0.1).
-        objective: "mlm+nsp" for pairs with next sentence prediction (the paper), "mlm+sop" for pairs in the right or
-            the wrong order (ALBERT), "mlm" and "ltr" (left-to-right) for single segments.
-        static: Whether every epoch has the examples of epoch 0, masks included, in another order.
-        pack: Whether an example is a row of several sequences of up to `max_length` tokens.
-        row_length: With `pack`, tokens of a row; a multiple of `max_length` fills best.
+        settings: Those of `ExampleSettings`: `objective` ("mlm+nsp" for pairs with next sentence prediction, the
+            paper's; "mlm+sop" for pairs in the right or the wrong order, ALBERT's; "mlm" and "ltr", left-to-right, for
+            single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (share of
+            documents cut into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch has
+            the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
+            sequences) and `row_length` (of such a row; a multiple of `max_length` fills best).
 
     Raises:
         ValueError: If there are fewer than two documents for next sentence prediction (it needs another one to draw
             from) or none at all, `max_length` leaves no room for text, or a setting is unknown.
+        TypeError: If there is no such setting.
     """
 
     def __init__(
@@ -242,36 +60,27 @@ class PretrainingDataset(Dataset):
         *,
         cls_token_id: int,
         sep_token_id: int,
-        max_length: int = 128,
         documents: np.ndarray | None = None,
         seed: int = 0,
-        short_probability: float = 0.1,
-        objective: Objective = "mlm+nsp",
-        static: bool = False,
-        pack: bool = False,
-        row_length: int = 512,
+        **settings: Any,
     ) -> None:
+        self.settings = ExampleSettings(**settings)
         if documents is None:
             documents = np.arange(len(store.document_starts) - 1)
-        check_settings(objective, max_length, short_probability, row_length if pack else None)
-        if objective == "mlm+nsp" and len(documents) < 2:
+        if self.settings.objective == "mlm+nsp" and len(documents) < 2:
             raise ValueError(
                 f"{store.path} holds {len(documents)} document(s) to train on; next sentence prediction draws random "
                 "sentences from another document and needs at least 2: put a blank line between documents."
             )
         if not len(documents):
             raise ValueError(f"{store.path} holds no documents to train on.")
-        self.has_pairs = SPECIAL_TOKENS[objective] == 3
+        special_tokens = SPECIAL_TOKENS[self.settings.objective]
+        self.has_pairs = special_tokens == 3
         self.store = store
         self.documents = documents
-        self.max_length = max_length
-        self.max_tokens = max_length - SPECIAL_TOKENS[objective]
         self.seed = seed
-        self.short_probability = short_probability
-        self.objective: Objective = objective
-        self.static = static
-        self.pack = pack
-        self.row_length = row_length
+        self.max_tokens = self.settings.max_length - special_tokens
+        self.row_length = self.settings.row_length or max(512, self.settings.max_length)
         self._cls = np.array([cls_token_id])
         self._sep = np.array([sep_token_id])
         # In shared memory: a DataLoader's lasting workers hear of a new epoch too.
@@ -317,12 +126,10 @@ class PretrainingDataset(Dataset):
         group = self._group(layout, int(layout.order[place]))
         slot = group.slots[index - (layout.ends[place - 1] if place else 0)]
         row = group.rows[slot % len(group.rows)]
-        number = group.number + slot if self.static else index
+        number = group.number + slot if self.settings.static_masking else index
         generator = example_generator(self.seed, layout.plan_epoch, number)
-        sequences = [
-            self._sequence(group.plan, sequence, generator)
-            for sequence in group.sequences[group.row_starts[row] : group.row_starts[row + 1]]
-        ]
+        chosen = group.sequences[group.row_starts[row] : group.row_starts[row + 1]]
+        sequences = [self._sequence(group.plan, sequence, generator) for sequence in chosen]
         lengths = [(len(a) + 2, len(b) + 1 if self.has_pairs else 0) for a, b in sequences]
         parts = [
             part
@@ -334,10 +141,10 @@ class PretrainingDataset(Dataset):
             "token_type_ids": np.repeat([0, 1] * len(lengths), [length for pair in lengths for length in pair]),
             "example": (layout.plan_epoch, int(number)),
         }
-        labels = group.plan.next_sentence_label[group.sequences[group.row_starts[row] : group.row_starts[row + 1]]]
         if self.has_pairs:
-            example["next_sentence_label"] = labels if self.pack else int(labels[0])
-        if self.pack:
+            labels = group.plan.next_sentence_label[chosen]
+            example["next_sentence_label"] = labels if self.settings.pack else int(labels[0])
+        if self.settings.pack:
             example |= {"sequence_lengths": np.array(lengths).sum(axis=1), "row_length": self.row_length}
         return example
 
@@ -350,14 +157,14 @@ class PretrainingDataset(Dataset):
 
     def _layout(self, epoch: int) -> "_Layout":
         if self._current is None or self._current.epoch != epoch:
-            plan_epoch = 0 if self.static else epoch
+            plan_epoch = 0 if self.settings.static_masking else epoch
             count = len(self._shares)
             blocks = _generator(self.seed, plan_epoch, 0).permutation(count)
             groups = [np.sort(part) for part in np.array_split(blocks, max(1, count // BLOCKS_PER_GROUP))]
             shares = np.cumsum([self._shares[group].sum() for group in groups])
             sizes = np.diff((shares + _UNIT // 2) // _UNIT, prepend=0)
             order = np.arange(len(groups))
-            if self.static:
+            if self.settings.static_masking:
                 order = _generator(self.seed, epoch, 0, 1).permutation(len(groups))
             self._current = _Layout(epoch, plan_epoch, groups, sizes, order, np.cumsum(sizes[order]))
         return self._current
@@ -368,7 +175,7 @@ class PretrainingDataset(Dataset):
             generator = _generator(self.seed, layout.plan_epoch, 1 + group)
             plan, sequences, row_starts = self._plan(layout.groups[group], generator)
             slots = np.arange(layout.sizes[group])
-            if self.static:
+            if self.settings.static_masking:
                 slots = _generator(self.seed, layout.epoch, 1 + group, 1).permutation(slots)
             rows = generator.permutation(len(row_starts) - 1)
             if len(rows) > layout.sizes[group]:
@@ -384,15 +191,18 @@ class PretrainingDataset(Dataset):
     def _plan(self, blocks: np.ndarray, generator: np.random.Generator) -> tuple[ExamplePlan, np.ndarray, np.ndarray]:
         """Plan the examples of some blocks; the sequences of each row, and where it starts among them."""
         documents = np.concatenate([self.documents[self._blocks[b] : self._blocks[b + 1]] for b in blocks])
-        plan = plan_examples(self.store, documents, self.objective, self.max_tokens, self.short_probability, generator)
-        if self.pack:
+        settings = self.settings
+        plan = plan_examples(
+            self.store, documents, settings.objective, self.max_tokens, settings.short_probability, generator
+        )
+        if self.settings.pack:
             return plan, *pack_rows(self._lengths(plan), self.row_length, generator)
         return plan, np.arange(len(plan)), np.arange(len(plan) + 1)
 
     def _lengths(self, plan: ExamplePlan) -> np.ndarray:
         """Length of each sequence, with special tokens."""
         tokens = plan.a_end - plan.a_start + plan.b_end - plan.b_start
-        return np.minimum(tokens, self.max_tokens) + self.max_length - self.max_tokens
+        return np.minimum(tokens, self.max_tokens) + self.settings.max_length - self.max_tokens
 
     def _expected_shares(self) -> np.ndarray:
         """How many examples each block gives, in units of 1 / `_UNIT`.
@@ -404,7 +214,7 @@ class PretrainingDataset(Dataset):
         for number, group in enumerate(sample):
             plan, _, row_starts = self._plan(group, _generator(self.seed, 0, 1 + number))
             block_of = np.repeat(group, np.diff(self._blocks)[group])
-            weights = self._lengths(plan) if self.pack else np.ones(len(plan))
+            weights = self._lengths(plan) if self.settings.pack else np.ones(len(plan))
             found = np.bincount(block_of[plan.document], weights, minlength=len(examples))
             examples[group] = (found * (len(row_starts) - 1) / max(weights.sum(), 1))[group]
         known = np.concatenate(sample)
@@ -494,29 +304,3 @@ def example_generator(seed: int, epoch: int, index: int, purpose: int = 0) -> np
         purpose: Streams of different purposes (0 truncation, 1 masking) are independent.
     """
     return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, epoch, index]))
-
-
-def truncate_pair(a: slice, b: slice, max_tokens: int, generator: np.random.Generator) -> tuple[slice, slice]:
-    """Shorten two token ranges to `max_tokens` together, one token at a time from the longer one, front or back.
-
-    Args:
-        a, b: Ranges of tokens.
-        max_tokens: Most tokens of both.
-        generator: Decides for each token whether it goes from the front or the back.
-
-    Returns:
-        The shortened ranges.
-    """
-    length_a, length_b = a.stop - a.start, b.stop - b.start
-    excess = length_a + length_b - max_tokens
-    if excess <= 0:
-        return a, b
-    # The longer one alone until both are equal, then in turn, B first (Google: A only while it is longer).
-    alone = min(excess, abs(length_a - length_b))
-    in_turn = excess - alone
-    cut_a = (alone if length_a > length_b else 0) + in_turn // 2
-    front_a, front_b = generator.binomial([cut_a, excess - cut_a], 0.5)
-    return (
-        slice(a.start + front_a, a.stop - (cut_a - front_a)),
-        slice(b.start + front_b, b.stop - (excess - cut_a - front_b)),
-    )

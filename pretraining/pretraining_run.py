@@ -2,8 +2,9 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ import torch
 from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..files import files_written_beside, usable_cores
-from ..modeling_mybert import MyBertForMaskedLM, MyBertForPreTraining
+from ..files import files_written_beside
+from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
@@ -22,18 +23,41 @@ from ..runs import (
     speak_in_one_process,
 )
 from ..tokenization import MyBertTokenizer, train_wordpiece
-from .arguments import Phase, PretrainingArguments
 from .collator import PretrainingCollator
+from .data_settings import CorpusSettings, MaskingRates, TextSettings, settings_of
+from .dataset import PretrainingDataset
 from .documents import expand_sources, read_documents
-from .examples import PretrainingDataset
-from .report import fill_mask_examples, write_pretraining_card
-from .token_store import TokenStore, build_token_store
+from .pretraining_arguments import Phase, PretrainingArguments
+from .pretraining_card import fill_mask_examples, write_pretraining_card
+from .store_builder import build_token_store
+from .store_format import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 
 logger = logging.getLogger(__name__)
 
 STORE = "tokens.safetensors"  # in the output folder
 Model = MyBertForPreTraining | MyBertForMaskedLM
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run needs beside its settings, made and checked once.
+
+    Attributes:
+        tokenizer: The tokenizer that the store was made with.
+        store: The corpus.
+        training: Documents to train on, ascending.
+        heldout: Documents to evaluate on; fewer than 2 for none.
+        config: Configuration of the model.
+        checkpoint: Checkpoint to go on from.
+    """
+
+    tokenizer: MyBertTokenizer
+    store: TokenStore
+    training: np.ndarray
+    heldout: np.ndarray
+    config: MyBertConfig
+    checkpoint: str | None
 
 
 def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
@@ -57,59 +81,37 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
     """
     speak_in_one_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        checkpoint = prepare_once(arguments, lambda: _begin(arguments, folder))
-        return _pretrain(arguments, checkpoint)
+        run = prepare_once(arguments, lambda: _begin(arguments, folder))
+        return _pretrain(arguments, run)
 
 
-def _pretrain(arguments: PretrainingArguments, checkpoint: str | None) -> dict[str, Any]:
+def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
-    tokenizer, store, training, heldout = _open(arguments, output_dir)
-    # What is saved truncates to what the model can read, as everywhere on the Hub.
-    tokenizer.model_max_length = arguments.model_config(tokenizer).max_position_embeddings
-    logger.info("Corpus: %s.", store.summary)
-    state = train(lambda: _model(arguments, tokenizer), tokenizer, store, training, heldout, arguments, checkpoint)
+    logger.info("Corpus: %s.", run.store.summary)
+    state = _train(run, arguments)
     if state["interrupted"]:
         return {"interrupted": True}
     examples = []
     if arguments.should_save:
         if arguments.objective != "ltr":  # which never saw [MASK]
-            examples = fill_mask_examples(output_dir, tokenizer, store, heldout if len(heldout) else training)
+            shown = run.heldout if len(run.heldout) else run.training
+            examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
         if state["steps"] or not (output_dir / "README.md").is_file():  # a finished run's may have been edited since
-            write_pretraining_card(output_dir, arguments, store, state["wall_time"], examples)
+            write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
     return state["metrics"] | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
-def train(
-    make_model: Callable[[], Model],
-    tokenizer: MyBertTokenizer,
-    store: TokenStore,
-    training: np.ndarray,
-    heldout: np.ndarray,
-    arguments: PretrainingArguments,
-    checkpoint: str | None = None,
-) -> dict[str, Any]:
-    """Train a model on the documents of a token store, phase by phase, and save it.
+def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
+    """Train phase by phase, and save the model.
 
     A phase begins as a resumed run does, from the checkpoint that the one before ended with: optimizer, schedule, step
     count and log go on, only the data is other.
 
-    Args:
-        make_model: Makes the model at its start.
-        tokenizer: The tokenizer that the store was made with.
-        store: The corpus.
-        training: Documents to train on, at least 2.
-        heldout: Documents to evaluate on; fewer than 2 for none.
-        arguments: Settings, of which `output_dir` is where everything goes.
-        checkpoint: Checkpoint to go on from.
-
     Returns:
         `interrupted`; and, if it is false, `metrics`, `steps` (those taken by this call) and `wall_time` in seconds
         (None if earlier calls took steps too).
-
-    Raises:
-        ValueError: If there are fewer than two documents to train on, or training diverges.
-        OSError: If a checkpoint cannot be written.
     """
+    checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
     phases = arguments.phases()
     for number, phase in enumerate(phases, start=1):
@@ -118,7 +120,7 @@ def train(
         if len(phases) > 1:
             logger.info("Phase %d of %d: sequences of up to %d tokens.", number, len(phases), phase.max_length)
         interrupt = StopOnInterrupt()
-        trainer = _trainer(make_model(), tokenizer, store, training, heldout, arguments, phase, [interrupt])
+        trainer = _trainer(run, arguments, phase, interrupt)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.interrupted:
@@ -127,7 +129,7 @@ def train(
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
     history = trainer.state.log_history
     logged: dict[str, float] = next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
-    _save(trainer, tokenizer, Path(arguments.output_dir))
+    _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
         "metrics": logged | metrics,
         "steps": trainer.state.global_step - first_step,
@@ -155,44 +157,33 @@ def _step(checkpoint: str) -> int:
 
 
 def _trainer(
-    model: Model,
-    tokenizer: MyBertTokenizer,
-    store: TokenStore,
-    training: np.ndarray,
-    heldout: np.ndarray,
-    arguments: PretrainingArguments,
-    phase: Phase,
-    callbacks: list[TrainerCallback],
+    run: PreparedRun, arguments: PretrainingArguments, phase: Phase, interrupt: StopOnInterrupt
 ) -> PretrainingTrainer:
+    tokenizer = run.tokenizer
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+    settings = vars(arguments.example_settings(phase))
 
-    def examples(documents: np.ndarray, pack: bool = False) -> PretrainingDataset:
+    def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
         return PretrainingDataset(
-            store,
+            run.store,
             cls_token_id=tokenizer.cls_token_id,
             sep_token_id=tokenizer.sep_token_id,
-            max_length=phase.max_length,
             documents=documents,
             seed=seed,
-            short_probability=arguments.short_probability,
-            objective=arguments.objective,
-            static=arguments.static_masking,
-            pack=pack,
-            row_length=arguments.row_length_of(phase),
+            **settings | others,
         )
 
-    dataset = examples(training, arguments.pack)
+    dataset = examples(run.training)
     evaluation = None
-    if len(heldout) >= 2:
-        held_out = examples(heldout)
+    if len(run.heldout) >= 2:
+        held_out = examples(run.heldout, pack=False)
         # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
         evaluation = Subset(held_out, range(len(held_out)))
-    collator = PretrainingCollator(
-        tokenizer, rates=arguments.masking_rates(), seed=seed, objective=arguments.objective
-    )
-    example = collator([dataset[0]])
+    rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    collator = PretrainingCollator(tokenizer, rates=rates, seed=seed, objective=arguments.objective)
+    model = _model(arguments, run.config)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    logger.info("A training example:\n  %s", tokenizer.decode(example["input_ids"][0]))
+    logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
@@ -203,11 +194,21 @@ def _trainer(
         eval_dataset=evaluation,
         data_collator=collator,
         processing_class=tokenizer,
-        callbacks=[*callbacks, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],
+        callbacks=[interrupt, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],
     )
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
+
+
+def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:
+    set_seed(arguments.seed)
+    has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
+    model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
+    config = copy.deepcopy(config)  # a phase's model may change its own
+    return (
+        model_class(config) if arguments.model is None else model_class.from_pretrained(arguments.model, config=config)
+    )
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
@@ -242,94 +243,50 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
     return documents[~is_heldout], documents[is_heldout]
 
 
-def _begin(arguments: PretrainingArguments, folder: RunFolder) -> str | None:
-    """Begin the run, or go on with it; returns the checkpoint to go on from."""
+def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
+    """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
     if arguments.data:
         sources = [arguments.data]
-        files = _files_of_store(Path(arguments.data))
+        files = list(map(str, store_files(Path(arguments.data))))
     else:
         sources = expand_sources(arguments.text)
         files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
     settings = arguments.decisive() | {"text": sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
-    return folder.begin(settings, files, read, lambda place: _prepare(arguments, sources, place))
+    prepared: dict[str, Any] = {}
 
-
-def _prepare(arguments: PretrainingArguments, sources: list[str], place: Path) -> None:
-    """Make what the run needs in a folder, where it is not there yet, and check it."""
-    if not arguments.data:
+    def prepare(place: Path) -> None:
         tokenizer = _tokenizer(arguments, sources, place)
-        path = place / STORE
-        if not path.exists():
-            build_token_store(
-                sources,
-                tokenizer,
-                path,
-                split=arguments.split_sentences,
-                encoding=arguments.encoding,
-                text_column=arguments.text_column,
-                num_processes=usable_cores() if arguments.num_processes is None else arguments.num_processes,
-                show_progress=not arguments.disable_tqdm,
-            )
-    _open(arguments, place)
+        summary = _store(arguments, sources, tokenizer, place)
+        training, heldout = _split(summary.documents, arguments)
+        config = arguments.model_config(tokenizer)
+        # What is saved truncates to what the model can read, as everywhere on the Hub.
+        tokenizer.model_max_length = config.max_position_embeddings
+        prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
 
-
-def _files_of_store(path: Path) -> list[str]:
-    return sorted(map(str, path.glob("*.safetensors"))) if path.is_dir() else [str(path)]
-
-
-def _open(arguments: PretrainingArguments, place: Path) -> tuple[MyBertTokenizer, TokenStore, np.ndarray, np.ndarray]:
-    """What `_prepare` made, checked: the tokenizer, the corpus, documents to train on and held-out ones."""
-    tokenizer = MyBertTokenizer.from_pretrained(_tokenizer_source(arguments, place))
-    store = TokenStore(arguments.data or place / STORE, tokenizer)
-    if store.summary.documents < 2 and arguments.objective == "mlm+nsp":
-        raise ValueError(
-            f"{', '.join(arguments.text) or arguments.data}: one document only; next sentence prediction draws random "
-            "sentences from another document. Put a blank line between documents."
-        )
-    training, heldout = _split(store, arguments)
-    arguments.model_config(tokenizer)
-    return tokenizer, store, training, heldout
-
-
-def _model(arguments: PretrainingArguments, tokenizer: MyBertTokenizer) -> Model:
-    set_seed(arguments.seed)
-    config = arguments.model_config(tokenizer)
-    has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
-    model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
-    return (
-        model_class(config) if arguments.model is None else model_class.from_pretrained(arguments.model, config=config)
-    )
-
-
-def _tokenizer_source(arguments: PretrainingArguments, place: Path) -> str | Path:
-    """Where the tokenizer is: named, of the model to start from, beside the token store, or made in `place`."""
-    if named := arguments.tokenizer or arguments.model:
-        return named
-    if arguments.data is None:
-        return place
-    store = Path(arguments.data)
-    folder = store if store.is_dir() else store.parent
-    if not (folder / "tokenizer.json").is_file():
-        raise ValueError(f"There is no tokenizer.json beside {store}; name the store's tokenizer with --tokenizer.")
-    return folder
+    checkpoint = folder.begin(settings, files, read, prepare)
+    store = TokenStore(arguments.data or folder.path / STORE)
+    return PreparedRun(**prepared, store=store, checkpoint=checkpoint)
 
 
 def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path) -> MyBertTokenizer:
-    source = _tokenizer_source(arguments, place)
+    """The tokenizer that is named, of the model to start from, beside the token store, or made in `place`."""
+    if named := arguments.tokenizer or arguments.model:
+        return MyBertTokenizer.from_pretrained(named)
+    if arguments.data is not None:
+        store = Path(arguments.data)
+        folder = store if store.is_dir() else store.parent
+        if not (folder / "tokenizer.json").is_file():
+            raise ValueError(f"There is no tokenizer.json beside {store}; name its tokenizer with --tokenizer.")
+        return MyBertTokenizer.from_pretrained(folder)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
-    if source != place or (place / "vocab.txt").exists():
-        return MyBertTokenizer.from_pretrained(source)
-
-    def documents() -> Iterator[list[str]]:
-        return read_documents(sources, encoding=arguments.encoding, text_column=arguments.text_column)
-
-    if next(documents(), None) is None:
-        raise ValueError(f"The corpus is empty: {', '.join(sources)} hold no text.")
+    if (place / "vocab.txt").exists():
+        return MyBertTokenizer.from_pretrained(place)
+    documents = read_documents(sources, **settings_of(TextSettings, arguments) | {"split_sentences": False})
     tokenizer = train_wordpiece(
-        documents(),
+        _not_empty(documents, sources),
         arguments.vocab_size,
-        layout=arguments.vocab_layout,
+        layout=arguments.layout,
         lower_case=arguments.lower_case,
         num_processes=arguments.num_processes,
         show_progress=not arguments.disable_tqdm,
@@ -339,13 +296,38 @@ def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path)
     return tokenizer
 
 
-def _split(store: TokenStore, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    training, heldout = split_documents(store.summary.documents, arguments.heldout)
-    if len(training) < (2 if arguments.objective == "mlm+nsp" else 1):
-        raise ValueError(f"heldout is {arguments.heldout}; of {store.summary.documents} documents too few are left.")
+def _not_empty(documents: Iterator[list[str]], sources: list[str]) -> Iterator[list[str]]:
+    first = next(documents, None)
+    if first is None:
+        raise ValueError(f"The corpus is empty: {', '.join(sources)} hold no text.")
+    return chain([first], documents)
+
+
+def _store(
+    arguments: PretrainingArguments, sources: list[str], tokenizer: MyBertTokenizer, place: Path
+) -> StoreSummary:
+    """Check the token store that is named or was made by an earlier call, or make it in `place`."""
+    path = Path(arguments.data) if arguments.data else place / STORE
+    if arguments.data or path.exists():
+        return read_summary(path, tokenizer)
+    settings = settings_of(CorpusSettings, arguments)
+    return build_token_store(sources, tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
+
+
+def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
+    """Documents to train on and held-out ones, of so many."""
+    needed = 2 if arguments.objective == "mlm+nsp" else 1
+    if count < needed:
+        raise ValueError(
+            f"{', '.join(arguments.text) or arguments.data}: one document only; next sentence prediction draws random "
+            "sentences from another document. Put a blank line between documents."
+        )
+    training, heldout = split_documents(count, arguments.heldout)
+    if len(training) < needed:
+        raise ValueError(f"heldout is {arguments.heldout}; of {count} documents too few are left.")
     if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
         raise ValueError(
-            f"heldout is {arguments.heldout}; of {store.summary.documents} documents that is less than the 2 that an "
+            f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "
             "evaluation needs. Hold out more, or pass --eval_strategy no."
         )
     return training, heldout

@@ -1,4 +1,4 @@
-"""What a pretraining run says about itself: examples, curves and the card."""
+"""The card of a pretrained model, and the fill-mask examples on it."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import numpy as np
 from ..files import describe_environment
 from ..hub_card import CardContent, Example, TrainingDescription, run_example, write_card
 from ..tokenization import MyBertTokenizer
-from .arguments import PretrainingArguments
-from .token_store import TokenStore
+from .pretraining_arguments import PretrainingArguments
+from .store_format import TokenStore
 
 EXAMPLES = 3  # fill-mask examples on the card
 _OBJECTIVES = {

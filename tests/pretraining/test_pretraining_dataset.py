@@ -6,9 +6,9 @@ from torch.utils.data import DataLoader
 
 from mybert import MyBertTokenizer
 from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store, read_documents
-from mybert.pretraining import examples as module
-from mybert.pretraining.examples import truncate_pair
+from mybert.pretraining import dataset as module
 from mybert.pretraining.packing import pack_rows
+from mybert.pretraining.planning import ExamplePlan, truncate_pair
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def plans(dataset):
             [group.sequences[group.row_starts[row] : group.row_starts[row + 1]] for row in group.rows]
         )
         documents = np.concatenate([dataset.documents[dataset._blocks[b] : dataset._blocks[b + 1]] for b in blocks])
-        yield module.ExamplePlan(*(column[used] for column in vars(group.plan).values())), documents
+        yield ExamplePlan(*(column[used] for column in vars(group.plan).values())), documents
 
 
 def document_of(store, tokens):
@@ -53,7 +53,7 @@ def share_used(dataset):
     for plan, _ in plans(dataset):
         for row in range(len(plan)):
             used[plan.a_start[row] : plan.a_end[row]] = True
-            if dataset.objective != "mlm+nsp" or not plan.next_sentence_label[row]:
+            if dataset.settings.objective != "mlm+nsp" or not plan.next_sentence_label[row]:
                 used[plan.b_start[row] : plan.b_end[row]] = True
     return used.mean()
 
@@ -225,7 +225,7 @@ def test_lasting_workers_hear_of_a_new_epoch(store):
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_static_epoch_has_the_same_examples_in_another_order(store, small_groups, pack):
-    dataset = make(store, static=True, pack=pack)
+    dataset = make(store, static_masking=True, pack=pack)
     epochs = []
     for epoch in (0, 1, 5):
         dataset.set_epoch(epoch)

@@ -10,8 +10,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
-from .examples import Objective, check_settings
-from .masking import MaskingRates
+from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, settings_of
 from .trainer import OPTIMIZERS
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
@@ -28,7 +27,7 @@ MODEL_SIZES = {
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.
 _DECISIVE = (
-    *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "vocab_layout", "lower_case"),
+    *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
     *("mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
@@ -55,8 +54,11 @@ class Phase:
 
 
 @dataclass
-class PretrainingArguments(TrainingArguments):
-    """Settings of `pretrain`: those below and all of transformers' `TrainingArguments`, with the paper's defaults."""
+class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, TrainingArguments):
+    """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
+
+    Defaults are the paper's.
+    """
 
     text: list[str] = field(
         default_factory=list,
@@ -68,15 +70,6 @@ class PretrainingArguments(TrainingArguments):
     data: str | None = field(
         default=None, metadata={"help": "Token store (a file, or a folder of shards) in place of --text."}
     )
-    text_column: str = field(default="text", metadata={"help": "Column of the text in JSON, Parquet and on the Hub."})
-    num_processes: int | None = field(
-        default=None,
-        metadata={"help": "Processes that learn the vocabulary and tokenize the text; by default one per core."},
-    )
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
-    split_sentences: bool = field(
-        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
-    )
     tokenizer: str | None = field(
         default=None, metadata={"help": "Folder or vocab.txt of a tokenizer; without it one is trained on the text."}
     )
@@ -85,7 +78,7 @@ class PretrainingArguments(TrainingArguments):
         metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
     )
     vocab_size: int = field(default=30522, metadata={"help": "Entries of the vocabulary, where one is trained."})
-    vocab_layout: Literal["google", "compact"] = field(
+    layout: Literal["google", "compact"] = field(
         default="google",
         metadata={"help": "google: reserved entries where Google's vocabularies have them; compact: five only."},
     )
@@ -100,39 +93,6 @@ class PretrainingArguments(TrainingArguments):
             "help": "Dropout of hidden states and attention, in [0, 1]; 0.1 for a new model, --model's own otherwise. "
             "Small models and short runs want less."
         },
-    )
-    objective: Objective = field(
-        default="mlm+nsp",
-        metadata={
-            "help": "What is learnt: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
-            "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it)."
-        },
-    )
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
-    short_probability: float = field(
-        default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
-    )
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
-    mask_replace_prob: float = field(
-        default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
-    )
-    random_replace_prob: float = field(
-        default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
-    )
-    max_predictions: int | None = field(
-        default=None, metadata={"help": "Most tokens to predict in a sequence; no limit if not given."}
-    )
-    masking_unit: Literal["token", "word", "span"] = field(
-        default="token", metadata={"help": "Hide single tokens, whole words, or several words in a row (SpanBERT)."}
-    )
-    static_masking: bool = field(
-        default=False, metadata={"help": "Keep examples and masks of the first epoch in all others."}
-    )
-    pack: bool = field(
-        default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
-    )
-    row_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a packed row; 512 or the longest sequence, if that is longer."}
     )
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
@@ -195,22 +155,22 @@ class PretrainingArguments(TrainingArguments):
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
-        if self.vocab_layout not in ("google", "compact"):
-            raise ValueError(f"vocab_layout is {self.vocab_layout!r}; expected google or compact.")
+        if self.layout not in ("google", "compact"):
+            raise ValueError(f"layout is {self.layout!r}; expected google or compact.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
         if self.phase2_max_length is not None and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
+        CorpusSettings.__post_init__(self)
+        MaskingRates.__post_init__(self)
         for phase in self.phases():
-            row_length = self.row_length_of(phase) if self.pack else None
-            check_settings(self.objective, phase.max_length, self.short_probability, row_length)
-        self.masking_rates()  # checks the rates
+            self.example_settings(phase)  # checks them
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim
-        super().__post_init__()
+        TrainingArguments.__post_init__(self)
         if optim in OPTIMIZERS:
             self.optim = optim
         if self.save_only_model:
@@ -223,19 +183,13 @@ class PretrainingArguments(TrainingArguments):
                 "torchrun or accelerate launch, a process for each."
             )
 
-    def masking_rates(self) -> MaskingRates:
-        """Which tokens are predicted.
+    def example_settings(self, phase: Phase) -> ExampleSettings:
+        """What an example of a phase is.
 
         Raises:
-            ValueError: If a rate is out of its range.
+            ValueError: If a setting is unknown, out of its range or does not go with another.
         """
-        return MaskingRates(
-            predicted=self.mlm_probability,
-            masked=self.mask_replace_prob,
-            random=self.random_replace_prob,
-            unit=self.masking_unit,
-            max_predictions=self.max_predictions,
-        )
+        return ExampleSettings(**settings_of(ExampleSettings, self) | {"max_length": phase.max_length})
 
     def phases(self) -> list[Phase]:
         """The phases of the run, one or two."""
@@ -248,10 +202,6 @@ class PretrainingArguments(TrainingArguments):
             self.phase2_gradient_accumulation_steps or batch[1],
         )
         return [Phase(self.max_length, *batch, self.max_steps - max(steps, 1)), Phase(self.phase2_max_length, *batch2)]
-
-    def row_length_of(self, phase: Phase) -> int:
-        """Tokens of a packed row in a phase."""
-        return self.row_length or max(512, phase.max_length)
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""

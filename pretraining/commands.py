@@ -1,0 +1,152 @@
+"""Text to a token store as a command, and a look at the examples that come out of it."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..files import locked, written_beside
+from ..tokenization import MyBertTokenizer
+from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
+from .store_builder import build_token_store
+from .store_format import SHARD, StoreSummary, TokenStore
+
+if TYPE_CHECKING:
+    from .collator import PretrainingCollator
+    from .dataset import PretrainingDataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
+    """Settings of `prepare_data`: those below, of the store, and of the examples that are shown and exported."""
+
+    output: str = field(metadata={"help": "Token store to write: a file or, with several shards, a folder."})
+    tokenizer: str = field(metadata={"help": "Folder or vocab.txt of the tokenizer."})
+    text: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Text files (plain, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
+            "or data sets of the Hub (hf:owner/name:configuration:split). Without text, a look at the store."
+        },
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace a store, or exported examples, that are there."})
+    export: str | None = field(
+        default=None, metadata={"help": "JSON-lines file for examples as a model sees them, to look at."}
+    )
+    export_count: int = field(default=100, metadata={"help": "How many examples to export."})
+    seed: int = field(default=42, metadata={"help": "Seed of pairs and masks."})
+    quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files.
+
+        Raises:
+            ValueError: If a setting is out of its range or does not go with another.
+        """
+        for kind in (StoreSettings, ExampleSettings, MaskingRates):
+            kind.__post_init__(self)
+        if self.export_count < 1:
+            raise ValueError(f"export_count is {self.export_count}; expected 1 or more.")
+        if self.append and self.overwrite:
+            raise ValueError("append and overwrite are both set; a store is either added to or replaced.")
+
+
+def prepare_data(arguments: DataArguments) -> StoreSummary:
+    """Tokenize text into a token store, show an example of it and, if asked for, export some.
+
+    An interrupted call goes on where it stopped. Examples are shown once all shards are there; where the store is too
+    small for any, a warning says so.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        What the store, or the shard that was built, holds.
+
+    Raises:
+        ValueError: If an output exists and is to be neither replaced nor appended to, there are no examples to export,
+            or see `build_token_store`.
+        OSError: If a file cannot be read or written.
+    """
+    output = Path(arguments.output)
+    if arguments.export and Path(arguments.export).exists() and not arguments.overwrite:
+        raise ValueError(f"{arguments.export} exists; name another file to export to, or use --overwrite.")
+    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
+    if arguments.text:
+        summary = build_token_store(
+            arguments.text,
+            tokenizer,
+            output,
+            overwrite=arguments.overwrite,
+            show_progress=not arguments.quiet,
+            **settings_of(StoreSettings, arguments),
+        )
+        logger.info("%s: %s.", output, summary)
+        count = arguments.num_shards
+        if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
+            logger.info("Shard %d of %d is there; others are not yet.", arguments.shard_index, count)
+            return summary
+    store = TokenStore(output, tokenizer)
+    if not arguments.text:
+        summary = store.summary
+        logger.info("%s: %s.", output, summary)
+    _show(arguments, store, tokenizer)
+    return summary
+
+
+def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
+    # Only here: building a store takes no torch.
+    from .collator import PretrainingCollator
+    from .dataset import PretrainingDataset
+
+    try:
+        dataset = PretrainingDataset(
+            store,
+            cls_token_id=tokenizer.cls_token_id,
+            sep_token_id=tokenizer.sep_token_id,
+            seed=arguments.seed,
+            **settings_of(ExampleSettings, arguments),
+        )
+    except ValueError as error:
+        if arguments.export:
+            raise
+        logger.warning("There is no example to show: %s", error)
+        return
+    rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    collator = PretrainingCollator(tokenizer, rates=rates, seed=arguments.seed, objective=arguments.objective)
+    logger.info("%s examples in an epoch. The first one:", f"{len(dataset):,}")
+    logger.info("  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
+    if arguments.export:
+        path = Path(arguments.export)
+        with locked(path), written_beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+            for example in _readable(dataset, collator, tokenizer, min(arguments.export_count, len(dataset))):
+                file.write(json.dumps(example, ensure_ascii=False) + "\n")
+        logger.info("Examples: %s.", path)
+
+
+def _readable(
+    dataset: "PretrainingDataset", collator: "PretrainingCollator", tokenizer: MyBertTokenizer, count: int
+) -> Iterator[dict[str, Any]]:
+    """Examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
+    from ..modeling_mybert import IGNORED_LABEL
+
+    name = {"mlm+nsp": "is_random_next", "mlm+sop": "is_swapped"}.get(dataset.settings.objective)
+    for index in range(count):
+        batch = collator([dataset[index]])
+        labels = batch["labels"][0]
+        positions = (labels != IGNORED_LABEL).nonzero()[:, 0]
+        example: dict[str, Any] = {
+            "tokens": tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
+            "segment_ids": batch["token_type_ids"][0].tolist(),
+        }
+        if name:
+            values = [label == 1 for label in batch["next_sentence_label"].tolist() if label != IGNORED_LABEL]
+            example[name] = values if dataset.settings.pack else values[0]
+        yield example | {
+            "masked_lm_positions": positions.tolist(),
+            "masked_lm_labels": tokenizer.convert_ids_to_tokens(labels[positions].tolist()),
+        }

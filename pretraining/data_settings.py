@@ -1,0 +1,163 @@
+"""The settings of pretraining data, each stated once: name, type, default and help.
+
+Commands inherit these classes; library functions take their fields by name (`settings_of` hands them on).
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
+MaskingUnit = Literal["token", "word", "span"]
+SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
+MINIMAL_TOKENS = 2  # of both segments together, as in Google's script
+
+
+def settings_of(kind: type, source: Any) -> dict[str, Any]:
+    """The fields of a class of settings, by name, from an object whose class inherits it."""
+    return {each.name: getattr(source, each.name) for each in fields(kind)}
+
+
+@dataclass
+class TextSettings:
+    """How text is read: see `read_documents`."""
+
+    split_sentences: bool = field(
+        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
+    )
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text and JSON."})
+    text_column: str = field(
+        default="text", metadata={"help": "Field or column of the text in JSON, Parquet and on the Hub."}
+    )
+
+
+@dataclass
+class CorpusSettings(TextSettings):
+    """How text is read and worked on.
+
+    Raises:
+        ValueError: If there is no such number of processes.
+    """
+
+    num_processes: int | None = field(
+        default=None, metadata={"help": "Processes that work on the text; by default one per core."}
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.num_processes is not None and self.num_processes < 1:
+            raise ValueError(f"num_processes is {self.num_processes}; expected 1 or more.")
+
+
+@dataclass
+class StoreSettings(CorpusSettings):
+    """What becomes of a corpus in a token store: see `build_token_store`.
+
+    Raises:
+        ValueError: If there is no such shard or number of processes.
+    """
+
+    shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
+    num_shards: int = field(default=1, metadata={"help": "Shards of the store; each takes every so many-th document."})
+    append: bool = field(default=False, metadata={"help": "Put the text behind what the store holds already."})
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        super().__post_init__()
+        if not 0 <= self.shard_index < self.num_shards:
+            raise ValueError(
+                f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
+                if self.num_shards > 0
+                else f"num_shards is {self.num_shards}; expected 1 or more."
+            )
+
+
+@dataclass
+class ExampleSettings:
+    """What an example is: see `PretrainingDataset`.
+
+    Raises:
+        ValueError: If a setting is unknown, out of its range or does not go with another.
+    """
+
+    objective: Objective = field(
+        default="mlm+nsp",
+        metadata={
+            "help": "What is learnt: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
+            "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it)."
+        },
+    )
+    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
+    short_probability: float = field(
+        default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
+    )
+    static_masking: bool = field(
+        default=False, metadata={"help": "Keep examples and masks of the first epoch in all others."}
+    )
+    pack: bool = field(
+        default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
+    )
+    row_length: int | None = field(
+        default=None, metadata={"help": "Tokens of a packed row; 512 or the longest sequence, if that is longer."}
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.objective not in get_args(Objective):
+            raise ValueError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        special = SPECIAL_TOKENS[self.objective]
+        if self.max_length < special + MINIMAL_TOKENS:
+            layout = "[CLS] A [SEP] B [SEP]" if special == 3 else "[CLS] A [SEP]"
+            raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {special + MINIMAL_TOKENS}.")
+        if not 0 <= self.short_probability <= 1:
+            raise ValueError(f"short_probability is {self.short_probability}; expected a share in [0, 1].")
+        if self.pack and self.row_length is not None and self.row_length < self.max_length:
+            raise ValueError(
+                f"row_length is {self.row_length}, less than max_length {self.max_length}; a row holds sequences."
+            )
+
+
+@dataclass
+class MaskingRates:
+    """Which tokens are predicted and what stands in their place.
+
+    Of a sequence's tokens at least one is predicted. Units: "token": single tokens. "word": a word's first piece with
+    all `##` pieces after it, as in Google's whole word masking; each token draws its own replacement. "span": words in
+    a row, of geometric length (SpanBERT); the tokens of a span are all masked, all random or all kept. Words that
+    would exceed the number of predictions are passed over, so with "word" and "span" a sequence may have fewer, and a
+    very short one none.
+
+    Raises:
+        ValueError: If a share is outside [0, 1], the last two exceed 1 together, or a setting is unknown.
+    """
+
+    mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
+    mask_replace_prob: float = field(
+        default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
+    )
+    random_replace_prob: float = field(
+        default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
+    )
+    masking_unit: MaskingUnit = field(
+        default="token", metadata={"help": "Hide single tokens, whole words, or several words in a row (SpanBERT)."}
+    )
+    max_predictions: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens to predict in a sequence (Google: max_predictions_per_seq); no limit if none."},
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} is {value}; expected a share in [0, 1].")
+        if self.mask_replace_prob + self.random_replace_prob > 1:
+            raise ValueError(
+                f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
+                "exceed 1 together."
+            )
+        if self.masking_unit not in get_args(MaskingUnit):
+            raise ValueError(
+                f"masking_unit is {self.masking_unit!r}; expected one of {', '.join(get_args(MaskingUnit))}."
+            )
+        if self.max_predictions is not None and self.max_predictions < 1:
+            raise ValueError(f"max_predictions is {self.max_predictions}; expected 1 or more, or None for no limit.")

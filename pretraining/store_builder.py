@@ -1,0 +1,319 @@
+"""Text to a token store: read once, tokenized in chunks by several processes, joined to one file."""
+
+import copy
+import hashlib
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from itertools import chain, islice
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..files import locked, usable_cores, worker_processes, written_beside
+from ..tokenization import BulkEncoder, MyBertTokenizer
+from .data_settings import StoreSettings
+from .documents import expand_sources, read_text_lines, split_sentences
+from .store_format import (
+    FORMAT,
+    SHARD,
+    VERSION,
+    StoreSummary,
+    array_length,
+    array_pieces,
+    array_place,
+    check_store,
+    store_metadata,
+    tokenizer_fingerprint,
+    write_arrays,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+_CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a kill loses per process
+
+
+def build_token_store(
+    documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]",
+    tokenizer: MyBertTokenizer,
+    path: str | Path,
+    *,
+    overwrite: bool = True,
+    show_progress: bool = True,
+    **settings: Any,
+) -> StoreSummary:
+    """Tokenize documents into a token store.
+
+    The text is worked through in chunks; memory does not grow with the corpus, and the bytes written do not depend on
+    the number of processes. Finished chunks lie in a hidden folder beside `path` until all are there: after an
+    interruption, of whatever kind, the same call takes up those whose text is still the same. Sentences without tokens
+    and documents without sentences are left out.
+
+    Args:
+        documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
+            sentences.
+        tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
+            other ("[MASK]" is three words, as for Google's tokenizer).
+        path: The file to write; it appears when it is complete. With several shards, the folder for them.
+        overwrite: Whether a token store that is there is replaced; other files never are.
+        show_progress: Whether to show a progress bar.
+        settings: Those of `StoreSettings`: `split_sentences`, `encoding`, `text_column`, `num_processes`,
+            `shard_index`, `num_shards` (each shard takes every so many-th document and may be built on another
+            machine) and `append`. Text of less than four million characters takes one process unless their number
+            is given.
+
+    Returns:
+        What the store (or this shard) holds.
+
+    Raises:
+        ValueError: If the documents hold no token at all, the store to append to was made with another tokenizer,
+            a setting is out of its range, `path` is a folder or holds something else, a document is no list of
+            sentences, or see `read_documents`.
+        OSError: If a file cannot be read or written, or another process writes this store.
+        TypeError: If there is no such setting.
+    """
+    store = StoreSettings(**settings)
+    path = Path(path)
+    if store.num_shards > 1:
+        path = path / SHARD.format(store.shard_index, store.num_shards)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; expected a file to write.")
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    with locked(path):
+        earlier = [path] if path.exists() else []
+        if earlier:
+            _check_earlier(path, fingerprint, store.append, overwrite)
+        chunks = _chunks(_read(documents, store))
+        folder = path.with_name(f".{path.name}.partial")
+        folder.mkdir(exist_ok=True)
+        try:
+            encoder = (tokenizer, store.split_sentences)
+            files = _encode_chunks(chunks, folder, encoder, fingerprint, store.num_processes, show_progress)
+        except BaseException:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+            raise
+        if not any(array_length(file, "tokens") for file in files):
+            shutil.rmtree(folder)
+            which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
+            raise ValueError(f"{which} is empty: it holds no text to tokenize.")
+        with written_beside(path) as temporary:
+            summary = _join([*(earlier if store.append else []), *files], fingerprint, temporary)
+        shutil.rmtree(folder)
+    return summary
+
+
+def _check_earlier(path: Path, fingerprint: str, append: bool, overwrite: bool) -> None:
+    if append:
+        check_store(path, fingerprint)
+    elif not overwrite:
+        raise ValueError(f"{path} exists; name another output, or use --append or --overwrite.")
+    elif not path.is_file() or path.stat().st_size == 0 or store_metadata(path).get("format") != FORMAT:
+        raise ValueError(f"{path} is not a token store, so it is not replaced; name another, or delete it yourself.")
+
+
+def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
+    """Lines of the shard that is built, and "" after each document."""
+    if isinstance(documents, (str, PathLike)):
+        documents = [documents]
+    items = iter(documents)
+    first = next(items, None)
+    given: Iterable = chain([] if first is None else [first], items)
+    are_files = isinstance(first, (str, PathLike))
+    lines = read_text_lines(expand_sources(given), settings) if are_files else _lines_of_documents(given)
+    if settings.num_shards == 1:
+        return lines
+    return _every_nth_document(lines, settings.shard_index, settings.num_shards)
+
+
+def _lines_of_documents(documents: Iterable) -> Iterator[str]:
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+        for sentence in document:
+            if not isinstance(sentence, str):
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+            if sentence:
+                yield sentence.replace("\n", " ")
+        yield ""
+
+
+def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterator[str]:
+    document = 0
+    for line in lines:
+        if document % count == index:
+            yield line
+        document += not line
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Lines, so many at a time that they are a unit of work."""
+    chunk: list[str] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line) + 1
+        if size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _encode_chunks(
+    chunks: Iterator[list[str]],
+    folder: Path,
+    encoder: tuple[MyBertTokenizer, bool],
+    fingerprint: str,
+    num_processes: int | None,
+    show_progress: bool,
+) -> list[Path]:
+    """Encode chunks to files of their own in the folder, named by their content; those that are there stay.
+
+    Args:
+        chunks: The lines of each chunk.
+        folder: The folder.
+        encoder: Tokenizer, and whether lines are split into sentences.
+        fingerprint: Of the tokenizer.
+        num_processes: Processes that encode; None for one per core, or this one where there is but one chunk.
+        show_progress: Whether to show a progress bar.
+
+    Returns:
+        The files, in the order of the text.
+    """
+    ahead = deque(islice(chunks, 2))
+    processes = num_processes or (usable_cores() if len(ahead) > 1 else 1)
+    here = _ChunkEncoder(*encoder) if processes == 1 else None
+    files: list[Path] = []
+    running: deque[tuple[int, Future[None]]] = deque()
+    with (
+        nullcontext() if here else worker_processes(processes, _start_worker, encoder) as pool,
+        tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress,
+    ):
+
+        def finish(most: int) -> None:
+            while len(running) > most:
+                size, future = running.popleft()
+                future.result()
+                progress.update(size)
+
+        for lines in chain((ahead.popleft() for _ in range(len(ahead))), chunks):
+            text = "\n".join((*lines, "")).encode("utf-8", "surrogatepass")
+            key = f"{VERSION} {fingerprint} {encoder[1]} ".encode()
+            file = folder / hashlib.blake2b(key + text, digest_size=20).hexdigest()
+            files.append(file)
+            size = sum(map(len, lines), len(lines))
+            if here is None and not _is_complete(file):
+                running.append((size, pool.submit(_encode_in_worker, text, file)))
+                finish(2 * processes)
+                continue
+            if here is not None and not _is_complete(file):
+                here(lines, file)
+            progress.update(size)
+        finish(0)
+    return files
+
+
+def _is_complete(file: Path) -> bool:
+    try:
+        return bool(store_metadata(file))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+class _ChunkEncoder:
+    """Encodes the lines of a chunk to a file like a token store.
+
+    The file's `document_starts` are 0 and the number of sentences before each end of a document; documents may be
+    empty, and the last one may go on in the next chunk.
+
+    Args:
+        tokenizer: The tokenizer.
+        split: Whether lines are split into sentences.
+    """
+
+    def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
+        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer.backend_tokenizer.encode_special_tokens = True
+        self._encoder = BulkEncoder(tokenizer)
+        self._unknown = tokenizer.unk_token_id
+        self._split = split
+
+    def __call__(self, lines: list[str], file: Path) -> None:
+        if self._split:
+            # "" has no sentences, but still ends a document.
+            lines = [sentence for line in lines for sentence in (split_sentences(line) if line else [line])]
+        tokens, offsets = self._encoder.encode(lines)
+        lengths = np.diff(offsets)
+        ends_document = np.fromiter(map(len, lines), np.int64, len(lines)) == 0
+        document_ends = np.cumsum(lengths > 0)[ends_document]
+        arrays = {
+            "document_starts": np.concatenate([[0], document_ends]),
+            "sentence_starts": np.concatenate([[0], offsets[1:][lengths > 0]]),
+            "tokens": tokens.astype(self._encoder.dtype, copy=False),
+        }
+        metadata = {"unknown_tokens": str(np.count_nonzero(tokens == self._unknown))}
+        pieces = {name: (len(array), [array]) for name, array in arrays.items()}
+        with written_beside(file) as temporary:
+            write_arrays(temporary, metadata, pieces, self._encoder.dtype)
+
+
+_worker: _ChunkEncoder
+
+
+def _start_worker(tokenizer: MyBertTokenizer, split: bool) -> None:
+    global _worker
+    _worker = _ChunkEncoder(tokenizer, split)
+
+
+def _encode_in_worker(text: bytes, file: Path) -> None:
+    _worker(text.decode("utf-8", "surrogatepass").split("\n")[:-1], file)
+
+
+def _join(files: Sequence[Path], fingerprint: str, path: Path) -> StoreSummary:
+    """Join a store (first, if there is one) and chunks to a store, piece by piece."""
+    documents = sum(map(len, _document_ends(files)))
+    sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
+    tokens = sum(array_length(file, "tokens") for file in files)
+    counts = {
+        "documents": documents,
+        "sentences": sentences,
+        "tokens": tokens,
+        "unknown_tokens": sum(int(store_metadata(file)["unknown_tokens"]) for file in files),
+    }
+    metadata = {"format": FORMAT, "version": VERSION, "tokenizer": fingerprint}
+    metadata |= {name: str(count) for name, count in counts.items()}
+    zero = [np.zeros(1, np.int64)]
+    arrays: dict[str, tuple[int, Iterable[np.ndarray]]] = {
+        "document_starts": (documents + 1, chain(zero, _document_ends(files))),
+        "sentence_starts": (sentences + 1, chain(zero, _sentence_ends(files))),
+        "tokens": (tokens, chain.from_iterable(array_pieces(file, "tokens") for file in files)),
+    }
+    write_arrays(path, metadata, arrays, array_place(files[0], "tokens")[0])
+    return StoreSummary(**counts, size=path.stat().st_size)
+
+
+def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
+    """Where documents end among all sentences, without the documents that hold none."""
+    sentences = last = 0
+    for file in files:
+        for piece in array_pieces(file, "document_starts", skip=1):
+            ends = piece + sentences
+            ends = ends[np.diff(ends, prepend=last) > 0]
+            if len(ends):
+                last = ends[-1]
+                yield ends
+        sentences += array_length(file, "sentence_starts") - 1
+
+
+def _sentence_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
+    tokens = 0
+    for file in files:
+        yield from (piece + tokens for piece in array_pieces(file, "sentence_starts", skip=1))
+        tokens += array_length(file, "tokens")
