@@ -18,9 +18,9 @@ from .errors import (
     UnknownVariableError,
     VariableTypeError,
 )
-from .key_map import GROUPS, HEADS, IGNORED, SLOTS, Row, sizes_of, trunk_rows
-from .object_graph import GRAPH_KEY, SUFFIX, ObjectGraph
-from .tensor_bundle import TensorBundle
+from .key_map import GROUPS, HEADS, IGNORED, SLOTS, WeightRow, sizes_of, trunk_rows
+from .model_garden import GardenGraph
+from .tensorflow import GRAPH_KEY, SUFFIX, TensorBundle
 
 _LAYER = re.compile(r"bert/encoder/layer_(\d+)/")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -44,7 +44,7 @@ class GoogleVariables:
             self.num_layers = len({match[1] for key in bundle if (match := _LAYER.match(key))})
             is_bert = "bert/embeddings/word_embeddings" in bundle
         else:
-            self._graph = ObjectGraph(bundle)
+            self._graph = GardenGraph(bundle)
             encoder = self._graph.encoder()
             is_bert = encoder is not None
             if encoder is not None:
@@ -115,21 +115,21 @@ class GoogleVariables:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConversionPlan:
     """What a conversion does with every variable and every parameter.
 
     Args:
         head: Key of `HEADS`.
         layout: `google` or `keras`.
-        used: Row and checkpoint key of every parameter that is taken over.
+        used: WeightRow and checkpoint key of every parameter that is taken over.
         initialised: Rows of the parameters that the checkpoint does not have.
         ignored: Names of the variables that are left out, by kind.
     """
 
     head: str
     layout: str
-    used: tuple[tuple[Row, str], ...]
-    initialised: tuple[Row, ...]
+    used: tuple[tuple[WeightRow, str], ...]
+    initialised: tuple[WeightRow, ...]
     ignored: Mapping[str, Sequence[str]] = field(repr=False)
 
     def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
@@ -138,7 +138,7 @@ class Plan:
             yield row.parameter, row.to_parameter(self.layout, bundle[key])
 
 
-def make_plan(variables: GoogleVariables, config: Any, head: str, ignore: Iterable[str] = ()) -> Plan:
+def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: Iterable[str] = ()) -> ConversionPlan:
     """Match a checkpoint with a model.
 
     Args:
@@ -157,8 +157,8 @@ def make_plan(variables: GoogleVariables, config: Any, head: str, ignore: Iterab
         problem = f"the checkpoint has {found} layers, num_hidden_layers of the configuration is {wanted}"
         raise ConfigurationError(path=path, problem=problem)
     trunk = trunk_rows(config.num_hidden_layers)
-    rows: list[Row] = list(trunk)
-    initialised: list[Row] = []
+    rows: list[WeightRow] = list(trunk)
+    initialised: list[WeightRow] = []
     for group in _groups(variables, head):
         (rows if variables.has(group) else initialised).extend(GROUPS[group])
 
@@ -172,10 +172,10 @@ def make_plan(variables: GoogleVariables, config: Any, head: str, ignore: Iterab
 
     others = {variables.key(row.variable(layout)) for group in GROUPS.values() for row in group}
     ignored = _sort_out(bundle, {key for _, key in used}, others, ignore)
-    return Plan(head, layout, used, tuple(initialised), ignored)
+    return ConversionPlan(head, layout, used, tuple(initialised), ignored)
 
 
-def optimizer_rows(plan: Plan, bundle: TensorBundle) -> tuple[int, list[tuple[Row, str, str]]]:
+def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, list[tuple[WeightRow, str, str]]]:
     """Find the step and the two moments of every parameter that was trained.
 
     Returns:
@@ -217,7 +217,7 @@ def _groups(variables: GoogleVariables, head: str) -> Iterator[str]:
         yield "next sentence pooler" if own else group
 
 
-def _check(bundle: TensorBundle, row: Row, key: str, layout: str, sizes: Mapping[str, int]) -> None:
+def _check(bundle: TensorBundle, row: WeightRow, key: str, layout: str, sizes: Mapping[str, int]) -> None:
     info, expected = bundle.info[key], row.variable_shape(layout, sizes)
     if info.shape != expected:
         fields = ", ".join(f"{size} {sizes[size]}" for size in dict.fromkeys(row.keras_shape or row.shape)

@@ -21,6 +21,15 @@ import numpy as np
 
 from .errors import HeadError
 
+# Activations that Google's code computes, by its name; its "gelu" is the tanh form.
+ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+# Fields that bert_config.json and our configuration share.
+SIZES = (
+    "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "max_position_embeddings",
+    "type_vocab_size", "vocab_size",
+)  # fmt: skip
+RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
+
 _DENSE = ("hidden_size", "hidden_size")
 _VECTOR = ("hidden_size",)
 _HEADS_OUT = ("hidden_size", "num_attention_heads", "head_size")  # query, key, value
@@ -28,7 +37,7 @@ _HEADS_IN = ("num_attention_heads", "head_size", "hidden_size")  # output of the
 
 
 @dataclass(frozen=True)
-class Row:
+class WeightRow:
     """One parameter and its names.
 
     Args:
@@ -73,7 +82,7 @@ class Row:
         """Turn a parameter into Google's variable."""
         return array.T if is_transposed(self.google) else array
 
-    def numbered(self, layer: int) -> "Row":
+    def numbered(self, layer: int) -> "WeightRow":
         """Give the row of one layer."""
         number = str(layer)
         return replace(
@@ -94,15 +103,15 @@ def _numbers(shape: Iterable[str | int], sizes: Mapping[str, int]) -> tuple[int,
 
 
 EMBEDDINGS = (
-    Row("bert.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings",
+    WeightRow("bert.embeddings.word_embeddings.weight", "bert/embeddings/word_embeddings",
         "encoder/_embedding_layer/embeddings", ("vocab_size", "hidden_size")),
-    Row("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings",
+    WeightRow("bert.embeddings.position_embeddings.weight", "bert/embeddings/position_embeddings",
         "encoder/_position_embedding_layer/embeddings", ("max_position_embeddings", "hidden_size")),
-    Row("bert.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings",
+    WeightRow("bert.embeddings.token_type_embeddings.weight", "bert/embeddings/token_type_embeddings",
         "encoder/_type_embedding_layer/embeddings", ("type_vocab_size", "hidden_size")),
-    Row("bert.embeddings.LayerNorm.weight", "bert/embeddings/LayerNorm/gamma",
+    WeightRow("bert.embeddings.LayerNorm.weight", "bert/embeddings/LayerNorm/gamma",
         "encoder/_embedding_norm_layer/gamma", _VECTOR),
-    Row("bert.embeddings.LayerNorm.bias", "bert/embeddings/LayerNorm/beta",
+    WeightRow("bert.embeddings.LayerNorm.bias", "bert/embeddings/LayerNorm/beta",
         "encoder/_embedding_norm_layer/beta", _VECTOR),
 )  # fmt: skip
 
@@ -112,70 +121,72 @@ LAYER = (
         row
         for name in ("query", "key", "value")
         for row in (
-            Row(f"{_P}.attention.self.{name}.weight", f"{_G}/attention/self/{name}/kernel",
+            WeightRow(f"{_P}.attention.self.{name}.weight", f"{_G}/attention/self/{name}/kernel",
                 f"{_K}/_attention_layer/_{name}_dense/kernel", _DENSE, _HEADS_OUT),
-            Row(f"{_P}.attention.self.{name}.bias", f"{_G}/attention/self/{name}/bias",
+            WeightRow(f"{_P}.attention.self.{name}.bias", f"{_G}/attention/self/{name}/bias",
                 f"{_K}/_attention_layer/_{name}_dense/bias", _VECTOR, _HEADS_OUT[1:]),
         )
     ),
-    Row(f"{_P}.attention.output.dense.weight", f"{_G}/attention/output/dense/kernel",
+    WeightRow(f"{_P}.attention.output.dense.weight", f"{_G}/attention/output/dense/kernel",
         f"{_K}/_attention_layer/_output_dense/kernel", _DENSE, _HEADS_IN),
-    Row(f"{_P}.attention.output.dense.bias", f"{_G}/attention/output/dense/bias",
+    WeightRow(f"{_P}.attention.output.dense.bias", f"{_G}/attention/output/dense/bias",
         f"{_K}/_attention_layer/_output_dense/bias", _VECTOR),
-    Row(f"{_P}.attention.output.LayerNorm.weight", f"{_G}/attention/output/LayerNorm/gamma",
+    WeightRow(f"{_P}.attention.output.LayerNorm.weight", f"{_G}/attention/output/LayerNorm/gamma",
         f"{_K}/_attention_layer_norm/gamma", _VECTOR),
-    Row(f"{_P}.attention.output.LayerNorm.bias", f"{_G}/attention/output/LayerNorm/beta",
+    WeightRow(f"{_P}.attention.output.LayerNorm.bias", f"{_G}/attention/output/LayerNorm/beta",
         f"{_K}/_attention_layer_norm/beta", _VECTOR),
-    Row(f"{_P}.intermediate.dense.weight", f"{_G}/intermediate/dense/kernel",
+    WeightRow(f"{_P}.intermediate.dense.weight", f"{_G}/intermediate/dense/kernel",
         f"{_K}/_intermediate_dense/kernel", ("intermediate_size", "hidden_size")),
-    Row(f"{_P}.intermediate.dense.bias", f"{_G}/intermediate/dense/bias",
+    WeightRow(f"{_P}.intermediate.dense.bias", f"{_G}/intermediate/dense/bias",
         f"{_K}/_intermediate_dense/bias", ("intermediate_size",)),
-    Row(f"{_P}.output.dense.weight", f"{_G}/output/dense/kernel",
+    WeightRow(f"{_P}.output.dense.weight", f"{_G}/output/dense/kernel",
         f"{_K}/_output_dense/kernel", ("hidden_size", "intermediate_size")),
-    Row(f"{_P}.output.dense.bias", f"{_G}/output/dense/bias", f"{_K}/_output_dense/bias", _VECTOR),
-    Row(f"{_P}.output.LayerNorm.weight", f"{_G}/output/LayerNorm/gamma", f"{_K}/_output_layer_norm/gamma", _VECTOR),
-    Row(f"{_P}.output.LayerNorm.bias", f"{_G}/output/LayerNorm/beta", f"{_K}/_output_layer_norm/beta", _VECTOR),
+    WeightRow(f"{_P}.output.dense.bias", f"{_G}/output/dense/bias", f"{_K}/_output_dense/bias", _VECTOR),
+    WeightRow(f"{_P}.output.LayerNorm.weight", f"{_G}/output/LayerNorm/gamma",
+        f"{_K}/_output_layer_norm/gamma", _VECTOR),
+    WeightRow(f"{_P}.output.LayerNorm.bias", f"{_G}/output/LayerNorm/beta",
+        f"{_K}/_output_layer_norm/beta", _VECTOR),
 )  # fmt: skip
 
 # What a head may need besides embeddings and layers. A group is either complete in a checkpoint or not there at all.
-GROUPS: dict[str, tuple[Row, ...]] = {
+GROUPS: dict[str, tuple[WeightRow, ...]] = {
     "pooler": (
-        Row("bert.pooler.dense.weight", "bert/pooler/dense/kernel", "encoder/_pooler_layer/kernel", _DENSE),
-        Row("bert.pooler.dense.bias", "bert/pooler/dense/bias", "encoder/_pooler_layer/bias", _VECTOR),
+        WeightRow("bert.pooler.dense.weight", "bert/pooler/dense/kernel", "encoder/_pooler_layer/kernel", _DENSE),
+        WeightRow("bert.pooler.dense.bias", "bert/pooler/dense/bias", "encoder/_pooler_layer/bias", _VECTOR),
     ),
     # The garden's next sentence head has a pooler of its own, which takes the place of the encoder's.
     "next sentence pooler": (
-        Row("bert.pooler.dense.weight", "", "pretrainer/classification_heads/0/dense/kernel", _DENSE),
-        Row("bert.pooler.dense.bias", "", "pretrainer/classification_heads/0/dense/bias", _VECTOR),
+        WeightRow("bert.pooler.dense.weight", "", "pretrainer/classification_heads/0/dense/kernel", _DENSE),
+        WeightRow("bert.pooler.dense.bias", "", "pretrainer/classification_heads/0/dense/bias", _VECTOR),
     ),
     "masked LM": (
-        Row("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel",
+        WeightRow("cls.predictions.transform.dense.weight", "cls/predictions/transform/dense/kernel",
             "pretrainer/masked_lm/dense/kernel", _DENSE),
-        Row("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias",
+        WeightRow("cls.predictions.transform.dense.bias", "cls/predictions/transform/dense/bias",
             "pretrainer/masked_lm/dense/bias", _VECTOR),
-        Row("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma",
+        WeightRow("cls.predictions.transform.LayerNorm.weight", "cls/predictions/transform/LayerNorm/gamma",
             "pretrainer/masked_lm/layer_norm/gamma", _VECTOR),
-        Row("cls.predictions.transform.LayerNorm.bias", "cls/predictions/transform/LayerNorm/beta",
+        WeightRow("cls.predictions.transform.LayerNorm.bias", "cls/predictions/transform/LayerNorm/beta",
             "pretrainer/masked_lm/layer_norm/beta", _VECTOR),
-        Row("cls.predictions.bias", "cls/predictions/output_bias", "pretrainer/masked_lm/bias", ("vocab_size",)),
+        WeightRow("cls.predictions.bias", "cls/predictions/output_bias", "pretrainer/masked_lm/bias", ("vocab_size",)),
     ),
     "next sentence": (
-        Row("cls.seq_relationship.weight", "cls/seq_relationship/output_weights",
+        WeightRow("cls.seq_relationship.weight", "cls/seq_relationship/output_weights",
             "pretrainer/classification_heads/0/out_proj/kernel", (2, "hidden_size")),
-        Row("cls.seq_relationship.bias", "cls/seq_relationship/output_bias",
+        WeightRow("cls.seq_relationship.bias", "cls/seq_relationship/output_bias",
             "pretrainer/classification_heads/0/out_proj/bias", (2,)),
     ),
     "classifier": (
-        Row("classifier.weight", "output_weights", "", ("num_labels", "hidden_size")),
-        Row("classifier.bias", "output_bias", "", ("num_labels",)),
+        WeightRow("classifier.weight", "output_weights", "", ("num_labels", "hidden_size")),
+        WeightRow("classifier.bias", "output_bias", "", ("num_labels",)),
     ),
     "choice": (  # one score per choice
-        Row("classifier.weight", "output_weights", "", (1, "hidden_size")),
-        Row("classifier.bias", "output_bias", "", (1,)),
+        WeightRow("classifier.weight", "output_weights", "", (1, "hidden_size")),
+        WeightRow("classifier.bias", "output_bias", "", (1,)),
     ),
     "question answering": (
-        Row("qa_outputs.weight", "cls/squad/output_weights", "", (2, "hidden_size")),
-        Row("qa_outputs.bias", "cls/squad/output_bias", "", (2,)),
+        WeightRow("qa_outputs.weight", "cls/squad/output_weights", "", (2, "hidden_size")),
+        WeightRow("qa_outputs.bias", "cls/squad/output_bias", "", (2,)),
     ),
 }  # fmt: skip
 
@@ -257,12 +268,12 @@ def head_of_class(name: str) -> str | None:
     return next((key for key, head in HEADS.items() if head.class_suffix == suffix), None)
 
 
-def trunk_rows(num_layers: int) -> list[Row]:
+def trunk_rows(num_layers: int) -> list[WeightRow]:
     """Give the rows of embeddings and layers, which every model has."""
     return [*EMBEDDINGS, *(row.numbered(layer) for layer in range(num_layers) for row in LAYER)]
 
 
-def model_rows(head: str, num_layers: int) -> list[Row]:
+def model_rows(head: str, num_layers: int) -> list[WeightRow]:
     """Give the rows of all parameters of a model, tied ones left out."""
     return [*trunk_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
 

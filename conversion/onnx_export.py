@@ -18,11 +18,13 @@ from typing import Any
 import torch
 
 from .. import modeling_mybert as networks
+from ..files import write_json
+from .conversion_report import REPORT_FILE
 from .errors import ConversionError, VerificationError
-from .google import REPORT_FILE
 from .key_map import GROUPS, HEADS
-from .model_folder import ModelFolder, new_folder, write_json
-from .transformers_bert import OUR_FIELDS, copy_tokenizer
+from .model_folder import ModelFolder, new_model_folder
+from .options import OnnxOptions
+from .transformers_bert import OUR_FIELDS, copy_what_goes_along
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +36,7 @@ _SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # those that are comp
 _TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
 _RELATIVE_TOLERANCE = 1e-4
 
-Batch = dict[str, torch.Tensor]
+_Batch = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -72,13 +74,7 @@ class OnnxReport:
         return "\n".join(lines)
 
 
-def export_onnx(
-    model_dir: str | os.PathLike[str],
-    output_dir: str | os.PathLike[str],
-    *,
-    int8: bool = False,
-    opset: int | None = None,
-) -> OnnxReport:
+def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any) -> OnnxReport:
     """Write a model as an ONNX graph with its tokenizer, and compare what ONNX Runtime computes with PyTorch.
 
     The inputs `input_ids`, `attention_mask` and `token_type_ids`, int64 (batch, length) or for multiple choice
@@ -87,32 +83,30 @@ def export_onnx(
 
     Args:
         model_dir: A MyBERT or BERT model folder, with any head.
-        output_dir: Folder to make; it must not exist yet, or be empty. It appears when all is done and compared. It
-            gets `model.onnx` (and `model.onnx.data` where the weights are too large for one file), `config.json`, the
-            tokenizer if there is one, and the report as `conversion.json`.
-        int8: Whether to write `model_int8.onnx` as well: int8 weights in all matrix products with weights, one scale
-            for each output; activations are quantized as they come. Embeddings stay float32.
-        opset: Version of ONNX's operators; by default what this version of PyTorch prefers.
+        output_dir: Folder to write. It appears when all is done and compared. It gets `model.onnx` (and
+            `model.onnx.data` where the weights are too large for one file), `config.json`, the tokenizer and what
+            sentence-transformers pools with if the source has them, and the report as `conversion.json`.
+        **options: Fields of `OnnxOptions`.
 
     Returns:
         The report.
 
     Raises:
-        ConversionError: If the model folder is incomplete, `output_dir` has content, this opset cannot be written, or
-            the results differ by more than rounding (1e-4; in int8 they only have to be finite).
+        ConversionError: If the model folder is incomplete, this opset cannot be written, or the results differ by
+            more than rounding (1e-4; in int8 they only have to be finite).
+        ValueError: If `output_dir` holds other things.
+        OSError: If it cannot be written.
         ImportError: If onnx, onnxruntime or onnxscript is missing.
     """
     _require_extra()
-    output = Path(output_dir)
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise ConversionError(problem=f"{output} is there already; expected a new or empty folder")
+    settings = OnnxOptions(**options)
     source = ModelFolder(model_dir)
-    model = _load(source)
-    with new_folder(output) as folder:
+    with new_model_folder(output_dir, settings.overwrite) as folder:
+        model = _load(source)
         logger.info(f"exporting {source.path}")
-        written = _export(model, source.head, folder / ONNX_FILE, opset)
+        written = _export(model, source.head, folder / ONNX_FILE, settings.opset)
         files = [ONNX_FILE]
-        if int8:
+        if settings.int8:
             logger.info("quantizing to int8")
             _quantize(folder / ONNX_FILE, folder / INT8_FILE)
             files.append(INT8_FILE)
@@ -120,15 +114,15 @@ def export_onnx(
         batches = _batches(model.config, source.head)
         report = OnnxReport(
             source=str(source.path),
-            output=str(output),
+            output=str(output_dir),
             head=source.head,
             opset=written,
             shapes=tuple(tuple(batch["input_ids"].shape) for batch in batches),
             differences={file: _compare(model, source.head, folder / file, batches) for file in files},
         )
         _write_config(source, folder)
-        copy_tokenizer(source, folder)
-        write_json(folder / REPORT_FILE, asdict(report))
+        copy_what_goes_along(source, folder)
+        write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
     return report
 
 
@@ -158,7 +152,7 @@ def _axes(head: str) -> tuple[str, ...]:
     return ("batch", "choices", "length") if head == "multiple-choice" else ("batch", "length")
 
 
-def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> Batch:
+def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> _Batch:
     """Draw a batch of the head's inputs; all rows but the first end in padding, if there is room."""
     sizes = dict(zip(_AXES, shape, strict=True))
     length = sizes["length"] = min(sizes["length"], config.max_position_embeddings)
@@ -173,7 +167,7 @@ def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> Batch:
     }
 
 
-def _batches(config: Any, head: str) -> list[Batch]:
+def _batches(config: Any, head: str) -> list[_Batch]:
     return [_batch(config, head, shape) for shape in _SHAPES]
 
 
@@ -224,7 +218,7 @@ def _quantize(path: Path, target: Path) -> None:
         )
 
 
-def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[Batch]) -> dict[str, float]:
+def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
     """Run a graph on the batches; returns the largest difference of each output to the model's.
 
     Raises:
@@ -271,7 +265,7 @@ def _write_config(source: ModelFolder, folder: Path) -> None:
     config = {name: value for name, value in source.config.items() if name not in OUR_FIELDS}
     architecture = f"Bert{HEADS[source.head].class_suffix}"
     config |= {"model_type": "bert", "architectures": [architecture], "dtype": "float32"}
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", config, sort_keys=True)
 
 
 @contextmanager

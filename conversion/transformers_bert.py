@@ -12,64 +12,72 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HFValidationError
 from safetensors.torch import save_file
 
+from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
+from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
 from .errors import ConfigurationError, ModelFolderError
-from .google import MODEL_CARD, ConversionReport, write_report
 from .key_map import GROUPS, HEADS, find_head
-from .model_folder import WEIGHTS, ModelFolder, new_folder, read_json, state_dict_names, write_json
+from .model_folder import ModelFolder, new_model_folder, state_dict_names
+from .options import ConversionOptions, FromBertOptions
 from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
 _TOKENIZER_FILES = (*_VOCABULARIES, _SETTINGS, "special_tokens_map.json", "added_tokens.json")
 # What of a repository on the Hub is read.
 _HUB_FILES = (
-    "config.json", WEIGHTS, "model-*-of-*.safetensors", f"{WEIGHTS}.index.json", MODEL_CARD, *_TOKENIZER_FILES,
+    "config.json", WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json", MODEL_CARD,
+    *_TOKENIZER_FILES, *COMPANIONS,
 )  # fmt: skip
 # Code of ours, and what only MyBERT knows.
 OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 
 
 def to_transformers_bert(
-    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], *, verify: bool = True
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any
 ) -> ConversionReport:
     """Write a MyBERT model as one that transformers' `Bert` classes, and all tools made for them, load.
 
+    What sentence-transformers pools with goes along.
+
     Args:
         model_dir: A MyBERT model folder.
-        output_dir: The folder to write; files of the same names are replaced, at the end and only if all went well.
-        verify: Whether to compare the weights bit by bit and the outputs of both models.
+        output_dir: The folder to write; it appears at the end, if all went well.
+        **options: Fields of `ConversionOptions`.
 
     Raises:
         ConversionError: If the folder is incomplete, or the result differs.
+        ValueError: If `output_dir` holds other things.
+        OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
     config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
-    return _convert(folder, model_dir, output_dir, "bert", config, verify)
+    return _convert(folder, model_dir, output_dir, "bert", config, ConversionOptions(**options))
 
 
 def from_transformers_bert(
-    model_dir: str | os.PathLike[str],
-    output_dir: str | os.PathLike[str],
-    head: str | None = None,
-    *,
-    verify: bool = True,
+    model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], head: str | None = None, **options: Any
 ) -> ConversionReport:
     """Write a model of transformers' `Bert` classes as a MyBERT model folder.
+
+    What sentence-transformers pools with goes along.
 
     Args:
         model_dir: A BERT model folder with safetensors weights, or the name of one on the Hub; the names of before
             2020 (`LayerNorm.gamma`) are read.
-        output_dir: The folder to write; files of the same names are replaced, at the end and only if all went well.
-        head: Kind of model, as for `convert_google_checkpoint`; by default the one that `architectures` names. Weights
-            of another head are left out, and the report says so: `bert-base-uncased` has all of `pretraining`.
-        verify: Whether to compare the weights bit by bit and the outputs of both models.
+        output_dir: The folder to write; it appears at the end, if all went well.
+        head: Kind of model, see `FromBertOptions`; by default the one that `architectures` names. Weights of another
+            head are left out, and the report says so: `bert-base-uncased` has all of `pretraining`.
+        **options: The other fields of `FromBertOptions`.
 
     Raises:
         ConversionError: If the folder is incomplete or computes what MyBERT does not, or the result differs.
+        ValueError: If `output_dir` holds other things.
+        OSError: If it cannot be written.
     """
+    settings = FromBertOptions(head=head, **options)
     folder = ModelFolder(_local(model_dir), find_head(head) if head else None)
-    return _convert(folder, model_dir, output_dir, "mybert", folder.config, verify)
+    return _convert(folder, model_dir, output_dir, "mybert", folder.config, settings)
 
 
 def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -81,8 +89,8 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     except HFValidationError:  # no name that the Hub could have
         return model
     except OSError as error:
-        problem = f"no model folder, and not to be had from the Hub: {error}"
-        raise ModelFolderError(path=model, problem=problem) from error
+        cause = " ".join(str(error).split())[:200]
+        raise ModelFolderError(problem=f"{model}: no model folder, and not to be had from the Hub: {cause}") from error
 
 
 def _convert(
@@ -91,7 +99,7 @@ def _convert(
     output_dir: str | os.PathLike[str],
     model_type: str,
     config: dict[str, Any],
-    verify: bool,
+    settings: ConversionOptions,
 ) -> ConversionReport:
     try:
         MyBertConfig.from_pretrained(folder.path)
@@ -101,44 +109,61 @@ def _convert(
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
-        raise ModelFolderError(path=folder.path, problem=problem)
+        raise ModelFolderError(problem=f"{folder.path}: {problem}")
     left_over = folder.left_over()
-    with new_folder(output_dir) as output:
+    with new_model_folder(output_dir, settings.overwrite) as output:
         tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
-        save_file(tensors, output / WEIGHTS, metadata={"format": "pt"})
+        save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors
         architectures = [prefix + HEADS[folder.head].class_suffix]
-        write_json(output / "config.json", config | {"model_type": model_type, "architectures": architectures})
-        decision = copy_tokenizer(folder, output)
-        report = require(verify_folder(folder, ModelFolder(output)), output_dir) if verify else None
+        config = config | {"model_type": model_type, "architectures": architectures}
+        write_json(output / "config.json", config, sort_keys=True)
+        decisions = copy_what_goes_along(folder, output)
+        report = require(verify_folder(folder, ModelFolder(output)), output_dir) if settings.verify else None
         result = ConversionReport(
             source=str(source),
             output=str(output_dir),
             head=folder.head,
-            decisions=(decision,),
+            decisions=tuple(decisions),
             parameters=len(names),
             ignored={"weight the head does not use": left_over} if left_over else {},
             verification=report,
         )
         if (folder.path / MODEL_CARD).is_file():
             shutil.copyfile(folder.path / MODEL_CARD, output / MODEL_CARD)
-        write_report(output, result)
+        write_conversion_report(output, result)
     return result
 
 
-def copy_tokenizer(source: ModelFolder, output: Path) -> str:
-    """Give a new model folder the tokenizer of its source, so that AutoTokenizer makes the same one of it.
-
-    Where the files name no class, AutoTokenizer asks the model's type, which without this package no longer tells; and
-    of `vocab.txt` alone tools without transformers make nothing. The tokenizer is then saved anew, complete in itself.
+def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
+    """Give a new model folder the tokenizer of its source, and what sentence-transformers pools with.
 
     Returns:
         What was decided.
+
+    Raises:
+        ModelFolderError: If files of the source are broken.
+    """
+    try:
+        companions = copy_companions(source.path, output)
+    except ValueError as error:
+        raise ModelFolderError(problem=str(error)) from error
+    decisions = [_copy_tokenizer(source, output)]
+    if companions:
+        decisions.append(f"sentence-transformers: {len(companions)} files copied, {', '.join(companions[:4])}")
+    return decisions
+
+
+def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
+    """Copy a tokenizer so that AutoTokenizer makes the same one of it.
+
+    Where the files name no class, AutoTokenizer asks the model's type, which without this package no longer tells; and
+    of `vocab.txt` alone tools without transformers make nothing. The tokenizer is then saved anew, complete in itself.
     """
     files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
     if not set(files) & set(_VOCABULARIES):
         return "tokenizer: none, the source has none"
-    settings = read_json(source.path / _SETTINGS, ModelFolderError) if _SETTINGS in files else {}
+    settings = read_json_object(source.path / _SETTINGS) if _SETTINGS in files else {}
     name = settings.get("tokenizer_class") or source.config.get("tokenizer_class")
     if name is None or (name in ("BertTokenizer", "BertTokenizerFast") and "tokenizer.json" not in files):
         MyBertTokenizer.from_pretrained(source.path).save_pretrained(output)

@@ -1,7 +1,7 @@
 """Prove a conversion: load what was written, compare it tensor by tensor with the source, and run it once."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,14 @@ import numpy as np
 import torch
 
 from .. import modeling_mybert as networks
+from ..metrics import google_row_order
 from ..modeling_mybert import MyBertConfig
 from .errors import VerificationError
-from .google_variables import GoogleVariables, Plan, make_plan
+from .google_sources import open_source
+from .google_variables import ConversionPlan, GoogleVariables, plan_conversion
 from .key_map import GROUPS, HEADS, TIED
 from .model_folder import ModelFolder
-from .sources import open_source
-from .tensor_bundle import TensorBundle, read_tensor_bundle
+from .tensorflow import TensorBundle, read_tensor_bundle
 
 _BATCH, _LONGEST, _CHOICES = 2, 16, 3
 _TOLERANCE = 1e-4  # between two implementations of one model on the same weights; measured: below 1e-5
@@ -49,6 +50,7 @@ class VerificationReport:
         tensors: One comparison per parameter that the source has.
         outputs: Shapes of the outputs of one forward pass.
         problems: What is wrong, one sentence each; empty if all is well.
+        notes: What is right, but worth knowing.
     """
 
     source: str
@@ -56,6 +58,7 @@ class VerificationReport:
     tensors: tuple[TensorCheck, ...]
     outputs: dict[str, tuple[int, ...]]
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -72,6 +75,7 @@ class VerificationReport:
             f"tensors      {len(self.tensors)} compared, {identical} identical in every bit ({values:,} values)",
             f"difference   {worst:g} at most",
             f"forward      {shapes or 'not run'}",
+            *(f"note         {note}" for note in self.notes),
             f"result       {'verified' if self.ok else 'WRONG'}",
         ]
         return "\n".join([*lines, *(f"             {problem}" for problem in self.problems)])
@@ -99,21 +103,32 @@ def verify_conversion(
     config = MyBertConfig.from_pretrained(folder.path)
     with open_source(source) as found:
         bundle = read_tensor_bundle(found.prefix)
-        plan = make_plan(GoogleVariables(bundle), config, folder.head, ignore)
+        plan = plan_conversion(GoogleVariables(bundle), config, folder.head, ignore)
         return verify_against_google(str(source), bundle, plan, folder)
 
 
-def verify_against_google(source: str, bundle: TensorBundle, plan: Plan, folder: ModelFolder) -> VerificationReport:
+def verify_against_google(
+    source: str, bundle: TensorBundle, plan: ConversionPlan, folder: ModelFolder
+) -> VerificationReport:
     """Compare a model folder with the checkpoint that a plan reads; the folder may hold more than its head uses."""
     rows = [*(row for row, _ in plan.used), *plan.initialised]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
     problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
-    checks = [
-        _compare(name, torch.from_numpy(array), folder.read(name).float())
-        for name, array in _writable(plan.parameters(bundle))
-        if name in folder
-    ]
-    return _report(source, folder, checks, problems, _run(folder, problems, ("missing_keys", "mismatched_keys")))
+    order, notes = google_row_order(folder.labels()) if folder.head == "sequence-classification" else None, []
+    checks = []
+    for name, array in _writable(plan.parameters(bundle)):
+        if name not in folder:
+            continue
+        expected, found = torch.from_numpy(array), folder.read(name).float()
+        check = _compare(name, expected, found)
+        if not check.identical and order is not None and name.startswith("classifier.") and len(found) == len(order):
+            in_order = _compare(name, expected, found[order])
+            if in_order.identical:
+                check = in_order
+                notes.append(f"{name} is the folder's in the order of Google's code")
+        checks.append(check)
+    outputs = _run(folder, problems, ("missing_keys", "mismatched_keys"))
+    return _report(source, folder, checks, problems, outputs, notes)
 
 
 def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationReport:
@@ -142,14 +157,19 @@ def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> Ve
 
 
 def _report(
-    source: str, folder: ModelFolder, checks: list[TensorCheck], problems: list[str], outputs: dict[str, torch.Tensor]
+    source: str,
+    folder: ModelFolder,
+    checks: list[TensorCheck],
+    problems: list[str],
+    outputs: dict[str, torch.Tensor],
+    notes: Sequence[str] = (),
 ) -> VerificationReport:
     different = [check for check in checks if not check.identical]
     if different:
         names = ", ".join(f"{check.parameter} by {check.max_abs_diff:g}" for check in different[:8])
         problems.append(f"{len(different)} tensors differ from the source, {names}")
     shapes = {name: tuple(output.shape) for name, output in outputs.items()}
-    return VerificationReport(source, str(folder.path), tuple(checks), shapes, tuple(problems))
+    return VerificationReport(source, str(folder.path), tuple(checks), shapes, tuple(problems), tuple(notes))
 
 
 def _named(problem: str, names: set[str]) -> list[str]:

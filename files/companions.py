@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 
 _MODULES = "modules.json"
 _SETTINGS = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
-# The same as patterns of names at the top of a model folder; modules lie in folders such as 1_Pooling.
-COMPANIONS = (*_SETTINGS, "[1-9]_*", "[1-9][0-9]_*")
+# The same as patterns for `check_output_folder` and the Hub; modules lie in folders such as 1_Pooling.
+COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
 
 
 def companion_files(model_dir: str | Path) -> list[str]:

@@ -113,7 +113,8 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
     check_output_folder(path, owned, overwrite)
     with disk_trouble_in_words(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
+        place = path if stays_in_place(path) else path.parent
+        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=place))
     try:
         with disk_trouble_in_words(path):
             beside.chmod(0o777 & ~_umask())  # mkdtemp's are private
@@ -152,9 +153,9 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
 def _move_folder(beside: Path, path: Path) -> None:
     """Put a folder in the place of another, by renaming; file by file where that place cannot be renamed."""
     old = beside.with_name(f"{beside.name}.old")
-    if path.is_symlink():
-        path = path.resolve()
     try:
+        if beside.parent == path:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         if path.exists() and any(path.iterdir()):
             path.rename(old)
             try:
@@ -169,7 +170,8 @@ def _move_folder(beside: Path, path: Path) -> None:
         if error.errno not in _NOT_TO_BE_RENAMED or not path.is_dir():
             raise
         for entry in [entry for entry in path.iterdir() if not (beside / entry.name).exists()]:
-            remove(entry)
+            if not _is_bookkeeping(entry):
+                remove(entry)
         for entry in sorted(beside.iterdir(), key=lambda entry: (entry.name == "config.json", entry.name)):
             if (path / entry.name).is_dir():
                 shutil.rmtree(path / entry.name)
@@ -211,6 +213,25 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         )
     if reason := _reason_to_keep(path):
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
+
+
+def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
+    """Refuse files to write that are there already.
+
+    Args:
+        paths: The files; they need not exist.
+        overwrite: Whether files with these names may be replaced; links never are, and neither are folders.
+
+    Raises:
+        ValueError: If one is there and may not be replaced, or its name has a line break in it.
+    """
+    for path in map(Path, paths):
+        if "\n" in str(path) or "\0" in str(path):
+            raise ValueError(f"The name of the output file, {str(path)!r}, has a line break or zero byte in it.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
+        if path.exists() and not overwrite:
+            raise ValueError(f"{path} exists; name another place or pass --overwrite.")
 
 
 def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
@@ -264,6 +285,11 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
+
+
+def stays_in_place(path: str | Path) -> bool:
+    """Whether a folder is one that is never moved away: a link, a mount point, the working directory or a home."""
+    return Path(path).is_dir() and bool(_reason_to_keep(Path(path)))
 
 
 def _reason_to_keep(path: Path) -> str:

@@ -16,7 +16,7 @@ from .glue import (
     pearson_spearman,
     spearman,
 )
-from .label_orders import GOOGLE_LABELS, HUB_LABELS, has_unnamed_labels, require_named_labels
+from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 from .language_model import perplexity
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
 
@@ -33,6 +33,7 @@ __all__ = [
     "f1",
     "glue_metrics",
     "glue_task_name",
+    "google_row_order",
     "has_unnamed_labels",
     "load",
     "matthews_correlation",

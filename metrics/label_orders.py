@@ -28,6 +28,23 @@ def has_unnamed_labels(names: Sequence[str]) -> bool:
     return bool(names) and all(re.fullmatch(r"LABEL_\d+", str(name)) for name in names)
 
 
+def google_row_order(names: Sequence[str]) -> list[int] | None:
+    """Give the rows of a classifier in the order that Google's code has them in.
+
+    Args:
+        names: Its classes in the order of its rows, in capitals or not.
+
+    Returns:
+        The number of the row of each of Google's classes; None where the classes are those of no task that Google's
+        code knows.
+    """
+    found = [str(name).lower() for name in names]
+    for order in GOOGLE_LABELS.values():
+        if sorted(found) == sorted(order):
+            return [found.index(name) for name in order]
+    return None
+
+
 def require_named_labels(model: str, task: str | None, id2label: Mapping[int, str]) -> None:
     """Refuse a classifier whose classes have no names for a task whose published models order them differently.
 

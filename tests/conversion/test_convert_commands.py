@@ -26,7 +26,7 @@ def vocab(tmp_path):
 
 def test_the_whole_round(tmp_path, vocab, caplog):
     caplog.set_level("INFO", "mybert.conversion")
-    google = ["--source", TF1 / "squad_adam", "--output", tmp_path / "model", "--head", "squad", "--optimizer"]
+    google = ["--source", TF1 / "squad_adam", "--output_dir", tmp_path / "model", "--head", "squad", "--optimizer"]
     google += [
         "--config_file",
         TF1 / "squad_adam" / "bert_config.json",
@@ -38,12 +38,12 @@ def test_the_whole_round(tmp_path, vocab, caplog):
     report = commands.convert_google(parse(commands.ConvertGoogleArguments, *google))
     assert str(report) in caplog.text
     assert report.optimizer_step == 1234 and "tokenizer: cased, as asked for" in report.decisions
-    to_bert = ["--model", tmp_path / "model", "--output", tmp_path / "bert"]
+    to_bert = ["--model", tmp_path / "model", "--output_dir", tmp_path / "bert"]
     assert commands.convert_to_bert(parse(commands.ConvertToBertArguments, *to_bert)).verification.ok
-    back = ["--model", tmp_path / "bert", "--output", tmp_path / "back", "--no_verify"]
+    back = ["--model", tmp_path / "bert", "--output_dir", tmp_path / "back", "--no_verify"]
     assert commands.convert_bert(parse(commands.ConvertBertArguments, *back)).verification is None
     (tmp_path / "google").mkdir()
-    to_google = ["--model", tmp_path / "back", "--prefix", tmp_path / "google"]
+    to_google = ["--model", tmp_path / "back", "--output", tmp_path / "google"]
     commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *to_google))
     ours, googles = (
         read_tensor_bundle(folder / "bert_model.ckpt") for folder in (tmp_path / "google", TF1 / "squad_adam")
@@ -54,19 +54,30 @@ def test_the_whole_round(tmp_path, vocab, caplog):
 
 
 def test_labels_and_ignored_variables(tmp_path):
-    arguments = ["--source", TF1 / "classifier", "--output", tmp_path, "--labels", "x", "y", "z", "--ignore", "q.*"]
+    arguments = [
+        "--source",
+        TF1 / "classifier",
+        "--output_dir",
+        tmp_path / "m",
+        "--labels",
+        "x",
+        "y",
+        "z",
+        "--ignore",
+        "q.*",
+    ]
     commands.convert_google(parse(commands.ConvertGoogleArguments, *arguments))
-    assert AutoConfig.from_pretrained(tmp_path).id2label == {0: "x", 1: "y", 2: "z"}
+    assert AutoConfig.from_pretrained(tmp_path / "m").id2label == {0: "x", 1: "y", 2: "z"}
 
 
 def test_another_activation(tmp_path):
     commands.convert_google(
-        parse(commands.ConvertGoogleArguments, "--source", TF1 / "pretrain", "--output", tmp_path / "m")
+        parse(commands.ConvertGoogleArguments, "--source", TF1 / "pretrain", "--output_dir", tmp_path / "m")
     )
     config = AutoConfig.from_pretrained(tmp_path / "m")
     config.hidden_act = "gelu"
     config.save_pretrained(tmp_path / "m")
-    arguments = ["--model", tmp_path / "m", "--prefix", tmp_path / "out" / "x"]
+    arguments = ["--model", tmp_path / "m", "--output", tmp_path / "out" / "x"]
     with pytest.raises(ValueError, match="allow_other_activation"):
         commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments))
     arguments.append("--allow_other_activation")

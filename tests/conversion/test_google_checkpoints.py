@@ -27,7 +27,8 @@ from mybert.conversion import (
     verify_conversion,
     write_tensor_bundle,
 )
-from mybert.conversion.sources import open_source
+from mybert.conversion.google_sources import open_source
+from mybert.conversion.tensorflow.bundle_errors import ChecksumError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TF1, TF2 = FIXTURES / "google_tf1", FIXTURES / "google_tf2"
@@ -194,7 +195,7 @@ def test_a_tf2_checkpoint_without_object_graph(tmp_path):
     graph = {"_CHECKPOINTABLE_OBJECT_GRAPH": None}
     for encoder in ("BertEncoder", "BertEncoderV2"):
         folder = copy_checkpoint(TF2 / encoder / "encoder", tmp_path / encoder, **graph)
-        convert_google_checkpoint(folder, tmp_path / "model")
+        convert_google_checkpoint(folder, tmp_path / "model", overwrite=True)
         model = AutoModel.from_pretrained(tmp_path / "model")
         compare(model, reference_of(TF2 / encoder), {"pooler_output": "pooled_output"})
 
@@ -236,7 +237,7 @@ def test_a_head_that_is_not_there_is_newly_initialised_and_said_so(tmp_path, cap
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
         tmp_path / "model" / "model.safetensors"
     ).read_bytes()
-    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "again", **arguments, seed=1)
+    convert_google_checkpoint(TF1 / "pretrain", tmp_path / "again", **arguments, seed=1, overwrite=True)
     other = load_file(tmp_path / "again" / "model.safetensors")["classifier.weight"]
     assert not torch.equal(other, weights["classifier.weight"])
 
@@ -330,7 +331,7 @@ def test_unknown_variables(tmp_path):
     assert report.ignored["named by the user"] == ("my/extra/kernel",)
     assert verify_conversion(folder, tmp_path / "model", ignore=["my/.*"]).ok
     with pytest.raises(ConversionError, match="not a regular expression"):
-        convert_google_checkpoint(folder, tmp_path / "model", ignore=["("])
+        convert_google_checkpoint(folder, tmp_path / "other", ignore=["("])
 
 
 @pytest.mark.parametrize(
@@ -406,7 +407,7 @@ def test_damage_in_what_is_ignored_is_found_too(tmp_path):
     content = bytearray(path.read_bytes())
     content[info.offset] ^= 4
     path.write_bytes(content)
-    with pytest.raises(errors.ChecksumError, match="adam_v"):
+    with pytest.raises(ChecksumError, match="adam_v"):
         convert_google_checkpoint(tmp_path / "source", tmp_path / "model")
 
 
@@ -467,7 +468,7 @@ def test_configurations_that_do_not_fit(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "not a JSON file"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
+    [("{", "is no JSON file"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
 )
 def test_configurations_that_are_none(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)
@@ -497,7 +498,7 @@ def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased):
     assert tokenizer.tokenize("The Fox") == expected
     assert tokenizer.model_max_length == 48
     assert (tmp_path / "model" / "vocab.txt").read_bytes() == (folder / "vocab.txt").read_bytes()
-    convert_google_checkpoint(folder, tmp_path / "model", do_lower_case=cased)
+    convert_google_checkpoint(folder, tmp_path / "model", do_lower_case=cased, overwrite=True)
     flipped = AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("The Fox")
     assert flipped == (["the", "fox"] if cased else ["[UNK]", "[UNK]"])
 
@@ -513,7 +514,7 @@ def test_a_vocabulary_without_case_leaves_it_to_the_name(tmp_path, caplog):
     for name, word in (("cased", "cased, the name says so"), ("plain", "uncased, as no piece has case")):
         folder = copy_checkpoint(TF1 / "pretrain", tmp_path / f"{name}_L-2_H-32")
         write_vocab(folder, [*PIECES[:5], "漢", "字", "."])
-        report = convert_google_checkpoint(folder, tmp_path / "model")
+        report = convert_google_checkpoint(folder, tmp_path / "model", overwrite=True)
         assert any(decision.startswith(f"tokenizer: {word}") for decision in report.decisions)
     assert "the vocabulary wins" not in caplog.text
 
@@ -524,7 +525,7 @@ def test_a_vocabulary_that_kept_accents(tmp_path):
     report = convert_google_checkpoint(folder, tmp_path / "model")
     assert any("accents: kept, as the vocabulary has them" in decision for decision in report.decisions)
     assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국 Café") == ["한", "##국", "café"]
-    report = convert_google_checkpoint(folder, tmp_path / "model", strip_accents=True)
+    report = convert_google_checkpoint(folder, tmp_path / "model", strip_accents=True, overwrite=True)
     assert not any("accents" in decision for decision in report.decisions)
     assert AutoTokenizer.from_pretrained(tmp_path / "model").tokenize("한국") == ["[UNK]"]
 
@@ -701,18 +702,18 @@ def test_broken_archives(tmp_path, release, name):
         if not any(content[size:]):
             continue  # zeros at the end of a tar file, which nobody misses
         with pytest.raises(ConversionError):
-            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False)
+            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
     for place in range(0, len(content), len(content) // 60):
         spoiled = bytearray(content)
         spoiled[place] ^= 0x55
         (tmp_path / name).write_bytes(spoiled)
         try:  # a flip in what is not read, as a date, does no harm
-            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False)
+            convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
         except ConversionError as error:
             assert str(error)
     (tmp_path / name).write_bytes(gzip.compress(b"no tar at all") if name == "a.tar.gz" else b"nothing")
     with pytest.raises(ConversionError):
-        convert_google_checkpoint(tmp_path / name, tmp_path / "model")
+        convert_google_checkpoint(tmp_path / name, tmp_path / "model", overwrite=True)
 
 
 # --- proof -----------------------------------------------------------------------------------------------------------
@@ -725,7 +726,10 @@ def test_the_report_is_a_table_and_json(tmp_path):
     assert saved["verification"]["model_dir"] == str(tmp_path / "model")
     assert len(saved["verification"]["tensors"]) == 41 and saved["ignored"]["step counter"] == ["global_step"]
     assert "41 identical in every bit" in str(report) and "logits (2, 3)" in str(report)
-    assert convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", verify=False).verification is None
+    assert (
+        convert_google_checkpoint(TF1 / "classifier", tmp_path / "model", verify=False, overwrite=True).verification
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", ["bert.encoder.layer.1.output.dense.weight", "cls.predictions.bias"])
@@ -741,8 +745,12 @@ def test_verification_finds_a_single_changed_weight(tmp_path, name):
     assert not report.ok and name in report.problems[0] and "WRONG" in str(report)
     del weights[name]
     save_file(weights, path, metadata={"format": "pt"})
-    report = verify_conversion(TF1 / "pretrain", tmp_path / "model")
-    assert any(f"missing: {name}" in problem for problem in report.problems)
+    if name.startswith("bert."):  # no model of any kind
+        with pytest.raises(errors.ModelFolderError, match=f"lack {name}"):
+            verify_conversion(TF1 / "pretrain", tmp_path / "model")
+    else:
+        report = verify_conversion(TF1 / "pretrain", tmp_path / "model")
+        assert any(f"missing: {name}" in problem for problem in report.problems)
 
 
 def test_the_folder_has_a_card(tmp_path):

@@ -20,7 +20,7 @@ def recipe():
 
 
 def load(folder, name, **arguments):
-    convert_google_checkpoint(TRAINING / name, folder, **arguments)
+    convert_google_checkpoint(TRAINING / name, folder, **arguments, overwrite=True)
     return mybert.MyBertForPreTraining.from_pretrained(
         folder, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
     ).train()

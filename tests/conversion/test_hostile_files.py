@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mybert.conversion import ConversionError, errors, read_tensor_bundle, table_file, wire, write_tensor_bundle
-from mybert.conversion.object_graph import GRAPH_KEY, ObjectGraph
-from mybert.conversion.tensor_bundle import slice_key
+from mybert.conversion import ConversionError, read_tensor_bundle, write_tensor_bundle
+from mybert.conversion.model_garden import GardenGraph
+from mybert.conversion.tensorflow import GRAPH_KEY, sorted_table, wire
+from mybert.conversion.tensorflow import bundle_errors as errors
+from mybert.conversion.tensorflow.bundle_format import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CLASSIFIER = FIXTURES / "google_tf1" / "classifier" / "bert_model.ckpt"
@@ -41,11 +43,11 @@ def put(prefix, suffix, content):
 
 
 def put_entries(prefix, entries):
-    put(prefix, INDEX, table_file.write_table(sorted(entries.items())))
+    put(prefix, INDEX, sorted_table.write_sorted_table(sorted(entries.items())))
 
 
 def entries_of(prefix):
-    return dict(table_file.read_table(f"{prefix}{INDEX}"))
+    return dict(sorted_table.read_sorted_table(f"{prefix}{INDEX}"))
 
 
 # --- every flipped byte ----------------------------------------------------------------------------------------------
@@ -149,7 +151,11 @@ WHOLE = wire.field(7, wire.field(1, b""))  # one slice, the whole of one dimensi
         ((wire.field(1, 1), wire.field(3, 5), wire.field(5, 4)), errors.EntryError, "data file 5"),
         ((wire.field(1, 1), wire.field(4, NEGATIVE), wire.field(5, 4)), errors.EntryError, "negative"),
         ((wire.field(1, 1), wire.field(5, HUGE)), errors.TruncatedFileError, "tensor 'step' needs"),
-        ((wire.field(1, 1), wire.field(4, HUGE), wire.field(5, 4)), errors.TruncatedFileError, "tensor 'step' needs"),
+        (
+            (wire.field(1, 1), wire.field(4, HUGE), wire.field(5, 4)),
+            errors.TruncatedFileError,
+            "tensor 'step' needs",
+        ),
         ((wire.field(1, 1), wire.field(5, 8)), errors.EntryError, "needs 4 bytes, 8 are stored"),
         ((wire.field(1, 1), wire.field(5, 4)), errors.OverlapError, "share bytes"),
         ((wire.field(1, 7), wire.field(2, dims(HUGE))), errors.EntryError, "strings cannot fit"),
@@ -158,7 +164,11 @@ WHOLE = wire.field(7, wire.field(1, b""))  # one slice, the whole of one dimensi
             errors.EntryError,
             "bytes of its own",
         ),
-        ((wire.field(1, 1), wire.field(2, dims(2)), wire.field(7, wire.field(1, b""))), errors.SliceError, "no entry"),
+        (
+            (wire.field(1, 1), wire.field(2, dims(2)), wire.field(7, wire.field(1, b""))),
+            errors.SliceError,
+            "no entry",
+        ),
         ((wire.field(1, b"text"),), errors.ProtobufError, "holds bytes"),
         ((wire.field(2, 3),), errors.ProtobufError, "holds a number"),
         ((b"\x0b",), errors.ProtobufError, "wire type 3"),
@@ -251,9 +261,9 @@ def test_wrong_magic_padding_and_gaps(small):
 def rebuild(table, change):
     """Change the only data block of a table and correct all checksums and handles."""
     footer = table[-48:]
-    meta, at = table_file._read_handle(footer, 0)
-    index, _ = table_file._read_handle(footer, at)
-    (key, _), *_ = table_file._read_block("", table, index, True)
+    meta, at = sorted_table._read_handle(footer, 0)
+    index, _ = sorted_table._read_handle(footer, at)
+    (key, _), *_ = sorted_table._read_block("", table, index, True)
     out = bytearray()
 
     def append(block, kind=b"\0"):
@@ -265,7 +275,7 @@ def rebuild(table, change):
     empty = append(table[meta[0] : meta[0] + meta[1]])
     entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content + b"\0\0\0\0\1\0\0\0"
     handles = empty + append(entry)
-    return bytes(out) + handles.ljust(40, b"\0") + table_file.MAGIC
+    return bytes(out) + handles.ljust(40, b"\0") + sorted_table.MAGIC
 
 
 def block_of(*entries):
@@ -308,7 +318,7 @@ def test_shared_key_prefixes_cannot_fill_the_memory(small):
 
 
 def test_a_v1_checkpoint_gets_a_clear_message(tmp_path):
-    (tmp_path / "model.ckpt").write_bytes(table_file.write_table([(b"", b"x")]))
+    (tmp_path / "model.ckpt").write_bytes(sorted_table.write_sorted_table([(b"", b"x")]))
     with pytest.raises(errors.OldFormatError, match="V1 checkpoint"):
         read_tensor_bundle(tmp_path / "model.ckpt")
 
@@ -423,7 +433,7 @@ def test_mutated_object_graphs(tmp_path):
 
     for _ in range(FUZZED_FILES // 4):
         try:
-            found = ObjectGraph(Spoiled(mutate(rng, graph)))
+            found = GardenGraph(Spoiled(mutate(rng, graph)))
             encoder = found.encoder()
             if encoder is not None:
                 found.variable(encoder, "_transformer_layers/0/_attention_layer/_query_dense/kernel")

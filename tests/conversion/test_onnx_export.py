@@ -235,7 +235,7 @@ def test_the_command_says_what_matters_and_nothing_else(tmp_path, caplog, capfd,
     caplog.set_level("INFO")
     handlers = list(logging.root.handlers)
     recwarn.clear()
-    arguments = ["--model", str(tmp_path / "model"), "--output", str(tmp_path / "onnx"), "--int8", "--opset", "18"]
+    arguments = ["--model", str(tmp_path / "model"), "--output_dir", str(tmp_path / "onnx"), "--int8", "--opset", "18"]
     (parsed,) = HfArgumentParser(commands.ConvertOnnxArguments).parse_args_into_dataclasses(arguments)
     report = commands.convert_onnx(parsed)
     assert report.opset == 18 and set(report.differences) == {"model.onnx", "model_int8.onnx"}
@@ -293,17 +293,22 @@ def test_weights_that_are_not_finite(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda path: path.write_text("x"), lambda path: (path / "inner").mkdir(parents=True)]
+    ("make", "message"),
+    [
+        (lambda path: path.write_text("x"), "onnx is a file; expected a folder"),
+        (lambda path: (path / "inner").mkdir(parents=True), "holds what no run wrote"),
+    ],
 )
-def test_the_output_is_there_already(tmp_path, make):
+def test_the_output_is_there_already(tmp_path, make, message):
     save_model(tmp_path / "model", "encoder")
     make(tmp_path / "onnx")
-    with pytest.raises(errors.ConversionError, match="onnx is there already; expected a new or empty folder"):
-        export_onnx(tmp_path / "model", tmp_path / "onnx")
+    with pytest.raises(ValueError, match=message):
+        export_onnx(tmp_path / "model", tmp_path / "onnx", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "onnx"]
 
 
 def test_no_model(tmp_path):
-    with pytest.raises(errors.ModelFolderError, match=r"config\.json: no such file"):
+    with pytest.raises(errors.ModelFolderError, match=r"There is no folder .*nowhere"):
         export_onnx(tmp_path / "nowhere", tmp_path / "onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from mybert.conversion import errors, read_tensor_bundle, snappy, table_file, wire, write_tensor_bundle
-from mybert.conversion.tensor_bundle import slice_key
+from mybert.conversion import read_tensor_bundle, write_tensor_bundle
+from mybert.conversion.tensorflow import bundle_errors as errors
+from mybert.conversion.tensorflow import snappy, sorted_table, wire
+from mybert.conversion.tensorflow.bundle_format import slice_key
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -93,7 +95,7 @@ def test_what_tensorflow_wrote_of_every_kind():
 
 
 def test_many_keys_fill_several_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_file, "_BLOCK_SIZE", 500)
+    monkeypatch.setattr(sorted_table, "_BLOCK_SIZE", 500)
     tensors = {f"layer_{i}/kernel": np.full(2, i, np.float32) for i in range(300)}
     write_tensor_bundle(tmp_path / "m", tensors)
     same(dict(read_tensor_bundle(tmp_path / "m")), tensors)
@@ -135,7 +137,7 @@ def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, hea
         for extent in extents:
             place = tuple(slice(start, None if n < 0 else start + n) for start, n in extent)
             entries.append((slice_key(name, extent), store(array[place], 0)))
-    table = table_file.write_table(sorted(entries))
+    table = sorted_table.write_sorted_table(sorted(entries))
     if compress:
         table = recompress(table, compress)
     Path(f"{prefix}.index").write_bytes(table)
@@ -146,8 +148,8 @@ def build(prefix, tensors, shards=1, endian="<", compress=None, slices=None, hea
 def recompress(table, compress):
     """Compress all blocks of a table with one data block."""
     footer = table[-48:]
-    meta, at = table_file._read_handle(footer, 0)
-    index, _ = table_file._read_handle(footer, at)
+    meta, at = sorted_table._read_handle(footer, 0)
+    index, _ = sorted_table._read_handle(footer, at)
     out = bytearray()
 
     def append(content):
@@ -157,13 +159,13 @@ def recompress(table, compress):
         out.extend(block + wire.masked_crc(block).to_bytes(4, "little"))
         return handle
 
-    (key, _), *others = table_file._read_block("", table, index, True)
+    (key, _), *others = sorted_table._read_block("", table, index, True)
     assert not others
     content = append(table[: meta[0] - 5])
     empty = append(table[meta[0] : meta[0] + meta[1]])
     entry = b"\0" + wire.varint(len(key)) + wire.varint(len(content)) + key + content
     handles = empty + append(entry + struct.pack("<II", 0, 1))
-    return bytes(out) + handles.ljust(40, b"\0") + table_file.MAGIC
+    return bytes(out) + handles.ljust(40, b"\0") + sorted_table.MAGIC
 
 
 FLOATS = {f"v{i}": np.arange(i + 2, dtype=np.float32) for i in range(9)}
@@ -192,7 +194,7 @@ def test_strings_in_big_endian(tmp_path):
     entry = wire.field(1, 7) + wire.field(2, b"\x12\x02\x08\x02") + wire.field(5, len(raw)) + b"\x35"
     header = wire.field(1, 1) + wire.field(2, 1)
     (tmp_path / "m.index").write_bytes(
-        table_file.write_table([(b"", header), (b"s", entry + total.to_bytes(4, "little"))])
+        sorted_table.write_sorted_table([(b"", header), (b"s", entry + total.to_bytes(4, "little"))])
     )
     (tmp_path / "m.data-00000-of-00001").write_bytes(raw)
     assert read_tensor_bundle(tmp_path / "m")["s"].tolist() == [b"abc", b""]
@@ -229,8 +231,8 @@ def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path):
     write_tensor_bundle(tmp_path / "m", {"x": np.arange(5, dtype=np.float32)})
     big = wire.field(1, 1) + wire.field(2, b"\x12\x06\x08" + wire.varint(325_000_000))
     big += wire.field(4, 4096) + wire.field(5, 1_300_000_000) + b"\x35\0\0\0\0"
-    entries = [*table_file.read_table(tmp_path / "m.index"), (b"y", big)]
-    (tmp_path / "m.index").write_bytes(table_file.write_table(entries))
+    entries = [*sorted_table.read_sorted_table(tmp_path / "m.index"), (b"y", big)]
+    (tmp_path / "m.index").write_bytes(sorted_table.write_sorted_table(entries))
     with (tmp_path / "m.data-00000-of-00001").open("r+b") as stream:
         stream.truncate(4096 + 1_300_000_000)
     code = """

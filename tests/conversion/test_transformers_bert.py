@@ -227,7 +227,7 @@ def test_a_difference_is_found(tmp_path):
     report = verify_conversion(tmp_path / "model", tmp_path / "bert")
     assert [problem.split(" differ")[0] for problem in report.problems] == ["logits", "1 tensors"]
     path = tmp_path / "bert" / "config.json"
-    to_transformers_bert(tmp_path / "model", tmp_path / "bert")
+    to_transformers_bert(tmp_path / "model", tmp_path / "bert", overwrite=True)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"hidden_act": "relu"}))
     assert not verify_conversion(tmp_path / "model", tmp_path / "bert").ok
     assert Path(report.model_dir) == tmp_path / "bert"

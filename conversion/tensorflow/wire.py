@@ -9,7 +9,7 @@ from typing import Any
 
 import google_crc32c
 
-from .errors import ProtobufError, VarintError
+from .bundle_errors import ProtobufError, VarintError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers; 3 and 4 (groups) are obsolete
 

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from . import snappy
-from .errors import (
+from .bundle_errors import (
     BlockEntryError,
     BlockLayoutError,
     ChecksumError,
@@ -35,7 +35,7 @@ _BLOCK_SIZE = 1 << 18
 _MOST_EXPANSION = 24
 
 
-def read_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[bytes, bytes]]:
+def read_sorted_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[bytes, bytes]]:
     """Read a whole table.
 
     Args:
@@ -46,7 +46,7 @@ def read_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[
         Keys and values in the order of the keys.
 
     Raises:
-        TensorBundleError: If the file is broken in any way; see `errors`.
+        TensorBundleError: If the file is broken in any way; see `bundle_errors`.
         OSError: If it cannot be opened.
     """
     name = os.fspath(path)
@@ -84,7 +84,7 @@ def read_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[
     return entries
 
 
-def write_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+def write_sorted_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Build a table, uncompressed.
 
     Args:

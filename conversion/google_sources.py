@@ -26,11 +26,10 @@ from .errors import (
     BrokenArchiveError,
     CompressionRatioError,
     ConversionError,
-    OldFormatError,
     SourceError,
     UnsafeMemberError,
 )
-from .table_file import MAGIC
+from .tensorflow import MAGIC, OldFormatError
 
 # Names in `._` are macOS's, of what its file system keeps beside a file.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
@@ -44,7 +43,7 @@ _BROKEN = (
 
 
 @dataclass(frozen=True)
-class Source:
+class GoogleSource:
     """What a conversion starts from.
 
     Args:
@@ -61,7 +60,7 @@ class Source:
 
 
 @contextmanager
-def open_source(source: str | os.PathLike[str]) -> Iterator[Source]:
+def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
     """Locate a checkpoint and the files beside it; an archive is unpacked for as long as the context lasts.
 
     Args:
@@ -87,13 +86,13 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[Source]:
         yield _describe(str(source), _find_prefix(path, path) if path.is_dir() else path)
 
 
-def _describe(name: str, prefix: Path) -> Source:
+def _describe(name: str, prefix: Path) -> GoogleSource:
     folders = [prefix.parent, prefix.parent / "assets", prefix.parent.parent, prefix.parent.parent / "assets"]
 
     def beside(file: str) -> Path | None:
         return next((folder / file for folder in folders if (folder / file).is_file()), None)
 
-    return Source(name, prefix, beside("bert_config.json"), beside("vocab.txt"))
+    return GoogleSource(name, prefix, beside("bert_config.json"), beside("vocab.txt"))
 
 
 def _find_prefix(folder: Path, shown: Path) -> Path:

@@ -12,18 +12,14 @@ are in the string tensor `_CHECKPOINTABLE_OBJECT_GRAPH`, a TrackableObjectGraph:
 Source: `tensorflow/core/protobuf/trackable_object_graph.proto`.
 """
 
-import re
 from typing import Any
 
-from .errors import EncodingError, ObjectGraphError
-from .tensor_bundle import TensorBundle
+from .bundle_errors import EncodingError, ObjectGraphError
+from .bundle_reader import TensorBundle
 from .wire import as_bytes, as_integer, read_message
 
 GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
-_LAYERS = "_transformer_layers"
-# A functional Keras model numbers its layers; these are the encoder's first four, its blocks and the pooler follow.
-_NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_layer", "_embedding_norm_layer")
 
 
 class ObjectGraph:
@@ -42,13 +38,11 @@ class ObjectGraph:
         else:
             content: Any = bundle[GRAPH_KEY]
             if content.dtype != object or content.shape:
-                raise self._wrong(f"{GRAPH_KEY} is not one string")
+                raise self.wrong(f"{GRAPH_KEY} is not one string")
             try:
                 self._read_graph(content[()])
             except EncodingError as error:
                 raise error.located(self._path) from None
-        for node in range(len(self.children)):
-            self._name_numbered_layers(node)
 
     def find(self, node: int, path: str) -> int | None:
         """Follow a path from a node; None where it ends."""
@@ -64,31 +58,8 @@ class ObjectGraph:
         found = self.find(node, path)
         return None if found is None else self.keys.get(found)
 
-    def encoder(self) -> int | None:
-        """Find the node of the encoder.
-
-        Raises:
-            ObjectGraphError: If there are several encoders.
-        """
-        found = [node for node, names in enumerate(self.children) if {_LAYERS, _NUMBERED[-1]} <= names.keys()]
-        if len(found) > 1:
-            raise self._wrong(f"it holds {len(found)} encoders, expected one")
-        return found[0] if found else None
-
-    def pretrainer(self, encoder: int) -> int | None:
-        """Find the node that puts pretraining heads on an encoder: the one with the most heads."""
-        heads = {"masked_lm", "classification_heads"}
-        around = [
-            node for node, names in enumerate(self.children) if encoder in names.values() and heads & names.keys()
-        ]
-        return max(around, key=lambda node: len(heads & self.children[node].keys()), default=None)
-
-    def num_layers(self, encoder: int) -> int:
-        """Count the blocks of an encoder."""
-        layers = self.find(encoder, _LAYERS)
-        return 0 if layers is None else sum(name.isdecimal() for name in self.children[layers])
-
-    def _wrong(self, problem: str) -> ObjectGraphError:
+    def wrong(self, problem: str) -> ObjectGraphError:
+        """Make the error that names the checkpoint."""
         return ObjectGraphError(path=self._path, problem=problem)
 
     def _read_graph(self, graph: bytes) -> None:
@@ -104,7 +75,7 @@ class ObjectGraph:
                         elif part == 2:
                             name = self._text(value)
                     if not 0 <= child < len(nodes):
-                        raise self._wrong(f"node {node} has the child {child}, but there are {len(nodes)} nodes")
+                        raise self.wrong(f"node {node} has the child {child}, but there are {len(nodes)} nodes")
                     self.children[node][name] = child
                 elif number == 2:
                     texts = dict(read_message(as_bytes(content, "an attribute")))
@@ -115,7 +86,7 @@ class ObjectGraph:
         try:
             return as_bytes(value, "a name").decode()
         except UnicodeDecodeError:
-            raise self._wrong(f"the name {value!r} is not UTF-8") from None
+            raise self.wrong(f"the name {value!r} is not UTF-8") from None
 
     def _read_keys(self, bundle: TensorBundle) -> None:
         for key in bundle.info:
@@ -129,18 +100,3 @@ class ObjectGraph:
                     self.children.append({})
                 node = self.children[node][name]
             self.keys[node] = key
-
-    def _name_numbered_layers(self, node: int) -> None:
-        """Give an encoder whose layers are only numbered the names that newer ones have."""
-        names = self.children[node]
-        numbered = {
-            int(name[19:]): child for name, child in names.items() if re.fullmatch(r"layer_with_weights-\d{1,6}", name)
-        }
-        blocks = [n for n in sorted(numbered) if "_attention_layer" in self.children[numbered[n]]]
-        if _LAYERS in names or not blocks or blocks[0] != len(_NUMBERED) or blocks[-1] - blocks[0] != len(blocks) - 1:
-            return
-        names |= {name: numbered[n] for n, name in enumerate(_NUMBERED) if n in numbered}
-        names[_LAYERS] = len(self.children)
-        self.children.append({str(number): numbered[n] for number, n in enumerate(blocks)})
-        if blocks[-1] + 1 in numbered:
-            names["_pooler_layer"] = numbered[blocks[-1] + 1]

@@ -4,7 +4,7 @@ Source: https://github.com/google/snappy, format_description.txt.
 Index blocks are small and rarely compressed, so plain Python is fast enough and saves a dependency.
 """
 
-from .errors import SnappyError
+from .bundle_errors import SnappyError
 from .wire import read_varint
 
 _LONGEST_EXPANSION = 22  # the best element is a copy of three bytes that gives 64

@@ -1,0 +1,238 @@
+"""Google's checkpoints (TensorFlow 1, TF2 model garden, SavedModels) to MyBERT model folders."""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+from ..files import WEIGHTS_FILE, read_json_object
+from ..metrics import GOOGLE_LABELS
+from ..modeling_mybert import MyBertConfig
+from ..tokenization import MyBertTokenizer, load_vocab
+from ..tokenization.vocab import looks_accented, looks_cased
+from .conversion_report import ConversionReport, write_conversion_report
+from .errors import ConfigurationError, HeadError, VocabularyError
+from .google_sources import GoogleSource, open_source
+from .google_variables import ConversionPlan, GoogleVariables, optimizer_rows, plan_conversion
+from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, WeightRow, find_head, name_in_model, sizes_of
+from .model_folder import ModelFolder, new_model_folder, state_dict_names
+from .optimizer_state import OPTIMIZER_FILE, save_optimizer_state
+from .options import FromGoogleOptions
+from .tensorflow import TensorBundle, read_tensor_bundle
+from .verification import require, verify_against_google
+
+logger = logging.getLogger(__name__)
+
+
+def convert_google_checkpoint(
+    source: str | os.PathLike[str], output_dir: str | os.PathLike[str], head: str | None = None, **options: Any
+) -> ConversionReport:
+    """Turn a checkpoint of Google's into a complete MyBERT model folder.
+
+    Every byte of the checkpoint that belongs to a variable is checked against its CRC32C. Weights become float32.
+
+    Args:
+        source: A folder, a checkpoint prefix, a `.zip` or `.tar.gz` archive, or a SavedModel folder; TensorFlow 1
+            (google-research/bert) or TF2 (model garden, TF-Hub).
+        output_dir: The model folder; it appears at the end, if all went well.
+        head: Kind of model, see `FromGoogleOptions`; by default the variables tell.
+        **options: The other fields of `FromGoogleOptions`, as `labels=["no", "yes"]`.
+
+    Returns:
+        What was done; the folder holds it as `conversion.json`, beside a model card.
+
+    Raises:
+        ConversionError: A `ValueError`, if anything about the source is broken, unsafe, unknown or contradictory.
+        ValueError: If `output_dir` holds other things.
+        OSError: If it cannot be written.
+    """
+    settings = FromGoogleOptions(head=head, **options)
+    head = find_head(head) if head else None
+    with open_source(source) as found, new_model_folder(output_dir, settings.overwrite) as folder:
+        bundle = read_tensor_bundle(found.prefix)
+        variables = GoogleVariables(bundle)
+        head = head or variables.head()
+        config_path = Path(settings.config_file) if settings.config_file else found.config_file
+        fields, decisions = _read_configuration(config_path, variables)
+        if "classifier" in HEADS[head].groups:
+            labels, decision = _name_labels(settings, head, fields["hidden_size"], variables)
+            fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: n for n, name in enumerate(labels)}}
+            decisions.append(decision)
+        elif settings.labels or settings.task:
+            raise HeadError(found=head, problem="has no labels to name, but names were given")
+        config = _make_config(config_path or found.prefix, fields, head)
+        plan = plan_conversion(variables, config, head, settings.ignore)
+        left_out = [key for keys in plan.ignored.values() for key in keys]
+        bundle.verify(left_out)  # what is taken over is verified when it is read
+
+        parameters = dict(plan.parameters(bundle))
+        parameters |= _initialise(plan.initialised, config, settings.seed)
+        save_file(state_dict_names(parameters.items(), head), folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        del parameters
+        config.save_pretrained(folder)
+        step: int | None = None
+        rows: list[tuple[WeightRow, str, str]] = []
+        if settings.optimizer:
+            step, rows = optimizer_rows(plan, bundle)
+            save_optimizer_state(folder / OPTIMIZER_FILE, step, _moments(rows, plan, bundle))
+        decisions += _write_tokenizer(folder, found, bundle, config, settings)
+        report = None
+        if settings.verify:
+            report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)), output_dir)
+        result = ConversionReport(
+            source=str(source),
+            output=str(output_dir),
+            head=head,
+            decisions=tuple(decisions),
+            parameters=len(plan.used),
+            initialised=tuple(row.parameter for row in plan.initialised),
+            ignored=_still_ignored(plan, rows),
+            optimizer_step=step,
+            verification=report,
+        )
+        write_conversion_report(folder, result)
+    if result.initialised:
+        logger.warning(f"{output_dir}: newly initialised, train before use: {', '.join(result.initialised)}.")
+    return result
+
+
+def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[dict[str, Any], list[str]]:
+    """Read `bert_config.json`, or the shapes where there is none; give MyBERT's fields and what was decided."""
+    if path is None:
+        fields: dict[str, Any] = {**variables.configuration(), "hidden_act": ACTIVATIONS["gelu"]}
+        return fields, ["configuration: read off the shapes, as there is no bert_config.json; activation tanh-GELU"]
+    try:
+        content = read_json_object(path)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(path=path, problem=str(error).removeprefix(f"{path} ")) from None
+    if missing := [name for name in (*SIZES, "hidden_act") if name not in content]:
+        raise ConfigurationError(path=path, problem=f"{', '.join(missing)} is missing; is this a bert_config.json?")
+    activation = content["hidden_act"]
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        problem = f"hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
+        raise ConfigurationError(path=path, problem=problem)
+    if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
+        raise ConfigurationError(path=path, problem="embedding_size differs from hidden_size; that is no BERT")
+    fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
+    fields["hidden_act"] = ACTIVATIONS[activation]
+    decisions = [f"activation: Google's {activation!r} is {fields['hidden_act']!r}"]
+    return fields, decisions
+
+
+def _name_labels(
+    settings: FromGoogleOptions, head: str, hidden_size: int, variables: GoogleVariables
+) -> tuple[list[str], str]:
+    """Name the classes of a classifier in the order of its rows, and say where the names come from."""
+    number = variables.num_labels(hidden_size)
+    if settings.task is None and not settings.labels:
+        how = f"--task ({', '.join(GOOGLE_LABELS)}) or --labels gives them"
+        return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
+    if settings.task is not None:
+        if settings.labels:
+            raise HeadError(found=head, problem="has its labels from a task or by names; both were given")
+        if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
+            known = ", ".join(GOOGLE_LABELS)
+            problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
+            raise HeadError(found=head, problem=problem)
+    labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
+    if len(set(labels)) < len(labels):
+        raise HeadError(found=head, problem=f"needs a name of its own for each label, found {', '.join(labels)}")
+    if variables.has("classifier") and len(labels) != number:
+        problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
+        raise HeadError(found=head, problem=problem)
+    order = f"Google's order of {settings.task}" if settings.task else "the order given"
+    return labels, f"labels: {', '.join(labels)}, {order}"
+
+
+def _make_config(path: Path, fields: dict[str, Any], head: str) -> MyBertConfig:
+    try:
+        return MyBertConfig(**fields, architectures=[f"MyBert{HEADS[head].class_suffix}"], dtype="float32")
+    except ValueError as error:
+        raise ConfigurationError(path=path, problem=str(error)) from error
+
+
+def _initialise(rows: Sequence[WeightRow], config: MyBertConfig, seed: int) -> dict[str, np.ndarray]:
+    """Draw parameters as a new model has them: weights N(0, initializer_range), biases 0, LayerNorm 1 and 0."""
+    generator = torch.Generator().manual_seed(seed)
+    values = {}
+    for row in rows:
+        shape = row.parameter_shape(sizes_of(config))
+        if len(shape) == 1:
+            value = torch.full(shape, 1.0 if row.parameter.endswith("LayerNorm.weight") else 0.0)
+        else:
+            value = torch.empty(shape).normal_(std=config.initializer_range, generator=generator)
+        values[row.parameter] = value.numpy()
+    return values
+
+
+def _still_ignored(plan: ConversionPlan, moments: list[tuple[WeightRow, str, str]]) -> dict[str, tuple[str, ...]]:
+    """Give what was left out, by kind, without the optimizer slots that were taken over."""
+    taken = {slot for _, *slots in moments for slot in slots} | ({"global_step"} if moments else set())
+    left = {kind: tuple(key for key in keys if key not in taken) for kind, keys in plan.ignored.items()}
+    return {kind: keys for kind, keys in left.items() if keys}
+
+
+def _moments(
+    rows: list[tuple[WeightRow, str, str]], plan: ConversionPlan, bundle: TensorBundle
+) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    for row, *slots in rows:
+        first, second = (row.to_parameter(plan.layout, bundle[slot]) for slot in slots)
+        yield name_in_model(row.parameter, plan.head), first, second
+
+
+def _write_tokenizer(
+    folder: Path,
+    found: GoogleSource,
+    bundle: TensorBundle,
+    config: MyBertConfig,
+    settings: FromGoogleOptions,
+) -> list[str]:
+    path = Path(settings.vocab_file) if settings.vocab_file else found.vocab_file
+    do_lower_case, strip_accents = settings.do_lower_case, settings.strip_accents
+    if path is None:
+        logger.warning(f"{found.name}: there is no vocab.txt, so the model folder has no tokenizer.")
+        return ["tokenizer: none, as there is no vocab.txt; pass vocab_file (--vocab_file)"]
+    vocab = load_vocab(path)
+    if len(vocab) > config.vocab_size:
+        problem = f"holds {len(vocab)} pieces, vocab_size of the configuration is {config.vocab_size}"
+        raise VocabularyError(path=path, problem=problem)
+    if do_lower_case is None:
+        do_lower_case, reason = _lower_cases(found, bundle, vocab)
+    else:
+        reason = "as asked for"
+    decisions = [f"tokenizer: {'un' * do_lower_case}cased, {reason}"]
+    if do_lower_case and strip_accents is None and looks_accented(vocab):
+        strip_accents = False
+        decisions.append("accents: kept, as the vocabulary has them; Google's code would strip them")
+    tokenizer = MyBertTokenizer(
+        path,
+        do_lower_case=do_lower_case,
+        strip_accents=strip_accents,
+        model_max_length=config.max_position_embeddings,
+    )
+    tokenizer.save_pretrained(folder)
+    if len(vocab) < config.vocab_size:
+        decisions.append(f"vocabulary: {len(vocab)} pieces for {config.vocab_size} embeddings; the rest is never used")
+    return decisions
+
+
+def _lower_cases(found: GoogleSource, bundle: TensorBundle, vocab: Mapping[str, int]) -> tuple[bool, str]:
+    """Decide whether the tokenizer lower-cases, and say why: the checkpoint's setting, the vocabulary, or the name."""
+    for key, info in bundle.info.items():
+        if "do_lower_case" in key.split("/") and info.dtype == "bool" and not info.shape:
+            return bool(bundle[key]), f"the checkpoint's {key} says so"
+    cased = looks_cased(vocab)
+    name = found.name.lower()
+    hint = False if "uncased" in name else True if "cased" in name else None
+    if cased is None:  # a script without case; the vocabulary cannot tell
+        reason = "as no piece has case" if hint is None else "the name says so, and no piece has case"
+        return not hint, reason
+    reason = "the vocabulary holds capital letters" if cased else "the vocabulary holds (next to) no capital letters"
+    if hint is not None and hint != cased:
+        logger.warning(f"{found.name}: the name says {'' if hint else 'un'}cased, but {reason}; the vocabulary wins.")
+    return not cased, reason

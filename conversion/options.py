@@ -1,0 +1,120 @@
+"""The options of every conversion: stated here, taken by the functions as keywords and by the commands as flags."""
+
+from dataclasses import dataclass, field
+
+from ..metrics import GOOGLE_LABELS
+
+
+@dataclass(kw_only=True)
+class OutputOptions:
+    """How what is there already is treated."""
+
+    overwrite: bool = field(
+        default=False,
+        metadata={"help": "Replace what was written there before; a folder with other things in it is refused."},
+    )
+
+
+@dataclass(kw_only=True)
+class ConversionOptions(OutputOptions):
+    """Options of every conversion from weights to the same weights."""
+
+    verify: bool = field(
+        default=True,
+        metadata={
+            "help": "Compare the result with the source tensor by tensor and run it once; --no_verify leaves it out."
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class FromBertOptions(ConversionOptions):
+    """Options of `from_transformers_bert`."""
+
+    head: str | None = field(
+        default=None,
+        metadata={
+            "help": "Kind of model: pretraining, masked-lm, next-sentence, sequence-classification (or classifier), "
+            "token-classification, multiple-choice, question-answering (or squad) or encoder. By default the source "
+            "tells; token classification and multiple choice look like a classifier and have to be named. A head "
+            "that Google's checkpoint does not have is newly initialised, and the report says so."
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class FromGoogleOptions(FromBertOptions):
+    """Options of `convert_google_checkpoint`."""
+
+    config_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "bert_config.json, if it is not beside the checkpoint or in the folder above. A TF2 checkpoint "
+            "can do without: its shapes tell everything but dropout."
+        },
+    )
+    vocab_file: str | None = field(
+        default=None,
+        metadata={
+            "help": "vocab.txt, if it is not beside the checkpoint or in the folder above. Without one the folder "
+            "gets no tokenizer."
+        },
+    )
+    do_lower_case: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Whether the tokenizer lower-cases; by default the checkpoint, the vocabulary or the name tell."
+        },
+    )
+    strip_accents: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Whether the tokenizer strips accents and takes Hangul apart; by default if it lower-cases and "
+            "the vocabulary has not kept them."
+        },
+    )
+    task: str | None = field(
+        default=None,
+        metadata={
+            "help": f"Task of Google's run_classifier.py that made a classifier ({', '.join(GOOGLE_LABELS)}); "
+            "its classes get their names in Google's order."
+        },
+    )
+    labels: list[str] | None = field(
+        default=None, metadata={"help": "Names of the classifier's labels, in the order of its rows."}
+    )
+    optimizer: bool = field(
+        default=False,
+        metadata={"help": "Take over Adam's moments and the step as well, as optimizer.safetensors."},
+    )
+    ignore: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Regular expressions for variables that may be left out although nothing is known of them."},
+    )
+    seed: int = field(default=0, metadata={"help": "Seed of newly initialised parameters."})
+
+
+@dataclass(kw_only=True)
+class ToGoogleOptions(ConversionOptions):
+    """Options of `export_google_checkpoint`."""
+
+    allow_other_activation: bool = field(
+        default=False,
+        metadata={"help": "Write a model whose activation Google's code does not compute, with a warning."},
+    )
+
+
+@dataclass(kw_only=True)
+class OnnxOptions(OutputOptions):
+    """Options of `export_onnx`."""
+
+    int8: bool = field(
+        default=False,
+        metadata={
+            "help": "Write model_int8.onnx as well: int8 weights in all matrix products with weights, one scale for "
+            "each output; activations are quantized as they come. Embeddings stay float32."
+        },
+    )
+    opset: int | None = field(
+        default=None, metadata={"help": "Version of ONNX's operators; by default what PyTorch prefers."}
+    )

@@ -1,0 +1,220 @@
+"""MyBERT model folders to checkpoints that Google's TensorFlow 1 code restores."""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import (
+    check_output_files,
+    companion_files,
+    files_written_beside,
+    folder_written_beside,
+    locked,
+    write_json,
+    write_lines,
+)
+from ..metrics import google_row_order, has_unnamed_labels
+from ..modeling_mybert import MyBertConfig
+from ..tokenization import MyBertTokenizer, load_vocab
+from .conversion_report import ConversionReport
+from .errors import ActivationError, ModelFolderError
+from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
+from .model_folder import ModelFolder
+from .options import ToGoogleOptions
+from .tensorflow import bundle_files, write_tensor_bundle
+from .verification import require, verify_conversion
+
+logger = logging.getLogger(__name__)
+
+_GOOGLES_NAMES = {name: google for google, name in ACTIVATIONS.items()} | {"gelu_new": "gelu", "gelu_fast": "gelu"}
+_LAYER_NORM_EPS = 1e-12
+_CONFIG_FILE, _VOCAB_FILE = "bert_config.json", "vocab.txt"
+
+
+def export_google_checkpoint(
+    model_dir: str | os.PathLike[str], prefix: str | os.PathLike[str], **options: Any
+) -> ConversionReport:
+    """Write a model folder as a checkpoint that Google's TensorFlow 1 code restores.
+
+    Beside `PREFIX.index` and `PREFIX.data-*` the folder gets `bert_config.json`, `vocab.txt` and the `checkpoint`
+    state file. Google's graph always has a pooler: for a head without one the folder's is written if it holds one all
+    the same, else zeros, which nothing reads. The rows of a classifier whose classes are those of a task of Google's
+    `run_classifier.py` go into its order.
+
+    Args:
+        model_dir: A MyBERT (or BERT) model folder.
+        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`; a folder (one that exists, or a name that ends in
+            a slash) takes it under that name.
+        **options: Fields of `ToGoogleOptions`.
+
+    Raises:
+        ActivationError: If the activation is one that Google's code does not compute.
+        ModelFolderError: If the folder is incomplete, or the model is one that Google's graph cannot express.
+        ValueError: If one of the files is there already.
+        OSError: If they cannot be written.
+    """
+    settings = ToGoogleOptions(**options)
+    prefix = _whole_prefix(prefix)
+    folder = ModelFolder(model_dir)
+    config = MyBertConfig.from_pretrained(folder.path)
+    fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
+    rows = folder.rows()
+    left_over = folder.left_over()  # which says so, before anything is written, if a parameter is missing
+    pooler = {row.parameter: row for row in GROUPS["pooler"]}
+    if pooler.keys() <= set(left_over):
+        rows += pooler.values()
+        left_over = [name for name in left_over if name not in pooler]
+        decisions.append("bert/pooler is the folder's, although this head does not use it")
+    label_order, label_decisions = _label_order(folder)
+    decisions += label_decisions + _left_behind(folder)
+    tensors, vocabulary = _GoogleTensors(folder, rows, sizes_of(config), label_order), _vocabulary_of(folder)
+    if tensors.filled:
+        decisions.append("bert/pooler is written as zeros: Google's graph has a pooler, this head does not")
+    if vocabulary is None:
+        decisions.append("no vocab.txt: the model folder has no tokenizer")
+    with _files_beside(prefix, settings.overwrite) as beside:
+        write_tensor_bundle(beside / prefix.name, tensors)
+        write_json(beside / _CONFIG_FILE, fields, sort_keys=True)
+        if vocabulary is not None:
+            write_lines(beside / _VOCAB_FILE, vocabulary)
+        report = None
+        if settings.verify:
+            report = replace(
+                require(verify_conversion(beside / prefix.name, model_dir), model_dir), source=str(prefix)
+            )
+    return ConversionReport(
+        source=str(model_dir),
+        output=str(prefix),
+        head=folder.head,
+        decisions=tuple(decisions),
+        parameters=len(rows),
+        ignored={"weight the head does not use": left_over} if left_over else {},
+        verification=report,
+    )
+
+
+def _whole_prefix(prefix: str | os.PathLike[str]) -> Path:
+    is_folder = os.fspath(prefix).endswith(("/", os.sep)) or Path(prefix).is_dir()
+    return Path(prefix, "bert_model.ckpt") if is_folder else Path(prefix)
+
+
+@contextmanager
+def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
+    """Give a folder whose files go beside the prefix when all went well; no other process writes there meanwhile."""
+    names = (*bundle_files(prefix), prefix.with_name(_CONFIG_FILE), prefix.with_name(_VOCAB_FILE))
+    check_output_files(names, overwrite)
+    if not prefix.parent.exists():
+        with locked(prefix.parent), folder_written_beside(prefix.parent) as beside:
+            yield beside
+        return
+    with locked(prefix.parent, within=True), files_written_beside(prefix.parent) as beside:
+        yield beside
+        check_output_files(names, overwrite)  # something may have come there meanwhile
+
+
+def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
+    """Give the rows of a classifier in Google's order, and say in which order they are written."""
+    if folder.head != "sequence-classification":
+        return None, []
+    names = folder.labels()
+    order = google_row_order(names)
+    if order is not None:
+        return order, [f"labels: {', '.join(names[row] for row in order)}, the order of Google's code"]
+    if has_unnamed_labels(names):
+        return None, [f"labels: the {len(names)} classes have no names; their rows stay in the folder's order"]
+    return None, [f"labels: {', '.join(names)}, the folder's order"]
+
+
+class _GoogleTensors(Mapping[str, np.ndarray]):
+    """The parameters of a model folder under Google's names, each read when it is asked for."""
+
+    def __init__(
+        self, folder: ModelFolder, rows: list[WeightRow], sizes: Mapping[str, int], label_order: list[int] | None
+    ) -> None:
+        self._folder = folder
+        self._label_order = label_order
+        self._rows = {row.google: row for row in rows}
+        lacking = [row for row in GROUPS["pooler"] if row.google not in self._rows]
+        self.filled = {row.google: row.variable_shape("google", sizes) for row in lacking}
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name in self.filled:
+            return np.zeros(self.filled[name], np.float32)
+        row = self._rows[name]
+        array = row.to_google(self._folder.read(row.parameter).float().numpy())
+        return array if self._label_order is None or row not in GROUPS["classifier"] else array[self._label_order]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._rows, *self.filled])
+
+    def __len__(self) -> int:
+        return len(self._rows) + len(self.filled)
+
+
+def _google_configuration(
+    folder: ModelFolder, config: MyBertConfig, allow_other_activation: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Give the fields of `bert_config.json` and what was decided.
+
+    Raises:
+        ActivationError: If Google's code does not compute the activation.
+        ModelFolderError: If Google's graph cannot express the model.
+    """
+    decisions = []
+    if config.is_decoder:
+        problem = "is_decoder is true; Google's graph sees both sides"
+        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+    if not config.tie_word_embeddings and "masked LM" in HEADS[folder.head].groups:
+        problem = "tie_word_embeddings is false; Google's graph uses the word embeddings as output weights"
+        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+    activation = _GOOGLES_NAMES.get(config.hidden_act)
+    if activation is None:
+        if not allow_other_activation:
+            names = ", ".join(_GOOGLES_NAMES)
+            raise ActivationError(path=folder.path, found=config.hidden_act, expected=names)
+        activation = "gelu"
+        logger.warning(
+            f"{folder.path}: hidden_act is {config.hidden_act!r}; Google's code will compute tanh-GELU instead."
+        )
+        decisions.append(f"activation: {config.hidden_act!r} becomes tanh-GELU, so outputs will differ")
+    if config.layer_norm_eps != _LAYER_NORM_EPS:
+        logger.warning(
+            f"{folder.path}: layer_norm_eps is {config.layer_norm_eps:g}; Google's code uses {_LAYER_NORM_EPS:g}."
+        )
+        decisions.append(
+            f"layer_norm_eps: {config.layer_norm_eps:g} becomes {_LAYER_NORM_EPS:g}, so outputs will differ"
+        )
+    return {"hidden_act": activation, **{name: getattr(config, name) for name in (*SIZES, *RATES)}}, decisions
+
+
+def _left_behind(folder: ModelFolder) -> list[str]:
+    """Say what Google's format has no place for: how vectors are pooled, and a tokenizer that makes other tokens."""
+    differences = []
+    if companions := companion_files(folder.path):
+        differences.append(f"sentence-transformers' files are left out ({', '.join(companions[:3])})")
+    if (folder.path / "tokenizer.json").is_file():
+        tokenizer = MyBertTokenizer.from_pretrained(folder.path)
+        if tokenizer.strip_accents not in (None, tokenizer.do_lower_case):
+            does, says = ("keeps", "strips") if tokenizer.do_lower_case else ("strips", "keeps")
+            differences.append(f"accents: Google's code {says} those that this tokenizer {does}, also in Hangul")
+        if not tokenizer.tokenize_chinese_chars:
+            differences.append("Chinese characters: Google's code makes each a word, this tokenizer does not")
+    for difference in differences:
+        logger.warning(f"{folder.path}: {difference}.")
+    return differences
+
+
+def _vocabulary_of(folder: ModelFolder) -> list[str] | None:
+    """Give the pieces in the order of their ids, or None where the folder has no tokenizer."""
+    if (folder.path / "vocab.txt").is_file():
+        return list(load_vocab(folder.path / "vocab.txt"))
+    if (folder.path / "tokenizer.json").is_file():
+        vocab = MyBertTokenizer.from_pretrained(folder.path).get_vocab()
+        return sorted(vocab, key=vocab.__getitem__)
+    return None
