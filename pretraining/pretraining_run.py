@@ -19,6 +19,7 @@ from ..runs import (
     RunFolder,
     StopOnInterrupt,
     draw_curves,
+    last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
 )
@@ -264,9 +265,9 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
         tokenizer.model_max_length = config.max_position_embeddings
         prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
 
-    checkpoint = folder.begin(settings, files, read, prepare)
+    folder.begin(settings, files, read, prepare)
     store = TokenStore(arguments.data or folder.path / STORE)
-    return PreparedRun(**prepared, store=store, checkpoint=checkpoint)
+    return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
 
 
 def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path) -> MyBertTokenizer:

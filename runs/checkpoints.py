@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,67 +14,103 @@ logger = logging.getLogger(__name__)
 
 # Lists a checkpoint's files and their sizes in bytes; written last, so what it lies in was written to the end.
 COMPLETE_FILE = "complete.json"
+# What a checkpoint needs: of each line one of these names (plain; FSDP's; DeepSpeed's folder, which has all in one).
+Needs = Sequence[tuple[str, ...]]
+_IN_PARTS = ("pytorch_model_fsdp*", "global_step*")
+FOR_ITS_WEIGHTS: Needs = (
+    ("model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors", *_IN_PARTS),
+    ("trainer_state.json",),
+)
+TO_GO_ON: Needs = (
+    *FOR_ITS_WEIGHTS,
+    ("optimizer.pt", "optimizer.bin", "optimizer_*", "global_step*"),
+    ("scheduler.pt", "global_step*"),
+    ("rng_state*.pth",),
+)
+WITH_FP16: Needs = (*TO_GO_ON, ("scaler.pt", "global_step*"))
 
 
-def seal_checkpoint(checkpoint: str | Path) -> None:
+def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
     """Mark a checkpoint as complete: list its files and their sizes.
 
     Args:
         checkpoint: Folder whose files are all written.
+        needs: What it has to hold.
+
+    Raises:
+        FileNotFoundError: If it does not hold that.
     """
     checkpoint = Path(checkpoint)
+    if lacking := lacking_in(checkpoint, needs):
+        raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to go on.")
     sizes = {
         path.relative_to(checkpoint).as_posix(): path.stat().st_size
         for path in sorted(checkpoint.rglob("*"))
-        if path.is_file()
+        if path.is_file() and path != checkpoint / COMPLETE_FILE
     }
     write_json(checkpoint / COMPLETE_FILE, sizes)
 
 
-def last_complete_checkpoint(path: str | Path) -> str | None:
+def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str | None:
     """Find the newest checkpoint that was written to the end and is all there.
 
-    That is one whose files are those that `seal_checkpoint` listed.
+    That is one whose files are those that `seal_checkpoint` listed, and all that it needs.
 
     Args:
         path: Folder of a run.
+        needs: What it has to hold.
 
     Returns:
         Path of the checkpoint; None if there is none. A newer one that is not complete is warned about.
     """
     for checkpoint in reversed(sort_checkpoints(str(path))):
-        missing = missing_from_checkpoint(checkpoint)
+        missing = missing_from_checkpoint(checkpoint, needs)
         if missing is None:
             return checkpoint
         logger.warning("%s is not complete (%s); it is left alone.", checkpoint, missing)
     return None
 
 
-def missing_from_checkpoint(checkpoint: str | Path) -> str | None:
-    """What a checkpoint lacks of the files that `seal_checkpoint` listed, in words; None if it is complete."""
+def missing_from_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> str | None:
+    """What a checkpoint lacks of what it needs, or of the files that were sealed, in words; None if it is complete."""
     checkpoint = Path(checkpoint)
     if not (checkpoint / COMPLETE_FILE).is_file():
         return f"no {COMPLETE_FILE}"
-    for name, size in json.loads((checkpoint / COMPLETE_FILE).read_text()).items():
+    try:
+        sizes = dict(json.loads((checkpoint / COMPLETE_FILE).read_bytes()))
+    except (ValueError, TypeError, RecursionError):
+        return f"{COMPLETE_FILE} is broken"
+    for name, size in sizes.items():
         file = checkpoint / name
         if not file.is_file():
             return f"no {name}"
         if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
+            return f"{name} has {file.stat().st_size:,} of {size} bytes"
+    return lacking_in(checkpoint, needs)
+
+
+def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
+    """What a checkpoint, sealed or not, lacks of what it needs, in words."""
+    for names in needs:
+        if not any(next(checkpoint.glob(name), None) for name in names):
+            return f"no {names[0]}"
     return None
 
 
 @contextmanager
-def trouble_names_checkpoint(path: str | Path) -> Iterator[None]:
+def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Iterator[None]:
     """Say in one sentence that something of a run could not be written, and which checkpoint stays.
 
     Args:
         path: What is written, in the folder of a run.
+        needs: What that run's checkpoints have to hold.
 
     Raises:
         OSError: In place of the errors of the operating system, safetensors and torch's serialization.
     """
-    checkpoint = last_complete_checkpoint(Path(path).parent)
-    kept = f"{checkpoint} is complete: the same command goes on from there" if checkpoint else "no checkpoint is there"
+    checkpoint = last_complete_checkpoint(Path(path).parent, needs)
+    kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
+    if checkpoint and needs is not FOR_ITS_WEIGHTS:
+        kept += ": the same command goes on from there"
     with disk_trouble_in_words(path, kept):
         yield

@@ -14,7 +14,6 @@ from typing_extensions import Self
 
 from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, write_json
 from ..visualization import training_curves
-from .checkpoints import last_complete_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +42,8 @@ class RunFolder:
     """A run's folder, which no other process writes to until the `with` block ends.
 
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-            checkpoint = prepare_once(arguments, lambda: folder.begin(settings, files, folders, prepare))
-            ...  # train
+            prepare_once(arguments, lambda: folder.begin(settings, files, folders, prepare))
+            ...  # train, from `last_complete_checkpoint`
 
     Whatever can be a mistake is found before or in `prepare`: until that has returned nothing is deleted. Settings and
     digests of the files are kept in `run.json`, which marks the folder as a run's.
@@ -72,7 +71,7 @@ class RunFolder:
         files: Sequence[str | Path] = (),
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], None] | None = None,
-    ) -> str | None:
+    ) -> None:
         """Begin a run, or go on with the one that an interrupted call with the same settings and files left.
 
         Args:
@@ -83,9 +82,6 @@ class RunFolder:
             prepare: Makes what the run needs in the folder that it is given, where it is not there yet, and raises if
                 the run cannot be. An earlier run is deleted only after it; what a mistake of the user's (ValueError,
                 a file that is not there) leaves of a new run is removed, what another error leaves is gone on with.
-
-        Returns:
-            The newest complete checkpoint, if there is one to go on from.
 
         Raises:
             ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not
@@ -118,7 +114,6 @@ class RunFolder:
             clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
             (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on this is the run
             _move_up(preparation)
-        return last_complete_checkpoint(self.path)
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
         """Refuse a folder that holds other things, or one to be overwritten that holds what the run reads."""

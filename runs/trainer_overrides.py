@@ -17,10 +17,15 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Sampler
 from transformers import Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints, sort_checkpoints
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, sort_checkpoints
 
 from .checkpoints import (
     COMPLETE_FILE,
+    FOR_ITS_WEIGHTS,
+    TO_GO_ON,
+    WITH_FP16,
+    Needs,
+    lacking_in,
     last_complete_checkpoint,
     missing_from_checkpoint,
     seal_checkpoint,
@@ -142,12 +147,37 @@ class ResumableTrainer(Trainer):
         return weights
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
+        # What is pickled beside the weights holds no secret; it may be published with them.
+        secrets = {name: value for name, value in vars(self.args).items() if name.endswith("_token")}
+        vars(self.args).update(dict.fromkeys(secrets))
+        try:
+            super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
+        finally:
+            vars(self.args).update(secrets)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A checkpoint holds tied weights under one name.
         missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+
+    @property
+    def _needs(self) -> Needs:
+        """What a checkpoint of this run has to hold."""
+        if self.args.save_only_model:
+            return FOR_ITS_WEIGHTS
+        return TO_GO_ON if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """`Trainer.train`.
+
+        Raises:
+            ValueError: If the checkpoint lacks what this run needs to go on from it; `Trainer` would begin that anew.
+        """
+        if isinstance(resume_from_checkpoint, str) and (
+            lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
+        ):
+            raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # From the checkpoint of the last step Trainer would go one step too far.
@@ -174,7 +204,7 @@ class ResumableTrainer(Trainer):
 
     def _diverged(self, grad_norm: float) -> DivergedError:
         assert self._loss is not None
-        checkpoint = last_complete_checkpoint(self.args.output_dir)
+        checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
         kept = "There is no checkpoint before it."
         if checkpoint is not None:
             kept = f"{checkpoint} is good; to go on from its weights, pass it as --model to a new run."
@@ -200,11 +230,11 @@ class ResumableTrainer(Trainer):
         # Trainer would delete old checkpoints before this one is known to be whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            with trouble_names_checkpoint(checkpoint):
+            with trouble_names_checkpoint(checkpoint, self._needs):
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
                 if self.args.should_save:
-                    seal_checkpoint(checkpoint)
+                    seal_checkpoint(checkpoint, self._needs)
         except OSError:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
@@ -213,9 +243,9 @@ class ResumableTrainer(Trainer):
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
-            for attempt in [path for path in later if missing_from_checkpoint(path)]:
+            complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
+            for attempt in set(later) - set(complete):
                 shutil.rmtree(attempt)  # it got further, but did not complete it
-                later.remove(attempt)
             # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
             best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(later))
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))

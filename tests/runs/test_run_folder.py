@@ -18,7 +18,8 @@ SETTINGS = {"command": "pretrain", "seed": 1, "text": ["a.txt"]}
 
 def begin(path, settings=SETTINGS, overwrite=False, **reads):
     with RunFolder(path, overwrite) as folder:
-        return folder.begin(settings, **reads)
+        folder.begin(settings, **reads)
+    return last_complete_checkpoint(path)
 
 
 def names(folder):
@@ -28,7 +29,8 @@ def names(folder):
 def make_checkpoint(folder, step):
     checkpoint = folder / f"checkpoint-{step}"
     (checkpoint / "below").mkdir(parents=True)
-    (checkpoint / "model.safetensors").write_bytes(bytes(100))
+    for name in ("model.safetensors", "trainer_state.json", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (checkpoint / name).write_bytes(bytes(100))
     (checkpoint / "below" / "part").write_bytes(bytes(10))
     seal_checkpoint(checkpoint)
     return checkpoint
@@ -62,6 +64,8 @@ def test_what_the_run_reads_is_not_overwritten(tmp_path):
         (lambda c: (c / "model.safetensors").write_bytes(bytes(60)), "model.safetensors has 60 of 100 bytes"),
         (lambda c: (c / "below" / "part").unlink(), "no below/part"),
         (lambda c: (c / "complete.json").unlink(), "no complete.json"),
+        (lambda c: (c / "complete.json").write_text("[1]"), "complete.json is broken"),
+        (lambda c: (c / "complete.json").write_text("{}") and (c / "rng_state.pth").unlink(), "no rng_state*.pth"),
     ],
 )
 def test_an_incomplete_checkpoint_is_never_taken(tmp_path, caplog, damage, message):

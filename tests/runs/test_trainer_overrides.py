@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainingArguments
 
 from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint, trainer_overrides
-from mybert.runs.checkpoints import seal_checkpoint
+from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
 
 READ_IN = "5.23"
 OVERRIDDEN = {
@@ -115,16 +116,66 @@ def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatc
     class KilledError(BaseException):
         pass
 
-    def killed(checkpoint):
+    def killed(checkpoint, needs):
         if checkpoint.name == "checkpoint-4":
             raise KilledError
-        seal_checkpoint(checkpoint)
+        seal_checkpoint(checkpoint, needs)
 
     trainer = make_trainer(tmp_path / "killed")
     monkeypatch.setattr("mybert.runs.trainer_overrides.seal_checkpoint", killed)
     with pytest.raises(KilledError):
         trainer.train()
     assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+
+
+def test_an_attempt_that_got_further_does_not_change_what_stays(tmp_path):
+    for steps in (4, 6):
+        trainer = make_trainer(tmp_path)
+        trainer.args.save_total_limit = 2
+        trainer.args.max_steps = steps
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
+        os.utime(tmp_path / "checkpoint-2", (2**32, 2**32)) if steps == 4 else None  # copied since
+        (tmp_path / "checkpoint-12").mkdir(exist_ok=True)
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6", "checkpoint-12"}
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"])
+def test_a_checkpoint_that_lacks_something_is_not_whole_whoever_sealed_it(tmp_path, caplog, name):
+    trainer = make_trainer(tmp_path)
+    trainer.args.max_steps = 2
+    trainer.train()
+    checkpoint = tmp_path / "checkpoint-2"
+    (checkpoint / name).unlink()
+    shown = name.replace("state.pth", "state*.pth")
+    with pytest.raises(FileNotFoundError, match=rf"checkpoint-2 has no {re.escape(shown)}, which this run needs"):
+        seal_checkpoint(checkpoint)
+    seal_checkpoint(checkpoint, [])
+    assert last_complete_checkpoint(tmp_path) is None
+    assert f"checkpoint-2 is not complete (no {shown})" in caplog.text
+    with pytest.raises(ValueError, match=rf"checkpoint-2 is not complete \(no {re.escape(shown)}\)"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_a_checkpoint_of_a_model_only_needs_no_optimizer(tmp_path, caplog):
+    make_trainer(tmp_path, save_only_model=True).train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-10"}
+    assert last_complete_checkpoint(tmp_path, FOR_ITS_WEIGHTS) == str(tmp_path / "checkpoint-10")
+    assert not caplog.text
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_no_secret_is_written(tmp_path):
+    trainer = make_trainer(tmp_path, hub_token="hf_ThisIsSecret")
+    trainer.train()
+    assert trainer.args.hub_token == "hf_ThisIsSecret"  # a push needs it
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "training_args.bin" for path in written)
+    for path in written:
+        content = path.read_bytes()
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                content = b"".join(map(archive.read, archive.namelist()))
+        assert b"hf_ThisIsSecret" not in content, path
 
 
 def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
