@@ -1,6 +1,5 @@
 """The BERT tokenizer that agrees with Google's ``FullTokenizer`` token for token."""
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from tokenizers import Tokenizer, decoders, processors
 from tokenizers.models import WordPiece
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
+from ..files import read_json_object, write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .learning import learn_vocabulary
 from .text_source import FilesOrTexts, read_source
@@ -113,15 +113,42 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         self.tokenize_chinese_chars = tokenize_chinese_chars
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, *args: Any, **kwargs: Any) -> Any:
+        """Load a tokenizer, as every class of transformers does.
+
+        Args:
+            pretrained_model_name_or_path: A folder, a ``vocab.txt`` or a name on the Hub.
+            *args: As in ``transformers.PreTrainedTokenizerFast.from_pretrained``.
+            **kwargs: As there.
+
+        Raises:
+            ValueError: A file is broken, ``tokenizer.json`` is not a WordPiece tokenizer, or the vocabulary is not
+                usable; the message names folder or file.
+            OSError: There is nothing of this name, or neither ``tokenizer.json`` nor ``vocab.txt`` in it.
+        """
+        name = str(pretrained_model_name_or_path)
+        config = Path(name, "tokenizer_config.json")
+        try:
+            if config.is_file():
+                read_json_object(config)
+            tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+            if not isinstance(tokenizer.model_max_length, (int, float)):
+                raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}, expected a number")
+        except Exception as error:  # transformers and the library fail in every way on values they do not expect
+            if isinstance(error, (ValueError, OSError)) and name in str(error):
+                raise
+            cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
+            raise ValueError(f"The tokenizer in {name} cannot be loaded ({cause}).") from error
+        return tokenizer
+
+    @classmethod
     def _from_pretrained(
         cls, resolved_vocab_files: dict[str, str | None], name: str, *args: Any, **kwargs: Any
     ) -> Any:
-        """Check the files before transformers reads them.
-
-        Raises:
-            ValueError: ``tokenizer.json`` is not a WordPiece tokenizer, or the vocabulary is not usable.
-            OSError: There is neither ``tokenizer.json`` nor ``vocab.txt``.
-        """
+        """Check the files before transformers reads them."""
+        for file in resolved_vocab_files.values():
+            if file is not None and file.endswith(".json"):
+                read_json_object(file)
         tokenizer_file = resolved_vocab_files.get("tokenizer_file")
         if tokenizer_file is not None:
             _read_wordpiece_json(tokenizer_file)
@@ -227,13 +254,10 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         files = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
         # A class that every transformers knows and that takes tokenizer.json as it is; it must be told to return
         # token_type_ids. Where the files came from is no setting.
-        config_file = Path(file_names[0])
-        config = json.loads(config_file.read_text(encoding="utf-8"))
+        config = read_json_object(file_names[0])
         config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self.model_input_names}
         config = {key: value for key, value in config.items() if key not in ("is_local", "local_files_only")}
-        config_file.write_text(
-            json.dumps(config, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        write_json(file_names[0], config, sort_keys=True)
         return files + self.save_vocabulary(save_directory, filename_prefix)
 
 
@@ -324,12 +348,11 @@ def _read_vocabulary(vocab: Vocabulary | None) -> tuple[dict[str, int], str]:
 
 def _read_wordpiece_json(path: str | Path) -> dict[str, Any]:
     """Read a ``tokenizer.json`` that holds a BERT tokenizer."""
-    try:
-        saved = json.loads(Path(path).read_text(encoding="utf-8"))
-        model = saved["model"]
-        kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is not a tokenizer.json of the tokenizers library.") from error
+    saved = read_json_object(path)
+    model = saved.get("model")
+    if not isinstance(model, dict):
+        raise ValueError(f"{path} is not a tokenizer.json of the tokenizers library: it has no model.")
+    kind = model.get("type", "WordPiece" if "max_input_chars_per_word" in model else None)
     if kind != "WordPiece":
         raise ValueError(f"{path} holds a {kind} model, expected WordPiece.")
     prefix = model.get("continuing_subword_prefix", CONTINUATION_PREFIX)
