@@ -31,6 +31,9 @@ PARTIAL = ".partial"  # ends the names of what is not whole yet
 _LOCK = ".lock"  # ends the hidden names of what carries a lock
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
+# safetensors and tokenizers, which raises bare `Exception`s, pass on errors of the operating system as text.
+_MARKS_OF_RUST = ("os error", "I/O error")
+_NO_SPACE = "No space left"
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # such as a mount point
 
@@ -335,21 +338,23 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     path = Path(path).resolve()
     file = path / _LOCK if within else path.with_name(f".{path.name}{_LOCK}")
     lock = FileLock(file, blocking=False)
-    for is_last in (False, True):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire()
-            break
-        except FileNotFoundError:  # whoever held it has just removed the folder
-            if is_last:
-                raise
-        except Timeout:
-            raise BusyError(
-                f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or name "
-                "another place."
-            ) from None
+    with disk_trouble_in_words(path):
+        for is_last in (False, True):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                lock.acquire()
+                break
+            except FileNotFoundError:  # whoever held it has just removed the folder
+                if is_last:
+                    raise
+            except Timeout:
+                raise BusyError(
+                    f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or name "
+                    "another place."
+                ) from None
     try:
-        file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        with disk_trouble_in_words(path):
+            file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
         yield
     finally:
         file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
@@ -376,26 +381,32 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
 
     Raises:
         OSError: In place of errors of the operating system that name no file or tell of a full disk, and of those of
-            safetensors and torch's serialization.
+            safetensors, tokenizers and torch's serialization.
     """
     try:
         yield
-    except (OSError, SafetensorError, RuntimeError) as error:
-        cause = " ".join(str(error).split())
-        code = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, BusyError) or (code is None and isinstance(error, OSError)):
-            raise  # has its words already
-        if isinstance(error, RuntimeError):
-            if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
-                raise
-            cause = "torch could not write to the disk"
-        if isinstance(error, SafetensorError) and "os error" not in cause and "I/O error" not in cause:
+    except Exception as error:
+        if not (cause := _disk_trouble(error)):
             raise
         folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
         free = shutil.disk_usage(folder).free
-        if code in _DISK_FULL or "No space left" in cause:
-            cause = "the disk is full"
-        elif isinstance(error, OSError) and error.strerror:
-            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         what = f"{path} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
+
+
+def _disk_trouble(error: Exception) -> str:
+    """Why something could not be written; nothing if the error tells of other things, or has its words already."""
+    cause = " ".join(str(error).split())
+    if isinstance(error, OSError):
+        if error.errno is None:
+            return ""
+        if error.strerror:
+            cause = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, RuntimeError):
+        if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
+            return ""
+        cause = cause if _NO_SPACE in cause else "torch could not write to the disk"
+    elif type(error) not in (SafetensorError, Exception) or not any(mark in cause for mark in _MARKS_OF_RUST):
+        return ""
+    is_full = _NO_SPACE in cause or (isinstance(error, OSError) and error.errno in _DISK_FULL)
+    return "the disk is full" if is_full else cause

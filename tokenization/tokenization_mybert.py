@@ -138,7 +138,8 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             if isinstance(error, (ValueError, OSError)) and name in str(error):
                 raise
             cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
-            raise ValueError(f"The tokenizer in {name} cannot be loaded ({cause}).") from error
+            kind = OSError if isinstance(error, OSError) else ValueError
+            raise kind(f"The tokenizer in {name} cannot be loaded ({cause}).") from error
         return tokenizer
 
     @classmethod

@@ -345,13 +345,43 @@ class TestLoading:
                 "marks continuations with '@@'",
             ),
             ({"vocab": {}}, "is not a tokenizer.json"),
-            ([], "is not a tokenizer.json"),
+            ({"model": []}, "is not a tokenizer.json"),
         ],
     )
     def test_other_tokenizer_json(self, content, message, tmp_path):
         (tmp_path / "tokenizer.json").write_text(json.dumps(content))
         with pytest.raises(ValueError, match=message):
             MyBertTokenizer.from_pretrained(tmp_path)
+
+    @pytest.mark.parametrize(
+        "content", ["", "[]", "null", "{", "[" * 3000 + "]" * 3000, b"\xff", '{"a": ' + "9" * 5000 + "}"]
+    )
+    @pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])
+    def test_files_that_hold_no_json_object(self, name, content, tmp_path):
+        MyBertTokenizer(SMALL).save_pretrained(tmp_path)
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(ValueError, match=rf"/{name} (is no JSON file|is nested too deep|holds a JSON)") as caught:
+            MyBertTokenizer.from_pretrained(tmp_path)
+        assert len(str(caught.value)) < 500
+
+    @pytest.mark.parametrize(
+        ("name", "changes"),
+        [
+            ("tokenizer.json", {"normalizer": 3}),
+            ("tokenizer.json", {"added_tokens": 3}),
+            ("tokenizer.json", {"model": {"type": "WordPiece", "vocab": [1]}}),
+            ("tokenizer_config.json", {"model_max_length": [1]}),
+            ("tokenizer_config.json", {"extra_special_tokens": 5}),
+            ("tokenizer_config.json", {"added_tokens_decoder": {"a": 1}}),
+        ],
+    )
+    def test_values_that_no_tokenizer_has(self, name, changes, tmp_path):
+        MyBertTokenizer(SMALL).save_pretrained(tmp_path)
+        content = json.loads((tmp_path / name).read_text())
+        (tmp_path / name).write_text(json.dumps(content | changes))
+        with pytest.raises(ValueError, match=rf"The tokenizer in {tmp_path} cannot be loaded \(.+\)\.$") as caught:
+            MyBertTokenizer.from_pretrained(tmp_path)
+        assert len(str(caught.value)) < 500
 
     def test_missing_special_tokens(self):
         with pytest.raises(ValueError, match=r"lacks the special tokens \[PAD\], \[MASK\]"):
