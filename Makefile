@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 TESTS ?= -m "not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench conformance clean
+.PHONY: help demo test lowest lint format bench conformance clean
 
 help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -20,10 +20,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)  ## A whole BERT life in minutes, on this machine, without a download
-	$(BIN)/mybert demo --output_dir demo_output
+	$(BIN)/mybert demo --output_dir demo_output --overwrite
 
 test: $(INSTALLED)  ## Run the tests (TESTS= for all of them, the slow ones included)
 	$(BIN)/python -m pytest -n auto $(TESTS)
+
+lowest: $(INSTALLED)  ## Run the quick tests with the lowest versions that pyproject.toml allows
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/python tests/lowest_versions.py
 
 lint: $(INSTALLED)  ## Check style, formatting and types
 	$(BIN)/ruff check .
@@ -49,4 +53,4 @@ conformance: $(INSTALLED)  ## Run transformers' own model tests on our classes (
 	$(BIN)/python tests/conformance/transformers_common.py -- -n auto
 
 clean:  ## Remove what these commands made
-	rm -rf $(VENV) .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance
+	rm -rf $(VENV) .lowest .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance

@@ -14,8 +14,6 @@ import re
 import sys
 import sysconfig
 import warnings
-import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,26 +116,15 @@ class DocumentationModule:
     module: str
     paragraphs: tuple[str, ...]
 
-    @property
-    def characters(self) -> int:
-        """Length of all paragraphs together, in characters."""
-        return sum(map(len, self.paragraphs))
-
 
 def collect_documentation(
-    max_characters: int | None = None,
-    max_characters_per_library: int | None = None,
-    roots: Sequence[Path] | None = None,
-    show_progress: bool = True,
+    roots: Sequence[Path] | None = None, show_progress: bool = True
 ) -> list[DocumentationModule]:
     """Collects the documentation of the running interpreter's standard library and installed packages.
 
-    The same installation gives the same list. Where a limit bites, whole modules are left out, chosen by a hash of
-    their names, and the largest libraries lose first: every library that fits below the common ceiling stays whole.
+    The same installation gives the same list.
 
     Args:
-        max_characters: Limit of the whole collection, in characters; `None` takes everything.
-        max_characters_per_library: Limit of each library, in characters, so that no label outweighs the others.
         roots: Folders of import packages to read; by default the standard library and every `site-packages` folder
             on `sys.path`. A folder that is the interpreter's standard library gets the label `"python"`.
         show_progress: Show a progress bar.
@@ -146,14 +133,8 @@ def collect_documentation(
         Modules with at least one paragraph, sorted by library and module; no paragraph occurs twice.
 
     Raises:
-        ValueError: If a limit is not positive, or there is no documentation in `roots`.
+        ValueError: If there is no documentation in `roots`.
     """
-    for name, limit in (
-        ("max_characters", max_characters),
-        ("max_characters_per_library", max_characters_per_library),
-    ):
-        if limit is not None and limit <= 0:
-            raise ValueError(f"{name} is {limit}, expected a positive number of characters or None.")
     roots = _installed_roots() if roots is None else [Path(root) for root in roots]
     sources = [source for root in roots for source in _python_sources(root)]
 
@@ -182,7 +163,7 @@ def collect_documentation(
         raise ValueError(
             f"No documentation was found in {', '.join(map(str, roots))}: expected Python packages with their sources."
         )
-    return _limit(modules, max_characters, max_characters_per_library)
+    return sorted(modules, key=lambda module: (module.library, module.module))
 
 
 def _installed_roots() -> list[Path]:
@@ -306,39 +287,3 @@ def _is_prose(paragraph: str) -> bool:
         and _FUNCTION_WORD.search(paragraph) is not None
         and len(_SYMBOL.findall(paragraph)) <= _MAXIMUM_SYMBOL_SHARE * len(paragraph)
     )
-
-
-def _limit(
-    modules: list[DocumentationModule], max_characters: int | None, max_characters_per_library: int | None
-) -> list[DocumentationModule]:
-    """Leaves out modules until both limits hold; the result is sorted by library and module."""
-    libraries: dict[str, list[DocumentationModule]] = defaultdict(list)
-    for module in modules:
-        libraries[module.library].append(module)
-    ceiling = max_characters_per_library
-    if max_characters is not None:
-        sizes = [sum(module.characters for module in library) for library in libraries.values()]
-        if ceiling is not None:
-            sizes = [min(size, ceiling) for size in sizes]
-        if sum(sizes) > max_characters:
-            ceiling = _common_ceiling(sizes, max_characters)
-    kept = []
-    for library in libraries.values():
-        left = sys.maxsize if ceiling is None else ceiling
-        # In the order of a hash, a cut leaves modules from everywhere in the package, not only its first folders.
-        for module in sorted(library, key=lambda module: (zlib.crc32(module.module.encode()), module.module)):
-            if module.characters <= left:
-                kept.append(module)
-                left -= module.characters
-    return sorted(kept, key=lambda module: (module.library, module.module))
-
-
-def _common_ceiling(sizes: list[int], total: int) -> int:
-    """The largest number c for which sum(min(size, c)) is at most `total`, which is less than sum(sizes)."""
-    left = total
-    for position, size in enumerate(ordered := sorted(sizes)):
-        share = left // (len(ordered) - position)
-        if size > share:
-            return share
-        left -= size
-    raise AssertionError("sum(sizes) must exceed total")

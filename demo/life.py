@@ -6,22 +6,24 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from glob import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..files import check_output_folder, clear_folder, expand_paths, locked, write_json
+from ..files import check_output_folder, clear_folder, expand_paths, locked, write_json, write_lines
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
+from ..runs import RUN_FOLDER
 from .documentation import collect_documentation
 
 logger = logging.getLogger(__name__)
 
 REPORT = "report.json"
 MADE_BY = {"made_by": "mybert demo"}  # in the report; tells a folder of the demo's own from any other
-DEMO_FOLDER = (REPORT, "text/**", "task/**", "pretrained/**", "classifier/**", "classifier_without_pretraining/**")
+PARTS = ("text", "task", "pretrained", "classifier", "classifier_without_pretraining")
 CLASSES = 8  # sources that the classifier tells apart, at most
 TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # of each source
 LONGEST = 48  # tokens of a sequence
@@ -85,8 +87,26 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     """
     started = time.perf_counter()
     output_dir = Path(arguments.output_dir)
-    _check_folder(output_dir, arguments.overwrite)
+    check_output_folder(output_dir, _own_names(output_dir), arguments.overwrite)
     logger.info("== 1. Text ==")
+    sources, classes, task = _read(arguments)
+    with locked(output_dir, within=True):
+        check_output_folder(output_dir, owned := _own_names(output_dir), arguments.overwrite)
+        clear_folder(output_dir, owned, last=REPORT)
+        beginning = {"interrupted": True, "sources": {name: len(texts) for name, texts in sorted(sources.items())}}
+        write_json(output_dir / REPORT, MADE_BY | beginning)
+        report = _live(arguments, sources, task)
+        if "interrupted" in report:
+            return report
+        report = {"seconds": round(time.perf_counter() - started, 1), "classes": classes, **report}
+        write_json(output_dir / REPORT, MADE_BY | report)
+    _conclude(output_dir, report)
+    return report
+
+
+def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[tuple[str, str]]]]:
+    """The text, the sources that the classifier tells apart, and its passages."""
+    output_dir = Path(arguments.output_dir)
     if arguments.text:
         for path in expand_paths(arguments.text):
             if Path(path).resolve().is_relative_to(output_dir.resolve()):
@@ -95,37 +115,22 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     else:
         sources = _documentation(show_progress=not arguments.disable_tqdm)
         classes = _largest(sources)
-    generator = np.random.default_rng(arguments.seed)
-    task = _hold_out(sources, classes, generator)
-    with locked(output_dir, within=True):
-        _check_folder(output_dir, arguments.overwrite)  # something may have come there meanwhile
-        clear_folder(output_dir, DEMO_FOLDER, last=REPORT)
-        _write_report(output_dir, {"interrupted": True})  # marks the folder as a demo's, whatever ends it
-        report = _live(arguments, output_dir, sources, task)
-        if report["interrupted"]:
-            return report
-        del report["interrupted"]
-        report = {"seconds": round(time.perf_counter() - started, 1)} | report
-        _write_report(output_dir, report)
-    _conclude(output_dir, report)
-    return report
+    return sources, classes, _hold_out(sources, classes, np.random.default_rng(arguments.seed))
 
 
-def _live(
-    arguments: DemoArguments, output_dir: Path, sources: Sources, task: dict[str, list[tuple[str, str]]]
-) -> dict[str, Any]:
-    """Train on the text; the report of it."""
-    classes = sorted({name for _, name in task["train"]})
+def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]) -> dict[str, Any]:
+    """Write the text, pretrain, fine-tune with and without it; what came of it, or only `interrupted`."""
+    output_dir = Path(arguments.output_dir)
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
-        _write_table(rows, output_dir / "task" / f"{part}.tsv")
+        write_lines(output_dir / "task" / f"{part}.tsv", ["text\tlabel", *map("\t".join, rows)])
     logger.info(
         "%.1f MB from %d sources; %s passages of %d sources to learn to tell them apart, %s of documents that no "
         "model will have seen, to test it.",
         sum(path.stat().st_size for path in files) / 1e6,
         len(sources),
         f"{len(task['train']):,}",
-        len(classes),
+        len({name for _, name in task["train"]}),
         f"{len(task['test']):,}",
     )
 
@@ -145,29 +150,22 @@ def _live(
             return {"interrupted": True}
 
     return {
-        "interrupted": False,
         "sources": {name: len(documents) for name, documents in sorted(sources.items())},
-        "classes": classes,
         "pretraining": pretrained,
         **classifiers,
     }
 
 
-def _write_report(output_dir: Path, report: dict[str, Any]) -> None:
-    write_json(output_dir / REPORT, MADE_BY | report)
-
-
-def _check_folder(path: Path, overwrite: bool) -> None:
-    """Only an earlier demo's folder is replaced."""
-    check_output_folder(path, DEMO_FOLDER if _is_own(path / REPORT) else (), overwrite)
-
-
-def _is_own(report: Path) -> bool:
+def _own_names(output_dir: Path) -> list[str]:
+    """What the demo that the folder holds wrote, as `check_output_folder` takes it; nothing if there is none."""
     try:
-        content = json.loads(report.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.items() >= MADE_BY.items()
+        report = json.loads((output_dir / REPORT).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return []
+    if not isinstance(report, dict) or not report.items() >= MADE_BY.items():
+        return []
+    texts = [f"{escape(name)}.txt" for name in report.get("sources", ())]
+    return [REPORT, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", *RUN_FOLDER]
 
 
 def _documentation(show_progress: bool) -> Sources:
@@ -259,18 +257,11 @@ def _passages(document: Sequence[str]) -> list[str]:
 
 
 def _write_text(sources: Sources, folder: Path) -> list[Path]:
-    folder.mkdir(parents=True)
     files = []
     for name, documents in sorted(sources.items()):
-        path = folder / f"{name}.txt"
-        path.write_text("\n\n".join("\n".join(document) for document in documents) + "\n", encoding="utf-8")
-        files.append(path)
+        files.append(folder / f"{name}.txt")
+        write_lines(files[-1], [line for document in documents for line in (*document, "")])
     return files
-
-
-def _write_table(rows: list[tuple[str, str]], path: Path) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
 
 
 def _pretraining(

@@ -4,11 +4,12 @@ from .checkpoints import last_complete_checkpoint
 from .interruption import StopOnInterrupt
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process
-from .run_folder import RunFolder, draw_curves
+from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .trainer_overrides import DivergedError, ResumableTrainer
 
 __all__ = [
+    "RUN_FOLDER",
     "DivergedError",
     "Lamb",
     "MyBertAdamW",

@@ -199,40 +199,6 @@ def test_modules_are_labelled_sorted_and_deduplicated(tmp_path):
     ]
 
 
-def test_limits_take_from_the_largest_libraries_first(tmp_path):
-    files = {f"large/part_{i}.py": sentences(f"large part {i}", 10) for i in range(10)}
-    files |= {f"middle/part_{i}.py": sentences(f"middle part {i}", 10) for i in range(4)}
-    files["small.py"] = sentences("small library", 5)
-    root = write_package(tmp_path, files)
-
-    def sizes(**limits):
-        result: dict[str, int] = {}
-        for module in collect_documentation(roots=[root], show_progress=False, **limits):
-            result[module.library] = result.get(module.library, 0) + module.characters
-        return result
-
-    whole = sizes()
-    assert whole["large"] > 2 * whole["middle"] > 4 * whole["small"]
-
-    capped = sizes(max_characters_per_library=whole["middle"])
-    assert capped["middle"] == whole["middle"] and capped["small"] == whole["small"]
-    assert whole["middle"] // 2 < capped["large"] <= whole["middle"]
-
-    limited = sizes(max_characters=2000)
-    assert sum(limited.values()) <= 2000
-    assert limited["small"] == whole["small"] and set(limited) == set(whole)
-    assert sizes(max_characters=10**9) == whole
-    assert sizes(max_characters=2000) == limited
-    both = sizes(max_characters=10**9, max_characters_per_library=500)
-    assert max(both.values()) <= 500
-
-
-def test_common_ceiling_fills_the_total():
-    assert documentation._common_ceiling([10, 100, 1000], 210) == 100
-    assert documentation._common_ceiling([10, 100, 1000], 20) == 6
-    assert documentation._common_ceiling([10, 100, 1000], 1109) == 999
-
-
 def test_unreadable_files_are_skipped_and_counted(tmp_path, caplog):
     write_package(tmp_path, {"good.py": '"""This is the text of a good file."""'})
     (tmp_path / "bad.py").write_bytes(b'"""This is the text of \xff\xfe a bad file."""')
@@ -241,12 +207,6 @@ def test_unreadable_files_are_skipped_and_counted(tmp_path, caplog):
         modules = collect_documentation(roots=[tmp_path], show_progress=False)
     assert [module.module for module in modules] == ["broken", "good"]
     assert "1 of 3 source files could not be read" in caplog.text
-
-
-@pytest.mark.parametrize("name", ["max_characters", "max_characters_per_library"])
-def test_limits_must_be_positive(tmp_path, name):
-    with pytest.raises(ValueError, match=f"{name} is 0, expected a positive number"):
-        collect_documentation(roots=[tmp_path], **{name: 0})
 
 
 def test_nothing_found_names_the_folder(tmp_path):

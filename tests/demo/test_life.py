@@ -66,6 +66,11 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     again = {"pretraining_steps": 2, "finetuning_epochs": 1}
     with pytest.raises(ValueError, match="or pass --overwrite"):
         demo(arguments(tmp_path, write_sources(tmp_path), **again))
+    (out / "classifier" / "thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(classifier/thesis.tex\)"):
+        demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
+    assert json.loads((out / "report.json").read_text()) == written
+    (out / "classifier" / "thesis.tex").unlink()
     demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
 
 
@@ -97,7 +102,7 @@ def test_mistakes(tmp_path):
     with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\)"):
         demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
     # Other programs write reports too.
-    for foreign in ('{"interrupted": true, "seconds": 1.0, "sources": {}}', '["made_by"]', "no JSON"):
+    for foreign in ('{"interrupted": true, "seconds": 1.0, "sources": {}}', '["made_by"]', "no JSON", "[" * 9999):
         (tmp_path / "demo" / "report.json").write_text(foreign)
         with pytest.raises(ValueError, match="holds what no run wrote"):
             demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
