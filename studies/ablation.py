@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import write_json
+from ..files import write_json, write_text
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Row:
+class AblationRow:
     """A row of the table.
 
     Attributes:
@@ -29,11 +29,11 @@ class Row:
 
 
 ROWS = {
-    "mlm+nsp": Row("BERT (MLM + NSP)", "mlm+nsp"),
-    "no-nsp": Row("No NSP", "mlm"),
-    "ltr": Row("LTR & No NSP", "ltr"),
-    "ltr+bilstm": Row("LTR & No NSP + BiLSTM", "ltr", {"bilstm": True}),
-    "untrained": Row("No pretraining", "mlm+nsp", {"from_scratch": True}),
+    "mlm+nsp": AblationRow("BERT (MLM + NSP)", "mlm+nsp"),
+    "no-nsp": AblationRow("No NSP", "mlm"),
+    "ltr": AblationRow("LTR & No NSP", "ltr"),
+    "ltr+bilstm": AblationRow("LTR & No NSP + BiLSTM", "ltr", {"bilstm": True}),
+    "untrained": AblationRow("No pretraining", "mlm+nsp", {"from_scratch": True}),
 }
 # Pretraining measures on held-out text, in the order of the table.
 _MEASURED = {"perplexity": "eval_perplexity", "NSP accuracy": "eval_nsp_accuracy"}
@@ -180,7 +180,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
             details[row][task] = {name: value for name, value in metrics.items() if name != "examples"}
     write_json(output_dir / "ablation.json", {"table": table, "details": details})
     text = _markdown(table)
-    (output_dir / "ablation.md").write_text(text)
+    write_text(output_dir / "ablation.md", text)
     logger.info("\n%s", text)
     return table
 
