@@ -1,10 +1,16 @@
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 from transformers import HfArgumentParser
 
+from mybert.files import BusyError, locked
 from mybert.tokenization import MyBertTokenizer, VocabArguments, train_vocabulary
 
 TEXT = "The cats sat on the mat.\nThe dogs did not sit on the mats.\n" * 20
@@ -96,3 +102,61 @@ def test_missing_and_bad_files(tmp_path):
     call = ["--text", tmp_path / "latin.txt", "--output_dir", out, "--vocab_size", 30, "--layout", "compact"]
     train_vocabulary(parse(*call, "--encoding", "latin-1", "--quiet"))
     assert (out / "vocab.txt").exists()
+
+
+def test_a_failure_leaves_the_tokenizer_that_was_there(text_file, tmp_path, monkeypatch):
+    def full(self, folder):
+        (folder / "tokenizer.json").write_text("half")
+        raise Exception("No space left on device (os error 28)")  # as tokenizers does
+
+    out = tmp_path / "out"
+    call = ["--text", text_file, "--vocab_size", 60, "--layout", "compact", "--quiet", "--overwrite", "--output_dir"]
+    train_vocabulary(parse(*call, out))
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    monkeypatch.setattr(MyBertTokenizer, "save_pretrained", full)
+    for folder in (out, tmp_path / "new"):
+        with pytest.raises(OSError, match=rf"^{folder} could not be written \(the disk is full"):
+            train_vocabulary(parse(*call, folder, "--no_lower_case"))
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
+
+
+def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
+    out = tmp_path / "out"
+    call = ["--text", text_file, "--output_dir", out, "--vocab_size", 60, "--layout", "compact", "--quiet"]
+    for flags in ([], ["--overwrite"]):
+        train_vocabulary(parse(*call, "--report", out / "report.json", *flags))
+        assert len(list(out.iterdir())) == 4
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(report.json\)"):
+        train_vocabulary(parse(*call, "--overwrite"))
+
+
+def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
+    with (
+        locked(tmp_path / "out"),
+        pytest.raises(BusyError, match=rf"out is being written by process {os.getpid()} on "),
+    ):
+        train_vocabulary(parse("--text", text_file, "--output_dir", tmp_path / "out", "--quiet"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_command(tmp_path, how):
+    """While it waits for more text; what they hold, such as its standard output, is free then."""
+    script = (
+        "import sys\nfrom mybert import cli\nfrom mybert.tokenization import text_source\n"
+        "text_source.BLOCK_CHARACTERS = 1000\nsys.exit(cli.main(sys.argv[1:]))\n"
+    )
+    flags = ["vocab", "-", "--output_dir", tmp_path / "out", "--num_processes", "2"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", script, *map(str, flags)], **pipes) as process:
+        process.stdin.write(TEXT.encode() * 20)
+        process.stdin.flush()
+        while len(workers := psutil.Process(process.pid).children()) < 2:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(how)
+        assert process.stdout.read() == b""  # returns when nobody holds it
+        assert not psutil.wait_procs(workers, timeout=20)[1]
+        process.stdin.close()
+    assert not (tmp_path / "out").exists()
