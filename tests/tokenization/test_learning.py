@@ -78,13 +78,13 @@ class TestDeterminism:
             "import sys\nfrom mybert.tokenization import train_wordpiece\n"
             "train_wordpiece(sys.argv[1], 300, layout='compact', show_progress=False).save_pretrained(sys.argv[2])\n"
         )
-        found = []
+        processes = []
         for seed in ("0", "1"):
-            folder = tmp_path / seed
             environment = {**os.environ, "PYTHONHASHSEED": seed}
-            subprocess.run([sys.executable, "-c", script, path, folder], env=environment, check=True)
-            found.append([(folder / name).read_bytes() for name in ("vocab.txt", "tokenizer.json")])
-        assert found[0] == found[1]
+            processes.append(subprocess.Popen([sys.executable, "-c", script, path, tmp_path / seed], env=environment))
+        assert [process.wait() for process in processes] == [0, 0]
+        for name in ("vocab.txt", "tokenizer.json"):
+            assert (tmp_path / "0" / name).read_bytes() == (tmp_path / "1" / name).read_bytes()
 
 
 class TestVocabulary:

@@ -41,7 +41,9 @@ def slow_learner(words, alphabet, algorithm, min_frequency):
 
 @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
 @pytest.mark.parametrize("seed", range(40))
-def test_same_pieces_as_recounting(algorithm, seed):
+def test_same_pieces_as_recounting(algorithm, seed, monkeypatch):
+    if seed % 2:  # a tournament of 27 places, that has to grow
+        monkeypatch.setattr("mybert.tokenization.pair_merging._FAN", 3)
     rng = random.Random(seed)
     letters = "abcdeΣ한é😀"[: rng.randint(1, 9)]
     words = {}
@@ -52,21 +54,6 @@ def test_same_pieces_as_recounting(algorithm, seed):
     assert list(learn_pieces(words, sorted(letters), algorithm, frequency)) == expected
     shuffled = dict(rng.sample(list(words.items()), len(words)))
     assert list(learn_pieces(shuffled, sorted(letters), algorithm, frequency)) == expected
-
-
-def test_large_table_grows():
-    """Enough pairs that every array of the learner has to grow."""
-    rng = random.Random(5)
-    letters = [chr(0x4E00 + i) for i in range(700)]
-    words = {"".join(rng.choices(letters, k=6)): rng.randint(1, 5) for _ in range(60_000)}
-    words[letters[3] * 2] = 1000
-    found = next(learn_pieces(words, letters, "bpe", 1))
-    counts = Counter()
-    for word, count in words.items():
-        for pair in pairwise([word[0], *(f"##{c}" for c in word[1:])]):
-            counts[pair] += count
-    (first, second), _ = counts.most_common(1)[0]
-    assert found == first + second[2:]
 
 
 def test_runs_merge_from_the_left():

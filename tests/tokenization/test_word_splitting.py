@@ -1,3 +1,5 @@
+from functools import cache
+
 import pytest
 
 from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
@@ -8,9 +10,15 @@ SETTINGS = pytest.mark.parametrize(
 )
 
 
-def backend_words(text, lower, strip, chinese):
-    normalized = build_normalizer(lower, strip).normalize_str(replace_lone_surrogates(text))
-    return [word for word, _ in build_pre_tokenizer(chinese).pre_tokenize_str(normalized)]
+@cache  # building them compiles regular expressions
+def backend(lower, strip, chinese):
+    return build_normalizer(lower, strip), build_pre_tokenizer(chinese)
+
+
+def backend_words(text, *settings):
+    normalizer, pre_tokenizer = backend(*settings)
+    normalized = normalizer.normalize_str(replace_lone_surrogates(text))
+    return [word for word, _ in pre_tokenizer.pre_tokenize_str(normalized)]
 
 
 @SETTINGS
