@@ -1,8 +1,8 @@
 """Sentences and pairs cut to a length as Google's `_truncate_seq_pair` cuts them, with any fast tokenizer.
 
 The longer one loses its last token until both fit, and of two equally long ones the second (google-research/bert,
-`run_classifier.py`, also in `extract_features.py`). The tokenizers' own "longest_first" takes it from the first, so
-every pair whose room is odd would come out otherwise.
+`run_classifier.py`, also in `extract_features.py`). The tokenizers' own "longest_first" gives a token more to the
+second where both are cut, the room is odd and the second was not the shorter one; Google's leaves it to the first.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,7 @@
 """Sentences and pairs are cut as Google's code cuts them, whatever the tokenizer."""
 
 import csv
+from itertools import product
 
 import numpy as np
 import pytest
@@ -36,6 +37,16 @@ def test_the_room_of_a_pair():
             for room in range(17):
                 google = as_google_cuts(range(first), range(second), room)
                 assert room_for_pair(first, second, room) == tuple(map(len, google)), (first, second, room)
+
+
+def test_where_the_librarys_own_truncation_differs(roberta_like):
+    """As docs/tokenization.md says."""
+    for first, second, room in product(range(1, 8), range(1, 8), range(2, 10)):
+        texts = " ".join("a" * first), " ".join("b" * second)
+        sides = roberta_like(*texts, truncation=True, max_length=room + 4).sequence_ids()
+        google = room_for_pair(first, second, room)
+        differs = first + second > room and room % 2 == 1 and second >= first > room // 2
+        assert (sides.count(0), sides.count(1)) == (google[::-1] if differs else google)
 
 
 def test_pairs_are_googles(tokenizer, roberta_like):
