@@ -2,11 +2,12 @@
 
     python docs/draw_architecture.py
 
-A room stands one floor above the highest room that it imports from. Arrows that follow from others are left out: if A
-imports B and C, and B imports C, there is none from A to C.
+The floors are those of the table in docs/architecture.md. Arrows that follow from others are left out: if A imports B
+and C, and B imports C, there is none from A to C.
 """
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -15,6 +16,7 @@ from itertools import combinations, permutations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = Path(__file__).with_name("architecture.md")
 PICTURE = Path(__file__).parent / "images" / "architecture.svg"
 
 WIDTH, FLOOR_HEIGHT, BOX_WIDTH, BOX_HEIGHT, MARGIN = 1180, 165, 208, 100, 20
@@ -37,8 +39,9 @@ def imports(room: str) -> frozenset[str]:
 
 @cache
 def floor(room: str) -> int:
-    """0 for a room that imports from no other."""
-    return 1 + max(map(floor, imports(room)), default=-1)
+    """The floor that the page names."""
+    page = PAGE.read_text(encoding="utf-8")
+    return {name: int(number) for number, name in re.findall(r"^\| (\d) \| `(\w+)/`", page, re.MULTILINE)}[room]
 
 
 @cache

@@ -144,7 +144,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
                 loss is then their share of that step's mean. None: the mean over this batch.
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
                 does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
-                other. `mybert.runs.PretrainingTrainer` passes both.
+                other. `mybert.pretraining.PretrainingTrainer` passes both.
 
         Returns:
             `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.

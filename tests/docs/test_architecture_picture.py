@@ -1,5 +1,6 @@
-"""The picture of the architecture is the one that the code gives, and so are the floors that the page names."""
+"""The page on the architecture: picture and floors are those of the code, and what its walks name is there."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -22,11 +23,31 @@ def test_the_picture_is_up_to_date(drawing):
     assert drawing.PICTURE.read_text(encoding="utf-8") == drawing.draw(), "run python docs/draw_architecture.py"
 
 
-def test_the_page_names_the_same_floors(drawing):
+def test_the_page_names_the_floors_of_the_house(drawing):
+    structure = (ROOT / "tests" / "architecture" / "test_structure.py").read_text(encoding="utf-8")
+    (floors,) = (
+        ast.literal_eval(node.value)
+        for node in ast.parse(structure).body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "FLOORS"
+    )
+    assert {room: drawing.floor(room) for room in floors} == floors
+
+
+def steps():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d) \| `(\w+)/`", page, re.MULTILINE)
-    assert len(rows) >= 13
-    assert {room: int(number) for number, room in rows} == {room: drawing.floor(room) for _, room in rows}
+    return re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", page, re.MULTILINE)
+
+
+def test_there_are_two_walks():
+    assert len(steps()) > 20
+
+
+@pytest.mark.parametrize(("file", "name"), steps())
+def test_the_steps_of_a_walk_exist(file, name):
+    nodes = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        (found,) = (node for node in nodes if getattr(node, "name", None) == part)
+        nodes = found.body
 
 
 def test_what_follows_is_left_out(drawing):

@@ -106,3 +106,8 @@ def test_tokenizers(tmp_path):
     assert tokenizer.tokenize("cat") == ["cat"]
     tokenizer.save_pretrained(tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+
+
+@pytest.mark.parametrize("head", "MultipleChoice NextSentencePrediction QuestionAnswering TokenClassification".split())
+def test_heads_are_still_there(head):
+    assert hasattr(transformers, f"BertFor{head}")
