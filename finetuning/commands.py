@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -9,11 +10,11 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer
 
-from ..files import open_text, write_json, written_beside
+from ..files import check_output_files, open_text, write_json, written_beside
 from ..tokenization import encode_and_cut
-from .evaluation import measure_model
+from .evaluation import PREDICTION_FILES, measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
-from .heads import check_max_length, check_model_name
+from .heads import check_max_length, check_model
 from .task_arguments import TaskArguments, evaluation_names
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class EvaluateArguments(TaskArguments):
     )
     output: str = field(default=STANDARD_OUTPUT, metadata={"help": "JSON file for the metrics; - prints them."})
     predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace files that an earlier call wrote."})
     batch_size: int = field(default=64, metadata={"help": "Sequences at a time."})
     bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
     use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
@@ -57,7 +59,7 @@ class EvaluateArguments(TaskArguments):
         if self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
         if self.model:
-            check_model_name(self.model)
+            check_model(self.model)
         self.resolve_task()
 
 
@@ -72,11 +74,17 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
         written as JSON.
 
     Raises:
-        ValueError: If the data is not what the task expects or has no labels, the model has no head for the task, or
-            the predictions do not fit the data.
+        ValueError: If the data is not what the task expects or has no labels, the model has no head for the task, the
+            predictions do not fit the data, or a file is there that is not to be overwritten.
         OSError: If a file cannot be read or written.
     """
     task = arguments.resolve_task()
+    read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
+    _check_outputs([] if arguments.output == STANDARD_OUTPUT else [arguments.output], read, arguments.overwrite)
+    if arguments.predictions_dir:
+        folder = Path(arguments.predictions_dir)
+        there = [file for pattern in PREDICTION_FILES for file in folder.glob(pattern)]
+        _check_outputs(there, read, arguments.overwrite)
     if arguments.predictions:
         examples = task.read(arguments.data[0])
         metrics = task.score(task.read_predictions(Path(arguments.predictions), examples), examples)
@@ -97,6 +105,14 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     return metrics
 
 
+def _check_outputs(paths: Sequence[str | Path], read: Sequence[str], overwrite: bool) -> None:
+    """Refuse to replace files without being told to, and those that are read in any case."""
+    for path in paths:
+        if any(Path(path).resolve() == Path(file).resolve() for file in read):
+            raise ValueError(f"{path} is to be read and written; name another place.")
+    check_output_files(paths, overwrite)
+
+
 @dataclass
 class FeaturesArguments:
     """Settings of `extract_features`."""
@@ -112,6 +128,7 @@ class FeaturesArguments:
     )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; the rest is cut."})
     batch_size: int = field(default=32, metadata={"help": "Sequences at a time."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
 
     def __post_init__(self) -> None:
@@ -121,10 +138,10 @@ class FeaturesArguments:
             ValueError: If a setting is out of its range.
             OSError: If there is no such model folder.
         """
-        check_model_name(self.model)
+        check_model(self.model)
         if self.features not in FEATURES:
             raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
-        if Path(self.output).suffix not in (".jsonl", ".safetensors"):
+        if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
         if self.weights and FEATURES[self.features].combination != "weighted":
             raise ValueError(f"weights are given, but {self.features} is no weighted sum.")
@@ -149,9 +166,10 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         `texts`, `tokens`, `size` of the features, and `cut`, how many texts were too long.
 
     Raises:
-        ValueError: If there is no text, or the weights are not as many as the layers.
+        ValueError: If there is no text, the weights are not as many as the layers, or the output is there already.
         OSError: If a file cannot be read or written.
     """
+    _check_outputs([arguments.output], arguments.text, arguments.overwrite)
     texts = [line for file in arguments.text for line in open_text(file, arguments.encoding) if line.strip()]
     if not texts:
         raise ValueError(f"{', '.join(arguments.text)} hold no text.")
@@ -178,7 +196,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
     with written_beside(output) as path:
-        if output.suffix == ".jsonl":
+        if output.suffix.lower() == ".jsonl":
             size = write_json_lines(path, texts, encodings, tokenizer, rows)
         else:
             metadata = {"model": arguments.model, "features": arguments.features}

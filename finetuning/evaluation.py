@@ -1,15 +1,19 @@
 """Measuring a fine-tuned model on task data, without training."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
 
+from ..files import files_written_beside
 from .prediction import load_finetuned_model
 from .rows import DataSource
 from .task import Task
+
+# What `Task.write_predictions` writes.
+PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
 
 
 def measure_model(
@@ -43,13 +47,15 @@ def measure_model(
         collator = task.collator(tokenizer, network)
         trainer = Trainer(network, arguments, data_collator=collator, processing_class=tokenizer)
         metrics: dict[str, float] = {}
-        for name, source in sources.items():
-            data = task.encode(task.read(source), labels, tokenizer, source)
-            predictions: Sequence[Any] = task.predict(trainer.predict(data).predictions, data, labels)
+        predicted = {}
+        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+        for name, data in zip(sources, task.complete(encoded, tokenizer), strict=True):
+            predicted[name] = predictions = task.predict(trainer.predict(data).predictions, data, labels)
             prefix = f"{name}_" if name else ""
             metrics |= {f"{prefix}{key}": value for key, value in task.score(predictions, data.examples).items()}
-            if predictions_dir and arguments.should_save:
-                folder = Path(predictions_dir)
-                folder.mkdir(parents=True, exist_ok=True)
-                task.write_predictions(predictions, data.examples, folder, f"_{name}" if name else "")
+        if predictions_dir and arguments.should_save:
+            Path(predictions_dir).mkdir(parents=True, exist_ok=True)
+            with files_written_beside(predictions_dir) as folder:
+                for (name, predictions), data in zip(predicted.items(), encoded, strict=True):
+                    task.write_predictions(predictions, data.examples, folder, f"_{name}" if name else "")
     return metrics

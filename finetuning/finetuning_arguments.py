@@ -26,6 +26,11 @@ _DECISIVE = (
     *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
+# Settings without a meaning where only a tagger on frozen features is trained.
+_OF_THE_WHOLE_MODEL = (
+    *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
+    *("layer_decay", "from_scratch", "new_head", "keep_model_type"),
+)
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -87,6 +92,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
+    do_train: bool = field(default=True, metadata={"help": "Always; mybert evaluate measures without training."})
     learning_rate: float | None = field(
         default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
     )
@@ -143,7 +149,9 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if not self.validation_file and not self.dataset:
             self.eval_strategy = "no"
         if self.load_best_model_at_end is None:
-            self.load_best_model_at_end = self.eval_strategy == self.save_strategy != "no"
+            saved = self.save_strategy in (self.eval_strategy, "best")
+            self.load_best_model_at_end = saved and self.eval_strategy != "no"
+        self._check_best()
         if self.metric_for_best_model is None:
             names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
             self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
@@ -163,20 +171,26 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
         if self.dataset and (self.train_file or self.validation_file or self.data_dir):
             raise ValueError(f"dataset is {self.dataset!r} and files are named too; expected one of both.")
-        if self.approach == "features" and (
-            self.bilstm
-            or self.freeze
-            or self.freeze_layers >= 0
-            or self.train_head_first
-            or self.gradual_unfreezing
-            or self.reinitialize_layers
-            or self.layer_decay != 1
-        ):
+        if self.approach == "features":
+            for name in _OF_THE_WHOLE_MODEL:
+                if getattr(self, name) != self.__dataclass_fields__[name].default:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
+                        "whatever the setting; leave it out."
+                    )
+        if not self.do_train:
+            raise ValueError("do_train is False; mybert evaluate measures a model without training it.")
+        if self.resume_from_checkpoint:
             raise ValueError(
-                "With approach 'features' the whole encoder is frozen; leave out the settings that train parts of it."
+                f"resume_from_checkpoint is {self.resume_from_checkpoint!r}; a run goes on from its own last "
+                "checkpoint by itself, and weights to start from are named by model."
             )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
+
+    def _check_best(self) -> None:
+        if self.save_strategy == "best" and self.eval_strategy == "no":
+            raise ValueError("save_strategy is 'best' without evaluations; which checkpoint is best cannot be told.")
 
     def _check_seeds(self, validation: Any) -> None:
         if self.seeds > 1 and not validation:
@@ -235,6 +249,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         self._check_seeds(validation)
         if not validation:
             self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
+            self._check_best()
         elif self.metric_for_best_model == task.main_metric:
             self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation))]), task.main_metric])
         return {

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from huggingface_hub import EvalResult
-from transformers import AutoConfig
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import describe_environment
 from ..hub_card import (
@@ -14,24 +14,20 @@ from ..hub_card import (
     Comparison,
     Example,
     TrainingDescription,
-    run_example,
     write_card,
 )
-from .bilstm import MyBertBiLstmConfig
 from .finetuning_arguments import FinetuningArguments
 from .task import Task, TaskData
 
 EXAMPLES = 3  # on the card
 
 
-def task_examples(task: Task, data: Sequence[Any], model_dir: Path) -> list[Example]:
-    """The task's pipeline on a few examples of the data; the code was run."""
+def task_examples(
+    task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
+) -> list[Example]:
+    """The model on a few examples of the data; see `Task.card_examples`."""
     places = np.random.default_rng(0).permutation(len(data))[:EXAMPLES]
-    snippets = [task.snippet(data[place], str(model_dir)) for place in places]
-    if AutoConfig.from_pretrained(model_dir).model_type == MyBertBiLstmConfig.model_type:
-        # `import mybert` alone does not make the Auto classes know it.
-        snippets = [(title, code.replace("import mybert\n", "import mybert.finetuning\n")) for title, code in snippets]
-    return [run_example(title, code) for title, code in snippets]
+    return task.card_examples([data[place] for place in places], model_dir, model, tokenizer)
 
 
 def write_finetuning_card(

@@ -1,7 +1,7 @@
 """The model that a task starts from or is measured with: an encoder with the task's head, loaded from a folder."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
+from ..files import check_model_folder
 from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, reinitialize, reset_head
@@ -22,6 +23,11 @@ logger = logging.getLogger(__name__)
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 # What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
+# Model types whose first position is the one behind the padding token's id, as in fairseq.
+_POSITIONS_BEHIND_PADDING = (
+    *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "ibert"),
+    *("longformer", "mpnet", "xmod", "esm"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ def load_with_head(
         parameters that begin with random values.
 
     Raises:
-        ValueError: If the model's head is one for other classes, or no BiLSTM can be put on it.
+        ValueError: If the model's head is one for other classes, weights of its encoder are missing or of other shapes
+            than its configuration says, or no BiLSTM can be put on it.
         OSError: If there is no such model.
     """
     before = AutoConfig.from_pretrained(name)
@@ -72,25 +79,40 @@ def load_with_head(
         model = auto_class.from_config(config)
         return model, [key for key, _ in model.named_parameters()]
     names = config_fields.get("id2label", {})
-    if names and not beginning.new_head:
-        _check_head(name, before, auto_class, Labels(tuple(names.values())))
+    if names and keeps_head(before, auto_class, beginning):
+        _check_head(name, before, Labels(tuple(names.values())))
     with only_errors():
         model, loaded = auto_class.from_pretrained(
             name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
         )
+    _check_encoder(name, model, loaded)
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
-    trunk = sorted(
-        key
-        for key in new
-        if key.startswith(f"{model.base_model_prefix}.") and not any(part in key for part in _OPTIONAL)
-    )
-    if trunk:
-        logger.warning("%s lacks %d weights of the encoder, such as %s.", name, len(trunk), trunk[0])
     if beginning.new_head:
         new |= set(reset_head(model))
     elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
         new |= set(reinitialize(model, head_modules(model)))  # the other's layers have the same names and sizes
     return model, sorted(new)
+
+
+def _check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
+    """Refuse a model whose encoder did not come from its folder."""
+    prefix = f"{model.base_model_prefix}."
+    _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
+    missing = sorted(
+        key for key in loaded["missing_keys"] if key.startswith(prefix) and not any(part in key for part in _OPTIONAL)
+    )
+    if missing:
+        raise ValueError(
+            f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
+            f"{type(model).__name__} has, or pass --from_scratch True."
+        )
+
+
+def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None:
+    for key, found, expected in sorted(mismatches):
+        raise ValueError(
+            f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)} by the sizes in its config.json."
+        )
 
 
 def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel:
@@ -112,7 +134,11 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
             f"fine-tuned for {pipeline}."
         )
     with only_errors():
-        model, loaded = auto_class.from_pretrained(name, config=config, output_loading_info=True)
+        model, loaded = auto_class.from_pretrained(
+            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+    _check_shapes(name, loaded["mismatched_keys"])
+    _check_encoder(name, model, loaded)
     head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
     if head:
         raise ValueError(
@@ -122,14 +148,22 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
     return model
 
 
-def check_model_name(name: str) -> None:
-    """Check that a path is a folder; "name" and "owner/name" may be on the Hub.
+def check_model(name: str | Path, from_scratch: bool = False) -> None:
+    """Check a model folder before anything is loaded; "name" and "owner/name" may be on the Hub.
+
+    Args:
+        name: Folder or Hub name.
+        from_scratch: Whether only its configuration and tokenizer are used; there need not be weights.
 
     Raises:
-        FileNotFoundError: If it is none.
+        FileNotFoundError: If there is no such folder, or it lacks configuration or weights.
+        ValueError: If a file is broken, or configuration and weights disagree, see `check_model_folder`.
     """
     path = Path(name)
-    if not path.is_dir() and (path.is_absolute() or name.startswith(".") or len(path.parts) > 2):
+    if path.is_dir():
+        if not from_scratch or any(path.glob("*.safetensors")):
+            check_model_folder(path)
+    elif path.is_absolute() or str(name).startswith(".") or len(path.parts) > 2:
         raise FileNotFoundError(f"There is no model folder {name}.")
 
 
@@ -151,6 +185,11 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
     return config
 
 
+def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:
+    """Whether a model of this configuration begins with the head that it has."""
+    return not beginning.new_head and not beginning.from_scratch and _head_name(auto_class) in _heads(config)
+
+
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
     """Check that a model can read sequences of a length.
 
@@ -164,7 +203,10 @@ def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> No
 
 def longest_sequence(config: PreTrainedConfig) -> int | None:
     """Tokens that a model reads at most; None if it has no limit."""
-    return getattr(config, "max_position_embeddings", None)
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
+        return longest - config.pad_token_id - 1
+    return longest
 
 
 @contextmanager
@@ -196,10 +238,8 @@ def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
     return bool(own) and not _heads(config) <= {own, ""}
 
 
-def _check_head(name: str, config: PreTrainedConfig, auto_class: Any, labels: Labels) -> None:
+def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
     """Refuse to throw away a head that was fine-tuned for other classes."""
-    if _head_name(auto_class) not in _heads(config):
-        return
     known = Labels.from_config(config)
     if len(known.names) != len(labels.names):
         raise ValueError(

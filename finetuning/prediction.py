@@ -8,14 +8,12 @@ from typing import NamedTuple
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .heads import longest_sequence
+from .heads import check_model, longest_sequence
 from .labels import Labels
 from .registry import TASKS
 from .tagger import FeatureTaggerConfig
 from .task import Task
-from .tasks import TaggedSentence, feature_tasks
-
-_BATCH_SIZE = 32  # sentences at a time
+from .tasks import feature_tasks
 
 
 class FinetunedModel(NamedTuple):
@@ -42,6 +40,7 @@ def load_finetuned_model(task: Task, name: str | Path, device: str | torch.devic
     config, encoder = AutoConfig.from_pretrained(name), str(name)
     if isinstance(config, FeatureTaggerConfig):
         encoder = config.encoder
+        check_model(encoder)
         task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
     model, labels = task.load_finetuned(str(name))
     return FinetunedModel(task, model.eval(), labels, AutoTokenizer.from_pretrained(encoder))
@@ -69,18 +68,11 @@ def tag_words(
     for number, words in enumerate(sentences, start=1):
         if not words:
             raise ValueError(f"Sentence {number} has no words; expected at least one.")
+    check_model(tagger)
     if max_length is None:
         config = AutoConfig.from_pretrained(tagger)
         if isinstance(config, FeatureTaggerConfig):
             config = AutoConfig.from_pretrained(config.encoder)
         max_length = min(128, longest_sequence(config) or 128)
     found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), tagger)
-    examples = [TaggedSentence(tuple(words), None) for words in sentences]
-    data = found.task.encode(examples, found.labels, found.tokenizer, "sentences")
-    collate = found.task.collator(found.tokenizer)
-    logits = []
-    with torch.inference_mode():
-        for start in range(0, len(data), _BATCH_SIZE):
-            batch = [data[number] for number in range(start, min(start + _BATCH_SIZE, len(data)))]
-            logits += list(found.model(**collate(batch)).logits.numpy())
-    return found.task.predict(logits, data, found.labels)
+    return found.task.tag(sentences, found.model, found.labels, found.tokenizer)

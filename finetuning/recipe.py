@@ -14,7 +14,7 @@ from tokenizers.models import WordPiece
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..files import write_json
+from ..files import files_written_beside, write_json
 from ..hub_card import Example
 from ..runs import (
     RunFolder,
@@ -28,7 +28,7 @@ from ..tokenization import save_vocab
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
-from .heads import check_model_name
+from .heads import check_model
 from .task import Task
 from .task_run import TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
@@ -43,10 +43,17 @@ StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run with one seed gave: its metrics, and how long it trained, if that is known."""
+    """What a run with one seed gave.
+
+    Attributes:
+        metrics: Its metrics.
+        seconds: How long it trained, if that is known.
+        model: The model as its folder has it, if it is in memory.
+    """
 
     metrics: dict[str, float]
     seconds: float | None = None
+    model: PreTrainedModel | None = None
 
 
 def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
@@ -70,7 +77,7 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
-    check_model_name(arguments.model)
+    check_model(arguments.model, arguments.from_scratch)
     tasks = _tasks(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run, start = _prepare(arguments, next(iter(tasks.values())), folder)
@@ -163,7 +170,8 @@ def _finetune(
             by_seed = {"seeds": {str(seed): metrics for seed, metrics in measured.items()}}
             write_json(output_dir / METRICS, measured[best] | summary | by_seed)
         shown = next(iter(run.validation.values()), run.train)
-        examples = task_examples(run.task, shown.examples, output_dir)
+        model = outcomes[best].model
+        examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
         if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
             outcome = outcomes[best]
             write_finetuning_card(
@@ -193,16 +201,23 @@ def _train(
     if interrupt.interrupted:
         return None
     if arguments.should_save:  # before an evaluation in half precision rounds the weights
-        output_dir.mkdir(parents=True, exist_ok=True)
-        model.save_pretrained(output_dir)
-        run.tokenizer.save_pretrained(output_dir)
-        _save_vocab(run.tokenizer, output_dir)
-    metrics, outputs = trainer.evaluate_all("eval", run.validation)
-    metrics = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+        _save(model, run.tokenizer, output_dir)
+    metrics = _measure(trainer, output_dir)
+    is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
+    if arguments.seeds > 1 or not is_as_saved:
+        return Outcome(metrics, seconds)
+    return Outcome(metrics, seconds, trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False))
+
+
+def _measure(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
+    """Evaluate a trained model, and write metrics, curves and predictions."""
+    run = trainer.run
+    found, outputs = trainer.evaluate_all("eval", run.validation)
+    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
     trainer.run = run = replace(run, task=run.task.adapted(metrics))
     test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
     metrics |= test_metrics
-    if arguments.should_save:
+    if trainer.args.should_save:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
@@ -210,17 +225,21 @@ def _train(
             run.task.write_predictions(predictions, data.examples, output_dir, f"_{name}" if name else "")
         write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
     trainer.accelerator.wait_for_everyone()
-    return Outcome(metrics, seconds)
+    return metrics
 
 
-def _save_vocab(tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
-    """Write a WordPiece vocabulary for Google's tools; a plain tokenizer leaves it out."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or not isinstance(backend.model, WordPiece):
-        return
-    vocab = backend.get_vocab(with_added_tokens=False)
-    if sorted(vocab.values()) == list(range(len(vocab))):
-        save_vocab(vocab, output_dir / "vocab.txt")
+def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
+    """Write model and tokenizer, and a WordPiece vocabulary for Google's tools, which a plain tokenizer leaves out."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    with files_written_beside(output_dir) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is None or not isinstance(backend.model, WordPiece):
+            return
+        vocab = backend.get_vocab(with_added_tokens=False)
+        if sorted(vocab.values()) == list(range(len(vocab))):
+            save_vocab(vocab, folder / "vocab.txt")
 
 
 def _read_outcome(folder: Path, output_dir: Path) -> Outcome:

@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from torch.utils.data import Dataset
-from transformers import AutoConfig, DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    DataCollatorWithPadding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from .heads import Beginning, check_max_length, load_finetuned, load_with_head
+from ..hub_card import Example, PipelineCall, run_pipelines
+from .heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 from .labels import Labels, listed
 from .rows import DataRow, DataSource, read_data
 
@@ -147,6 +154,15 @@ class Task(ABC, Generic[E, P]):
             ValueError: If a label is not one of `labels`.
         """
 
+    def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
+        """Add to tokenized data what else the network reads; here nothing.
+
+        Args:
+            data: All that `encode` gave for a run.
+            tokenizer: The tokenizer.
+        """
+        return list(data)
+
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """What makes batches, for a certain model or for all."""
         return DataCollatorWithPadding(tokenizer)
@@ -207,9 +223,26 @@ class Task(ABC, Generic[E, P]):
             ValueError: If it is not of this format, or does not fit the examples.
         """
 
-    @abstractmethod
-    def snippet(self, example: E, model: str) -> tuple[str, str]:
-        """Title and code of an example for the card: a pipeline with the model, run on an example of the data."""
+    def pipeline_call(self, example: E) -> PipelineCall:
+        """What the card asks of a pipeline about an example of the data."""
+        raise NotImplementedError
+
+    def card_examples(
+        self,
+        examples: Sequence[E],
+        model_dir: str | Path,
+        model: PreTrainedModel | None,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> list[Example]:
+        """Use the model on examples for its card.
+
+        Args:
+            examples: Examples of the data.
+            model_dir: The model folder.
+            model: The same model, if it is loaded already.
+            tokenizer: Its tokenizer.
+        """
+        return run_pipelines([self.pipeline_call(example) for example in examples], model_dir, model, tokenizer)
 
     def load_model(
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
@@ -228,8 +261,11 @@ class Task(ABC, Generic[E, P]):
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        check_max_length(self.max_length, name, AutoConfig.from_pretrained(name))
-        return load_with_head(name, self.auto_class, self.config_fields(labels), beginning or Beginning())
+        config, beginning = AutoConfig.from_pretrained(name), beginning or Beginning()
+        check_max_length(self.max_length, name, config)
+        if keeps_head(config, self.auto_class, beginning):
+            self.check_labels(name, config)
+        return load_with_head(name, self.auto_class, self.config_fields(labels), beginning)
 
     def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.
@@ -240,6 +276,7 @@ class Task(ABC, Generic[E, P]):
         """
         model = load_finetuned(name, self.auto_class, self.pipeline)
         check_max_length(self.max_length, name, model.config)
+        self.check_labels(name, model.config)
         labels = self.named(Labels.from_config(model.config))
         outputs = self.config_fields(labels).get("id2label", labels.names)
         if len(outputs) != len(labels.names):
@@ -248,6 +285,13 @@ class Task(ABC, Generic[E, P]):
                 f"{len(outputs)}."
             )
         return model, labels
+
+    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
+        """Refuse a fine-tuned model of which it cannot be told which class is which.
+
+        Raises:
+            ValueError: If it is one.
+        """
 
     def in_order_of(self, name: str, labels: Labels) -> Labels:
         """The classes in the order in which a model knows them that was fine-tuned for the same.

@@ -42,6 +42,9 @@ class TaskArguments:
     max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
     max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
     n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
+    max_context: bool | None = field(
+        default=None, metadata={"help": "Answers by Google's rule: from the window with most text around their begin."}
+    )
     null_score_threshold: float | None = field(
         default=None,
         metadata={"help": "SQuAD 2.0: no answer beyond this score difference; found on the validation data if unset."},

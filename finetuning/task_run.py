@@ -51,13 +51,16 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     labels = task.labels(examples, train)
     if labels is not None:
         labels = task.in_order_of(arguments.model, labels)
-    data = {"train": {"": task.encode(examples, labels, tokenizer, train)}}
+    data = {("train", ""): task.encode(examples, labels, tokenizer, train)}
     for split in ("validation", "test"):
-        data[split] = {
-            name: task.encode(task.read(source, labelled=split == "validation"), labels, tokenizer, source)
-            for name, source in sources[split].items()
-        }
-    return TaskRun(task, tokenizer, labels, data["train"][""], data["validation"], data["test"])
+        for name, source in sources[split].items():
+            found = task.read(source, labelled=split == "validation")
+            data[split, name] = task.encode(found, labels, tokenizer, source)
+    data = dict(zip(data, task.complete([*data.values()], tokenizer), strict=True))
+    validation, test = (
+        {name: found for (kind, name), found in data.items() if kind == split} for split in ("validation", "test")
+    )
+    return TaskRun(task, tokenizer, labels, data["train", ""], validation, test)
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:

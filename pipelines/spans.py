@@ -155,6 +155,7 @@ def best_answers(
     top_k: int = 1,
     max_answer_len: int = 15,
     align_to_words: bool = True,
+    max_context: bool = False,
 ) -> tuple[list[Answer], Answer]:
     """The best answers of a question over all its windows, and "no answer".
 
@@ -165,6 +166,8 @@ def best_answers(
         top_k: Number of answers; fewer come back only where the context has no more different stretches.
         max_answer_len: Tokens of an answer, before it is widened to whole words.
         align_to_words: Widen answers to whole words.
+        max_context: As Google's `run_squad.py`, let an answer begin only in the window where its first token has the
+            most context on both sides, and take each text once, wherever it stands.
 
     Returns:
         Different answers from best to worst by `Answer.score`, and the null answer of the window that believes in it
@@ -189,20 +192,27 @@ def best_answers(
     if not np.isfinite(log_total):
         raise ValueError("the model gave logits that are not finite numbers")
 
-    scores = [_span_scores(start, end, max_answer_len) for start, end in zip(starts, ends, strict=True)]
+    if max_context:
+        may_begin = _have_most_context(question.windows)
+        begins = [np.where(here, start, -np.inf) for here, start in zip(may_begin, starts, strict=True)]
+    else:
+        begins = starts
+    scores = [_span_scores(start, end, max_answer_len) for start, end in zip(begins, ends, strict=True)]
     borders = np.cumsum([0, *(matrix.size for matrix in scores)])
     spans = question.word_spans if align_to_words else question.token_spans
-    answers: dict[tuple[int, int], Answer] = {}
+    answers: dict[tuple[int, int] | str, Answer] = {}
     for place in _best_first(np.concatenate([matrix.ravel() for matrix in scores]), top_k):
         number = int(np.searchsorted(borders, place, side="right")) - 1
         first, length = divmod(int(place - borders[number]), scores[number].shape[1])
         token = question.windows[number].first_token + first
         span = _without_spaces(question.context, int(spans[token, 0]), int(spans[token + length, 1]))
-        if span[0] == span[1] or span in answers:  # a token that is only a space; the same answer from another window
+        text = question.context[slice(*span)]
+        answer = text if max_context else span
+        if not text or answer in answers:  # a token that is only a space; the same answer from another window
             continue
         start_logit, end_logit = float(starts[number][first]), float(ends[number][first + length])
         probability = float(np.exp(start_logit + end_logit - log_total))
-        answers[span] = Answer(question.context[slice(*span)], *span, start_logit, end_logit, probability)
+        answers[answer] = Answer(text, *span, start_logit, end_logit, probability)
         if len(answers) == top_k:
             break
     null = Answer("", 0, 0, null_start, null_end, float(np.exp(null_start + null_end - log_total)))
@@ -309,6 +319,26 @@ def _word_spans(token_spans: np.ndarray, word_ids: Sequence[int | None]) -> np.n
     closes = np.append(opens[1:], len(ids)) - 1
     words = np.stack([token_spans[opens, 0], token_spans[closes, 1]], axis=1)
     return np.repeat(words, closes - opens + 1, axis=0)
+
+
+def _have_most_context(windows: Sequence[Window]) -> list[np.ndarray]:
+    """Which context tokens of each window have the most context there, each shape `(context_length,)`.
+
+    That is the smaller number of tokens on its two sides, and a hundredth of the window's length (`run_squad.py`,
+    `_check_is_max_context`); of equal windows the first counts.
+    """
+    tokens = max(window.first_token + window.context_length for window in windows)
+    most, owner = np.full(tokens, -np.inf), np.zeros(tokens, dtype=np.int64)
+    for number, window in enumerate(windows):
+        places = np.arange(window.context_length)
+        context = np.minimum(places, places[::-1]) + 0.01 * window.context_length
+        own = window.first_token + places
+        better = own[context > most[own]]
+        most[better], owner[better] = context[better - window.first_token], number
+    return [
+        owner[window.first_token : window.first_token + window.context_length] == number
+        for number, window in enumerate(windows)
+    ]
 
 
 def _span_scores(start: np.ndarray, end: np.ndarray, max_answer_len: int) -> np.ndarray:

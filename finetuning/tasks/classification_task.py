@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ...files import read_rows, write_lines
-from ...metrics import accuracy, f1, glue_metrics, pearson_spearman
+from ...hub_card import PipelineCall
+from ...metrics import HUB_LABELS, accuracy, f1, glue_metrics, pearson_spearman, require_named_labels
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
@@ -92,7 +93,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if value is None or str(value).strip() == "":
             raise ValueError(f"{row.source} has no label in row {row.number}.")
         if self.problem == "single_label_classification":
-            return label_name(value)
+            return self._class_name(row, self.label_column)
         try:
             number = float(value)
         except (TypeError, ValueError) as error:
@@ -100,6 +101,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if not np.isfinite(number):
             raise row.mistake(f"a {self.label_column} that is not a number: {value!r}")
         return number
+
+    def _class_name(self, row: DataRow, column: str) -> str:
+        name = label_name(row.value(column))
+        if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
+            raise row.mistake(
+                f"{name!r} as {column}; expected {', '.join(self.classes)}, since numbers stand for other classes in "
+                "Google's order than in the Hub's"
+            )
+        return name
 
     def _several_labels(self, row: DataRow) -> frozenset[str]:
         if not self.label_columns:
@@ -129,6 +139,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def has_class_numbers(self) -> bool:
         """Whether the benchmark's classes are 0, 1, ..."""
         return bool(self.classes) and self.classes == _numbers(len(self.classes))
+
+    def check_labels(self, name: str, config: PreTrainedConfig) -> None:
+        """Refuse classes without names where published models order them differently (MNLI)."""
+        names = Labels.from_config(config).names
+        if names == _numbers(len(names)):  # LABEL_0 or 0
+            require_named_labels(name, self.glue, {number: f"LABEL_{number}" for number in range(len(names))})
 
     def named(self, labels: Labels) -> Labels:
         """The benchmark's own names for as many classes, where it or the model calls them by their numbers."""
@@ -243,24 +259,21 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.problem == "multi_label_classification":
             return _label_names(value)
         if self.problem == "single_label_classification":
-            return label_name(value)
+            return self._class_name(row, "prediction")
         try:
             return float(value)
         except ValueError:
             raise row.mistake(f"{value!r} as prediction; expected a number") from None
 
-    def snippet(self, example: TextExample, model: str) -> tuple[str, str]:
+    def pipeline_call(self, example: TextExample) -> PipelineCall:
         """The text-classification pipeline."""
         parts = dict(zip(("text", "text_pair"), example.texts, strict=False))
         code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"classify = pipeline('text-classification', model={model!r})\n"
             f"text = {parts if len(parts) > 1 else [parts['text']]!r}\n"
-            f"print(classify(text, truncation=True, max_length={self.max_length}))"
+            f"print(run(text, truncation=True, max_length={self.max_length}))"
         )
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
-        return f"Text classification (the data says: {label})", code
+        return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
 
 
 def _numbers(count: int) -> tuple[str, ...]:

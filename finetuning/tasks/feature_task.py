@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,11 +12,11 @@ import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from ...hub_card import Example, run_example
 from ...modeling_mybert import IGNORED_LABEL
 from ..features import FEATURES, TABLE_7, hidden_states, load_encoder
 from ..heads import Beginning, check_max_length
 from ..labels import Labels
-from ..rows import DataSource
 from ..tagger import FeatureTagger, FeatureTaggerConfig
 from ..task import Task, TaskData
 from .tagging_task import TaggedSentence, TaggingTask
@@ -45,22 +46,22 @@ class FeatureTask(TaggingTask):
         num_layers = AutoConfig.from_pretrained(self.encoder).num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
-    def encode(
-        self,
-        examples: Sequence[TaggedSentence],
-        labels: Labels | None,
-        tokenizer: PreTrainedTokenizerBase,
-        source: DataSource,
+    def complete(
+        self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
+    ) -> list[TaskData[TaggedSentence]]:
+        """Run sentences through the encoder; `layout` becomes (sentence, word) of each state."""
+        encoder = load_encoder(self.encoder, self.device)
+        check_max_length(self.max_length, self.encoder, encoder.config)
+        return [self._with_states(item, encoder, tokenizer) for item in data]
+
+    def _with_states(
+        self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> TaskData[TaggedSentence]:
-        """Tokenize sentences and run them through the encoder; `layout` is (sentence, word) of each state."""
-        data = super().encode(examples, labels, tokenizer, source)
         # A stretch of a very long word may hold none of a first piece.
         numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
         is_word = [data.layout[number][:, 0] >= 0 for number in numbers]
-        encoder = load_encoder(self.encoder, self.device)
-        check_max_length(self.max_length, self.encoder, encoder.config)
         found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
         inputs: dict[str, Any] = {
             "features": [states[words].astype(np.float16) for states, words in zip(found, is_word, strict=True)]
@@ -70,7 +71,7 @@ class FeatureTask(TaggingTask):
                 np.array(data.inputs["labels"][number])[words] for number, words in zip(numbers, is_word, strict=True)
             ]
         layout = [data.layout[number][words] for number, words in zip(numbers, is_word, strict=True)]
-        return TaskData(examples, inputs, source, layout)
+        return replace(data, inputs=inputs, layout=layout)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches of the states that these features take."""
@@ -108,15 +109,25 @@ class FeatureTask(TaggingTask):
         tagger = FeatureTagger(config)
         return tagger, [name for name, _ in tagger.named_parameters()]
 
-    def snippet(self, example: TaggedSentence, model: str) -> tuple[str, str]:
-        """The tagger on a sentence."""
-        code = (
-            "from mybert.finetuning import tag_words\n\n"
-            f"words = {list(example.words)!r}\n"
-            f"(tags,) = tag_words({model!r}, [words])\n"
-            "print(*tags)"
-        )
-        return f"Tagging (the data says: {' '.join(example.tags or ())})", code
+    def card_examples(
+        self,
+        examples: Sequence[TaggedSentence],
+        model_dir: str | Path,
+        model: PreTrainedModel | None,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> list[Example]:
+        """Tag sentences for the card; there is no pipeline for it."""
+        tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
+        tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
+        return [
+            run_example(
+                f"Tagging (the data says: {' '.join(example.tags or ())})",
+                f"words = {list(example.words)!r}\n(tags,) = tag_words({str(model_dir)!r}, [words])\nprint(*tags)",
+                "from mybert.finetuning import tag_words\n\n",
+                tag_words=lambda folder, sentences, found=found: [found],
+            )
+            for example, found in zip(examples, tags, strict=True)
+        ]
 
 
 def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:

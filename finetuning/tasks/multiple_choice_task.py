@@ -14,6 +14,7 @@ import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import read_rows, write_lines
+from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
@@ -165,13 +166,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             predictions.append(ChoicePrediction(int(choice)))
         return predictions
 
-    def snippet(self, example: ChoiceExample, model: str) -> tuple[str, str]:
+    def pipeline_call(self, example: ChoiceExample) -> PipelineCall:
         """The multiple-choice pipeline."""
-        code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"choose = pipeline('multiple-choice', model={model!r})\n"
-            f"answer = choose(prompt={example.text!r}, choices={list(example.choices)!r})\n"
-            "print(answer)"
-        )
-        return f"Multiple choice (the data says: {example.label})", code
+        code = f"answer = run(prompt={example.text!r}, choices={list(example.choices)!r})\nprint(answer)"
+        return PipelineCall(f"Multiple choice (the data says: {example.label})", self.pipeline, code)

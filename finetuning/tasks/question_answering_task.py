@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import re
@@ -14,7 +13,8 @@ from typing import Any, ClassVar
 from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import write_json
+from ...files import read_json_object, write_json
+from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, answer_positions, best_answers, make_windows
 from ..labels import Labels, label_name
@@ -79,6 +79,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         max_question_length: Tokens of a question; the rest is cut.
         max_answer_length: Tokens of an answer.
         n_best_size: How many answers are written to `nbest_predictions.json`.
+        max_context: Whether an answer counts only in the window with the most text around its begin, and each text
+            once, as in Google's code.
         null_score_threshold: "No answer" is predicted where its score exceeds the best stretch's by more than this;
             None for 0, or what was best on the validation data.
     """
@@ -93,11 +95,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     max_question_length: int = 64
     max_answer_length: int = 30
     n_best_size: int = 20
+    max_context: bool = False
     null_score_threshold: float | None = None
 
     options: ClassVar[tuple[str, ...]] = (
         *(*Task.options, "text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
-        *("null_score_threshold",),
+        *("max_context", "null_score_threshold"),
     )
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
@@ -227,7 +230,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             first += len(lengths)
             starts, ends = zip(*rows, strict=True)
             answers, null = best_answers(
-                question, starts, ends, self.n_best_size, self.max_answer_length, align_to_words=False
+                *(question, starts, ends, self.n_best_size, self.max_answer_length),
+                align_to_words=False,
+                max_context=self.max_context,
             )
             best = answers[0] if answers else null
             if self.unanswerable:
@@ -304,20 +309,15 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                 )
         return [AnswerPrediction(texts.get(example.id), odds.get(example.id), is_final=True) for example in examples]
 
-    def snippet(self, example: QuestionExample, model: str) -> tuple[str, str]:
+    def pipeline_call(self, example: QuestionExample) -> PipelineCall:
         """The question-answering pipeline."""
         settings = f"max_seq_len={self.max_length}, max_question_len={self.max_question_length}"
         if self.unanswerable:
             settings += ", handle_impossible_answer=True"
-        code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"answer = pipeline('question-answering', model={model!r})\n"
-            f"context = {example.context!r}\n"
-            f"print(answer(question={example.question!r}, context=context, {settings}))"
-        )
+        code = f"context = {example.context!r}\nprint(run(question={example.question!r}, context=context, {settings}))"
         answers = [text for _, text in example.answers or ()]
-        return f"Question answering (the data says: {answers[0] if answers else 'no answer'})", code
+        title = f"Question answering (the data says: {answers[0] if answers else 'no answer'})"
+        return PipelineCall(title, self.pipeline, code)
 
 
 def _find(context: str, text: str, start: int) -> int:
@@ -340,13 +340,8 @@ def _first_span(example: QuestionExample) -> tuple[int, int]:
 
 def _read_object(path: Path, kinds: tuple[type, ...], expected: str) -> dict[str, Any]:
     """Read a JSON object whose values are all of certain types."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON ({error.msg}, line {error.lineno}).") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object of ids.")
+    content = read_json_object(path)
     for name, value in content.items():
         if type(value) not in kinds:
-            raise ValueError(f"{path} holds {value!r:.60} for {name!r}; expected {expected}.")
+            raise ValueError(f"{path} holds {value!r:.60} for {name!r:.60}; expected {expected}.")
     return content

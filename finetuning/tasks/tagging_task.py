@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
@@ -21,6 +22,7 @@ from transformers import (
 )
 
 from ...files import read_conll, write_lines
+from ...hub_card import PipelineCall
 from ...metrics import accuracy, entity_metrics, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
 from ..labels import Labels
@@ -28,6 +30,7 @@ from ..rows import DataRow, DataSource
 from ..task import Task, TaskData
 
 OUTSIDE = "O"
+_BATCH_SIZE = 32  # sequences that `tag` reads at a time
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,26 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 tags[sentence][word] = labels.names[best]
         return [tuple(sentence) for sentence in tags]
 
+    def tag(
+        self,
+        sentences: Sequence[Sequence[str]],
+        model: PreTrainedModel,
+        labels: Labels,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> list[tuple[str, ...]]:
+        """Tag the words of sentences with a model."""
+        examples = [TaggedSentence(tuple(words), None) for words in sentences]
+        (data,) = self.complete([self.encode(examples, labels, tokenizer, "sentences")], tokenizer)
+        collate = self.collator(tokenizer)
+        logits: list[np.ndarray] = []
+        model.eval()
+        with torch.inference_mode():
+            for start in range(0, len(data), _BATCH_SIZE):
+                rows = [data[number] for number in range(start, min(start + _BATCH_SIZE, len(data)))]
+                batch = {name: values.to(model.device) for name, values in collate(rows).items()}
+                logits += list(model(**batch).logits.float().cpu().numpy())
+        return self.predict(logits, data, labels)
+
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
         """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.
 
@@ -228,17 +251,12 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 )
         return [tuple(row["tags"]) for row in rows]
 
-    def snippet(self, example: TaggedSentence, model: str) -> tuple[str, str]:
+    def pipeline_call(self, example: TaggedSentence) -> PipelineCall:
         """The token-classification pipeline."""
-        code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"tag = pipeline('token-classification', model={model!r}, aggregation_strategy='first')\n"
-            f"for entity in tag({' '.join(example.words)!r}):\n"
-            "    print(entity['entity_group'], entity['word'])"
-        )
+        code = f"for entity in run({' '.join(example.words)!r}):\n    print(entity['entity_group'], entity['word'])"
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
-        return f"Tagging (the data says: {wanted})", code
+        title = f"Tagging (the data says: {wanted})"
+        return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
 
 
 def cut_into_stretches(start: int, end: int, first: int, last: int, room: int) -> list[Stretch]:

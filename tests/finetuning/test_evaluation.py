@@ -1,6 +1,7 @@
 """Measuring models and prediction files without training."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned):
     assert found == {"accuracy": metrics["accuracy"]} == json.loads((tmp_path / "metrics.json").read_text())
     predictions = tmp_path / "p" / "predictions.tsv"
     assert predictions.read_bytes() == (folder / "predictions.tsv").read_bytes()
-    assert evaluate_model(arguments(tmp_path, rte, predictions=str(predictions))) == found
+    assert evaluate_model(arguments(tmp_path, rte, predictions=str(predictions), output="-")) == found
 
 
 def test_the_vocabulary_stays_readable_for_googles_tools(pretrained, finetuned):
@@ -97,6 +98,89 @@ def test_a_models_names_for_classes_that_the_benchmark_numbers(tmp_path, finetun
     (tmp_path / "dev.tsv").write_text("\n".join(lines) + "\n")
     found = evaluate_model(arguments(tmp_path, tmp_path / "dev.tsv", task="sst2", model=str(tmp_path / "named")))
     assert found == {"accuracy": 1.0}
+
+
+MNLI = ("entailment", "neutral", "contradiction")
+GOOGLES_MNLI = ("contradiction", "entailment", "neutral")
+
+
+@pytest.fixture(scope="module")
+def mnli(tmp_path_factory, pretrained):
+    """A model with three classes, and data that has every right answer in it."""
+    folder = tmp_path_factory.mktemp("mnli")
+    torch.manual_seed(0)
+    model = MyBertForSequenceClassification.from_pretrained(pretrained, num_labels=3)
+    tokenizer = AutoTokenizer.from_pretrained(pretrained)
+    tokenizer.save_pretrained(folder)
+    texts = ["the cat sat", "a dog ate", "a very happy fish", "the tree", "sad bread", "it was under the mat"]
+    with torch.no_grad():
+        batch = tokenizer(texts, texts[::-1], padding=True, return_tensors="pt")
+        model.classifier.bias -= model.eval()(**batch).logits.mean(0)
+        answers = model(**batch).logits.argmax(-1).tolist()
+    assert len(set(answers)) > 1
+    model.save_pretrained(folder)
+    return folder, list(zip(texts, texts[::-1], answers, strict=True))
+
+
+def mnli_model(mnli, tmp_path, names):
+    folder = shutil.copytree(mnli[0], tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def mnli_data(mnli, tmp_path, names):
+    rows = [{"sentence1": a, "sentence2": b, "gold_label": names[answer]} for a, b, answer in mnli[1]]
+    (tmp_path / "dev.json").write_text(json.dumps(rows))
+    return tmp_path / "dev.json"
+
+
+@pytest.mark.parametrize("names", [MNLI, GOOGLES_MNLI])
+def test_the_classes_of_mnli_go_by_their_names(tmp_path, mnli, names):
+    data, model = mnli_data(mnli, tmp_path, names), mnli_model(mnli, tmp_path, names)
+    assert evaluate_model(arguments(tmp_path, data, task="mnli", model=model)) == {"accuracy": 1.0}
+    settings = {"model": model, "train_file": str(data), "output_dir": str(tmp_path / "out"), "max_steps": 1}
+    settings |= {"save_strategy": "no", "learning_rate": 0.0, "max_length": 16, "use_cpu": True}
+    finetune(FinetuningArguments(task="mnli", **settings))
+    assert AutoConfig.from_pretrained(tmp_path / "out").id2label == dict(enumerate(names))
+
+
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("0", "1", "2")])
+def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, names):
+    data, model = mnli_data(mnli, tmp_path, MNLI), mnli_model(mnli, tmp_path, names)
+    message = r"The classes of .*model have no names .*Write the names as id2label into its config.json"
+    with pytest.raises(ValueError, match=message):
+        evaluate_model(arguments(tmp_path, data, task="mnli", model=model))
+    settings = {"model": model, "train_file": str(data), "output_dir": str(tmp_path / "out"), "max_steps": 1}
+    settings |= {"save_strategy": "no", "max_length": 16, "use_cpu": True}
+    with pytest.raises(ValueError, match=message):
+        finetune(FinetuningArguments(task="mnli", **settings))
+    assert not (tmp_path / "out").exists()
+    finetune(FinetuningArguments(task="mnli", new_head=True, **settings))
+    data = mnli_data(mnli, tmp_path, ("0", "1", "2"))
+    with pytest.raises(ValueError, match=r"has in row 1 '\d' as gold_label; expected entailment, neutral"):
+        evaluate_model(arguments(tmp_path, data, task="mnli", model=str(tmp_path / "out")))
+
+
+def test_nothing_is_replaced_without_a_word(tmp_path, rte, finetuned):
+    settings = {"model": str(finetuned[0]), "predictions_dir": str(tmp_path / "p")}
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "notes.txt").write_text("mine")
+    (tmp_path / "metrics.json").write_text("mine")
+    with pytest.raises(ValueError, match=r"metrics.json exists; name another place or pass --overwrite"):
+        evaluate_model(arguments(tmp_path, rte, **settings))
+    assert (tmp_path / "metrics.json").read_text() == "mine"
+    evaluate_model(arguments(tmp_path, rte, **settings, overwrite=True))
+    (tmp_path / "metrics.json").unlink()
+    (tmp_path / "p" / "predictions.tsv").write_text("mine")
+    with pytest.raises(ValueError, match=r"predictions.tsv exists; name another place or pass --overwrite"):
+        evaluate_model(arguments(tmp_path, rte, **settings))
+    evaluate_model(arguments(tmp_path, rte, **settings, overwrite=True))
+    assert (tmp_path / "p" / "predictions.tsv").read_bytes() == (finetuned[0] / "predictions.tsv").read_bytes()
+    assert (tmp_path / "p" / "notes.txt").read_text() == "mine"
+    with pytest.raises(ValueError, match=r"dev.tsv is to be read and written; name another place"):
+        evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), output=str(rte), overwrite=True))
 
 
 def test_mistakes(tmp_path, rte, pretrained, finetuned):

@@ -180,6 +180,36 @@ def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
     assert (encoder / "model.safetensors").read_bytes() == before
 
 
+def test_words_are_tagged_by_a_model_that_was_fine_tuned_whole(tagging, tmp_path):
+    settings = {
+        "approach": "finetune",
+        "learning_rate": 1e-3,
+        "num_train_epochs": 2,
+        "output_dir": str(tmp_path / "ner"),
+    }
+    metrics = finetune(tagging(**settings))
+    tags = tag_words(tmp_path / "ner", SENTENCES)
+    predicted = (tmp_path / "ner" / "predictions.conll").read_text().split("\n\n")
+    assert [[line.split("\t")[2] for line in rows.splitlines()] for rows in predicted] == [list(row) for row in tags]
+    assert "f1" in metrics
+
+
+def test_words_are_not_tagged_by_other_models(encoder):
+    with pytest.raises(ValueError, match=r"has no head for this task .*; expected a model that was fine-tuned"):
+        tag_words(encoder, SENTENCES)
+
+
+def test_a_file_of_features_is_not_replaced_without_a_word(encoder, text_file, tmp_path):
+    output = tmp_path / "f.JSONL"
+    output.write_text("mine")
+    settings = {"model": str(encoder), "text": [str(text_file)], "output": str(output)}
+    with pytest.raises(ValueError, match=r"f.JSONL exists; name another place or pass --overwrite"):
+        extract_features(FeaturesArguments(**settings))
+    assert output.read_text() == "mine"
+    extract_features(FeaturesArguments(**settings, overwrite=True))
+    assert len(output.read_text().splitlines()) == 3
+
+
 def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer),

@@ -1,11 +1,14 @@
 """What is wrong with data or settings is said in one sentence, with status 2, and nothing is left behind."""
 
+import json
+import shutil
 from dataclasses import replace
 
 import pytest
+from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
 from mybert.cli import main
-from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, rows
+from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, rows, tag_words
 from mybert.finetuning.rows import HubSplit, read_data
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
@@ -106,6 +109,15 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             {"task": "tagging", "continuation_labels": "ignored"},
             "continuation_labels is 'ignored'; expected 'ignore' or 'inside'",
         ),
+        ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
+        (
+            {"resume_from_checkpoint": "out"},
+            "resume_from_checkpoint is 'out'; a run goes on from its own",
+        ),
+        (
+            {"task": "ner", "approach": "features", "from_scratch": True},
+            "from_scratch is True with approach 'features'",
+        ),
         ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is no folder"),
     ],
 )
@@ -130,6 +142,75 @@ def test_settings_that_the_model_cannot_do(tmp_path, pretrained, settings, messa
     with pytest.raises(ValueError, match=message):
         finetune(FinetuningArguments(**defaults | {"max_length": 16, "use_cpu": True} | settings))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("hidden_size", 64, r"embeddings.word_embeddings.weight in .* has shape \(28, 32\); expected \(28, 64\)"),
+        ("vocab_size", 10**12, r"word_embeddings.weight in .* has shape \(28, 32\); expected \(1000000000000, 32\)"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, but the weights hold 1 layers"),
+        ("dtype", "float7", "dtype is 'float7'; expected one of float16"),
+        ("id2label", ["x"], r"id2label is \['x'\]; expected an object"),
+        ("architectures", 7, "architectures is 7; expected a list of class names"),
+    ],
+)
+def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, field, value, message):
+    """Every command says so, before anything is loaded or written."""
+    model = shutil.copytree(pretrained, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {field: value}))
+    for name, content in GOOD.items():
+        (tmp_path / name).write_text(content)
+    out, table = str(tmp_path / "out"), str(tmp_path / "t.tsv")
+    for call in (
+        lambda: finetune(FinetuningArguments(model=str(model), output_dir=out, train_file=table, use_cpu=True)),
+        lambda: EvaluateArguments(model=str(model), data=[table]),
+        lambda: FeaturesArguments(model=str(model), text=[table], output=f"{out}.jsonl"),
+        lambda: tag_words(model, [["a"]]),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer):
+    """Their names are not known before they are loaded."""
+    size = {"vocab_size": len(tokenizer), "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
+    DistilBertModel(DistilBertConfig(**size)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
+    settings = {"model": str(tmp_path / "model"), "train_file": str(tmp_path / "t.tsv"), "max_length": 16}
+    settings |= {"output_dir": str(tmp_path / "out"), "max_steps": 1, "use_cpu": True}
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    for change, message in (
+        (
+            {"hidden_dim": 32},
+            r"distilbert.transformer.layer.0.ffn.lin1.bias in .* shape \(16,\); expected \(32,\)",
+        ),
+        ({"n_layers": 2}, r"lack 16 of the encoder's, such as distilbert.transformer.layer.1.attention.k_lin.bias"),
+    ):
+        (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))
+        with pytest.raises(ValueError, match=message):
+            finetune(FinetuningArguments(**settings))
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("max_length", "fits"), [(16, True), (17, False), (18, False)])
+def test_positions_that_begin_behind_the_paddings_number(tmp_path, tokenizer, max_length, fits):
+    """RoBERTa's 514 positions read 512 tokens."""
+    size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = RobertaConfig(vocab_size=len(tokenizer), max_position_embeddings=18, pad_token_id=1, **size)
+    RobertaModel(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(f"{'a cat ' * 20}\t{label}\n" for label in "xy"))
+    settings = {"model": str(tmp_path / "model"), "train_file": str(tmp_path / "t.tsv"), "max_length": max_length}
+    settings |= {"output_dir": str(tmp_path / "out"), "max_steps": 1, "use_cpu": True, "save_strategy": "no"}
+    if fits:
+        assert not finetune(FinetuningArguments(**settings))["interrupted"]
+    else:
+        with pytest.raises(ValueError, match=rf"max_length is {max_length}; .*model reads at most 16 tokens"):
+            finetune(FinetuningArguments(**settings))
 
 
 def test_a_benchmarks_folder_without_its_files(tmp_path, pretrained):

@@ -343,6 +343,21 @@ def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
     assert task.score(task.read_predictions(tmp_path / "predictions.json", examples), examples) == scores
 
 
+def test_answers_by_googles_rule(tmp_path, tokenizer):
+    """An answer at the border of a window counts only where it stands in the middle of another."""
+    task = replace(TASKS["squad"], max_length=14, doc_stride=6, n_best_size=1)
+    examples = task.read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}]]))
+    data = task.encode(examples, None, tokenizer, "x")
+    windows = data.layout[0].windows
+    outputs = [np.zeros((len(data), 14)), np.zeros((len(data), 14))]
+    first = windows[0].context_start + windows[0].context_length - 1  # the last word of the first window
+    outputs[0][0, first] = outputs[1][0, first] = 9.0
+    place = windows[0].first_token + windows[0].context_length - 1
+    word = CONTEXT[slice(*data.layout[0].token_spans[place])]
+    assert task.predict(outputs, data, None)[0].text == word
+    assert replace(task, max_context=True).predict(outputs, data, None)[0].text != word
+
+
 def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = TASKS["squad_v2"]
     assert task.adapted({"best_f1_thresh": 1.5}).null_score_threshold == 1.5
@@ -423,7 +438,7 @@ def test_missing_predictions_are_wrong_in_squad_1(tmp_path):
         ({"0": None}, None, r"predictions.json holds None for '0'; expected a text"),
         ({"0": [{"text": "fish"}]}, None, r"predictions.json holds .* for '0'; expected a text"),
         ({"1": "fish"}, None, r"predictions.json lacks 1 of 1 questions, such as '0'"),
-        (["fish"], None, r"predictions.json holds a JSON list; expected an object of ids"),
+        (["fish"], None, r"predictions.json holds a JSON list; expected an object"),
         ({"0": "fish"}, {"0": "1.5"}, r"null_odds.json holds '1.5' for '0'; expected a number"),
         ({"0": "fish"}, {"1": 1.5}, r"null_odds.json lacks 1 of 1 questions, such as '0'"),
     ],

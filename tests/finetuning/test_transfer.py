@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, TrainerCallback
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, TrainerCallback
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import FinetuningArguments, finetune, recipe
@@ -174,6 +174,9 @@ def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     model = shutil.copytree(deep, tmp_path / "out")
+    with pytest.raises(ValueError, match=r"out holds what no run wrote \(config.json, .*so it is not overwritten"):
+        finetune(arguments(model=str(model), overwrite=True))
+    (model / "run.json").write_text("{}")
     with pytest.raises(ValueError, match=r"holds .*out, which the run reads, and is to be overwritten; name another"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
@@ -218,6 +221,46 @@ def test_the_best_checkpoint_is_kept(arguments, tmp_path):
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
     scores = [entry["eval_accuracy"] for entry in state["log_history"] if "eval_accuracy" in entry]
     assert metrics["accuracy"] == max(scores) == state["best_metric"]
+
+
+def test_the_best_checkpoint_is_kept_where_only_such_are_saved(arguments, tmp_path):
+    """The greatest loss is called the best, which is not the last one."""
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "greater_is_better": True}
+    metrics = finetune(arguments(save_strategy="best", learning_rate=1e-2, **settings))
+    state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
+    losses = [entry["eval_loss"] for entry in state["log_history"] if "eval_runtime" in entry]
+    assert metrics["loss"] == pytest.approx(max(losses), abs=1e-6) and max(losses) > losses[-1] + 1e-4
+    for settings in ({"eval_strategy": "no"}, {"validation_file": None}):
+        with pytest.raises(ValueError, match="save_strategy is 'best' without evaluations; which checkpoint is best"):
+            arguments(save_strategy="best", **settings)
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """Names of the classes whose weights are loaded."""
+    found, load = [], PreTrainedModel.from_pretrained.__func__
+
+    def record(cls, *args, **kwargs):
+        if not cls.__name__.startswith("Auto"):
+            found.append(cls.__name__)
+        return load(cls, *args, **kwargs)
+
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", classmethod(record))
+    return found
+
+
+@pytest.mark.parametrize(("settings", "count"), [({}, 1), ({"seeds": 2}, 3), ({"bf16_full_eval": True}, 2)])
+def test_weights_are_loaded_once(arguments, loads, settings, count):
+    """Checked, trained and shown on the card is one model; other seeds begin anew, and the best of them is shown."""
+    assert len(finetune(arguments(max_steps=1, **settings))["examples"]) == 3
+    assert loads == ["MyBertForSequenceClassification"] * count
+
+
+def test_a_frozen_encoder_is_loaded_for_all_data_at_once(arguments, loads, tmp_path):
+    (tmp_path / "t.conll").write_text("a O\ncat B-A\n\nit O\nsat O\n")
+    data = {"train_file": str(tmp_path / "t.conll"), "validation_file": str(tmp_path / "t.conll")}
+    finetune(arguments(task="ner", approach="features", lstm_size=8, max_steps=1, **data))
+    assert loads == ["MyBertModel", "MyBertModel"]  # for the data, and for the card
 
 
 def test_interrupted_runs_go_on(arguments, tmp_path, monkeypatch):

@@ -118,6 +118,43 @@ def test_answers_are_the_best_of_all_spans(tokenizer, align_to_words, max_seq_le
             assert (null.text, null.start, null.end) == ("", 0, 0)
 
 
+def google_best(question, start_logits, end_logits, max_answer_len):
+    """Texts from best to worst, as `run_squad.py` finds them: begins of maximum context only, and each text once."""
+    tokens = len(question.token_spans)
+
+    def context(window, token):
+        end = window.first_token + window.context_length - 1
+        if not window.first_token <= token <= end:
+            return -1.0
+        return min(token - window.first_token, end - token) + 0.01 * window.context_length
+
+    owner = [
+        max(range(len(question.windows)), key=lambda number: (context(question.windows[number], token), -number))
+        for token in range(tokens)
+    ]
+    found = []
+    for number, window in enumerate(question.windows):
+        shift = window.context_start - window.first_token
+        end = window.first_token + window.context_length
+        for first in (token for token in range(window.first_token, end) if owner[token] == number):
+            for last in range(first, min(first + max_answer_len, end)):
+                text = question.context[question.token_spans[first][0] : question.token_spans[last][1]]
+                found.append((-start_logits[number][first + shift] - end_logits[number][last + shift], text))
+    return list(dict.fromkeys(text for _, text in sorted(found)))
+
+
+@pytest.mark.parametrize(("max_seq_len", "doc_stride"), [(20, 5), (24, 12), (17, 3), (500, 128)])
+def test_answers_by_googles_rule(tokenizer, max_seq_len, doc_stride):
+    context = f"{CONTEXT} {CONTEXT}"
+    (question,) = make_windows(tokenizer, [QUESTION], [context], max_seq_len, doc_stride)
+    logits = random_logits(question, 0)
+    answers, null = best_answers(question, *logits, 20, 6, align_to_words=False, max_context=True)
+    assert [answer.text for answer in answers] == google_best(question, *logits, 6)[:20]
+    plain, same_null = best_answers(question, *logits, 20, 6, align_to_words=False)
+    assert null == same_null
+    assert [answer.text for answer in plain] != [answer.text for answer in answers]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     context=st.text(alphabet="ab .,é가北🙂\n\u200b\u0301", min_size=1, max_size=60).filter(
