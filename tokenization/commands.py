@@ -47,7 +47,7 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     """
     folder = Path(arguments.output_dir)
     report = None if arguments.report is None else Path(arguments.report)
-    owned = _TOKENIZER_FILES
+    owned: tuple[str, ...] = _TOKENIZER_FILES
     if report is not None and report.resolve().parent == folder.resolve():
         owned = (*owned, report.name)
     blocks = read_files(arguments.text, arguments.encoding)

@@ -67,7 +67,7 @@ def encode_and_cut(
             side = (
                 encodings.sequence_ids(number) if tokenizer.is_fast else [None] * len(encodings["input_ids"][number])
             )
-            kept = range(len(side))
+            kept: Sequence[int] = range(len(side))
             if len(side) > max_length:
                 cut += 1
                 kept = _kept_places(side, max_length, tokenizer.truncation_side == "left")

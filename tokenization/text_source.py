@@ -1,7 +1,8 @@
 """The text that a vocabulary is learnt from: files or texts, read as blocks of whole lines."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 from ..files import content_suffix, expand_paths, read_blocks
 from ..files.text import JSON_SUFFIXES, PARQUET_SUFFIX
@@ -9,15 +10,13 @@ from ..files.text import JSON_SUFFIXES, PARQUET_SUFFIX
 # Text that one process counts at a time, in characters; less than one block is counted in the process that reads it.
 BLOCK_CHARACTERS = 8 << 20
 
-FilesOrTexts = str | Path | Iterable[str | Path] | Iterable[Sequence[str]]
+Texts = Iterable[str | Sequence[str]]  # texts, or lists of texts
+FilesOrTexts = str | Path | Collection[str | Path] | Texts
 
 _TABLE_SUFFIXES = (".csv", ".tsv")
-_COLLECTIONS = (list, tuple, set, frozenset)
 
 
-def read_source(
-    source: FilesOrTexts | None, texts: Iterable[str | Sequence[str]] | None, encoding: str
-) -> Iterator[str]:
+def read_source(source: FilesOrTexts | None, texts: Texts | None, encoding: str) -> Iterator[str]:
     """Read what `train_wordpiece` was given.
 
     Args:
@@ -33,19 +32,18 @@ def read_source(
     if (source is None) == (texts is None):
         found = "Neither files nor" if texts is None else "Both files and"
         raise TypeError(f"{found} texts are given; expected one of them.")
-    if texts is not None:
-        if isinstance(texts, (str, Path)):
-            raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
-        return read_texts(texts)
-    if not isinstance(source, (str, Path, *_COLLECTIONS)):
-        return read_texts(source)
-    for number, name in enumerate([] if isinstance(source, (str, Path)) else source):
+    if isinstance(texts, (str, Path)):
+        raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
+    names = [source] if isinstance(source, (str, Path)) else source
+    if not isinstance(names, (list, tuple, set, frozenset)):
+        return read_texts(cast(Texts, texts if source is None else source))
+    for number, name in enumerate(names):
         if not isinstance(name, (str, Path)):
             raise ValueError(
                 f"Item {number} of the files is a {type(name).__name__}, expected a path; pass texts as texts=[...]."
             )
     try:
-        return read_files(source, encoding)
+        return read_files(names, encoding)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{str(error)[:400]} Texts are passed as texts=[...].") from error
 
@@ -79,7 +77,7 @@ def read_files(files: str | Path | Iterable[str | Path], encoding: str = "utf-8"
     return (block for path in paths for block in read_blocks(path, encoding, BLOCK_CHARACTERS))
 
 
-def read_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str]:
+def read_texts(texts: Texts) -> Iterator[str]:
     """Join texts to blocks.
 
     Args:

@@ -12,7 +12,7 @@ from transformers import BatchEncoding, PreTrainedTokenizerFast
 from ..files import read_json_object, write_json
 from .characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
 from .learning import learn_vocabulary
-from .text_source import FilesOrTexts, read_source
+from .text_source import FilesOrTexts, Texts, read_source
 from .vocab import (
     CONTINUATION_PREFIX,
     build_model,
@@ -266,7 +266,7 @@ def train_wordpiece(
     files_or_iterator: FilesOrTexts | None = None,
     vocab_size: int = VocabularySettings.vocab_size,
     *,
-    texts: Iterable[str | Sequence[str]] | None = None,
+    texts: Texts | None = None,
     show_progress: bool = True,
     **settings: Any,
 ) -> MyBertTokenizer:
