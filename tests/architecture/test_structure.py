@@ -86,6 +86,21 @@ def test_a_room_imports_only_from_lower_floors(room):
                 assert FLOORS[other] < FLOORS[room], f"{path} imports {other}, which is not on a lower floor"
 
 
+def siblings_imported_by(path: Path) -> set[Path]:
+    """Files of the same folder that a file imports, at its top or within a function."""
+    names = (module.split(".")[0] for level, module in imported_modules(path) if level == 1)
+    return {path.with_name(f"{name}.py") for name in names if path.with_name(f"{name}.py").is_file()}
+
+
+@pytest.mark.parametrize("room", sorted(set(FLOORS) - {"modeling_mybert"}))  # there the trunk names its heads
+def test_files_of_a_room_import_each_other_in_one_direction(room):
+    above = {path: siblings_imported_by(path) for path in sources(room) if path.name != "__init__.py"}
+    while leaves := [path for path, imported in above.items() if not imported & above.keys()]:
+        for path in leaves:
+            del above[path]
+    assert not above, "these files import each other in a circle"
+
+
 def test_modelling_files_import_only_siblings_torch_and_transformers():
     allowed = {"torch", "transformers", *sys.stdlib_module_names}
     files = [path for path in sources("modeling_mybert") if path.name != "__init__.py"]
