@@ -546,14 +546,21 @@ def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
         torch.testing.assert_close(output.pooler_output, reference.pooler_output, rtol=0, atol=1e-5)
 
 
-def test_what_the_kernel_takes():
-    def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0):
+def test_what_the_kernel_takes(monkeypatch):
+    def takes(device="cuda", dtype=torch.bfloat16, head_size=64, dropout=0.0, capability=(8, 0), cuda="12.8"):
+        monkeypatch.setattr(torch.version, "cuda", cuda)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         return padding_mybert.any_length_kernel(torch.device(device), dtype, head_size, dropout)
 
+    monkeypatch.setattr(padding_mybert, "HAS_ANY_LENGTH_KERNEL", True)
+    assert takes() and takes(dtype=torch.float16) and takes(head_size=256) and takes(capability=(9, 0))
     assert not takes("cpu")
     assert not takes(dtype=torch.float32)
-    assert not takes(head_size=63)
+    assert not takes(head_size=63) and not takes(head_size=264)
     assert not takes(dropout=0.1)  # the kernel has none
+    assert not takes(capability=(7, 5)) and not takes(cuda=None)
+    monkeypatch.setattr(padding_mybert, "HAS_ANY_LENGTH_KERNEL", False)
+    assert not takes()
 
 
 def without_scale(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False): ...

@@ -1,0 +1,110 @@
+"""The parts of packing by themselves, on batches small enough to write the result down."""
+
+import pytest
+import torch
+
+from mybert.modeling_mybert.padding_mybert import (
+    last_tokens,
+    pack_padded,
+    pack_sequences,
+    pooled_places,
+    restarting_positions,
+    see_all_of_empty_rows,
+    sequence_lengths,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_last_tokens():
+    mask = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 0, 1, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 1]])
+    assert last_tokens((4, 5), mask, CPU).tolist() == [2, 8, 14, 19]
+    assert last_tokens((4, 5), None, CPU).tolist() == [4, 9, 14, 19]
+    assert last_tokens((4, 5), mask[:, None, None].expand(4, 1, 5, 5), CPU).tolist() == [4, 9, 14, 19]
+
+
+def test_pooled_places():
+    borders = torch.tensor([0, 3, 4, 9])
+    assert pooled_places(borders, is_causal=False).tolist() == [0, 3, 4]
+    assert pooled_places(borders, is_causal=True).tolist() == [2, 3, 8]
+
+
+def test_restarting_positions():
+    assert restarting_positions((1, 6), torch.tensor([0, 2, 3, 6])).tolist() == [[0, 1, 0, 0, 1, 2]]
+    assert restarting_positions((2, 3), torch.tensor([0, 1, 3, 6])).tolist() == [[0, 0, 1], [0, 1, 2]]
+    assert restarting_positions((1, 3), torch.tensor([0, 3])).tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("positions", "lengths"),
+    [
+        ([[0, 1, 2, 0, 1]], [3, 2]),
+        ([[0, 1, 2], [0, 0, 1]], [3, 1, 2]),
+        ([[0, 0, 0]], [1, 1, 1]),
+        ([[0, 1, 2], [0, 1, 2]], None),  # a sequence a row
+        ([[1, 2, 0]], None),  # positions of the caller's own
+        ([[0, 1, 2], [0, 2, 0]], None),
+    ],
+)
+def test_sequence_lengths(positions, lengths):
+    positions = torch.tensor(positions)
+    found = sequence_lengths(tuple(positions.shape), positions, None)
+    assert (None if found is None else found.tolist()) == lengths
+
+
+def test_borders_come_before_positions():
+    borders = torch.tensor([0, 4, 6], dtype=torch.int32)
+    found = sequence_lengths((1, 6), torch.tensor([[0, 1, 2, 0, 1, 2]]), borders)
+    assert found.tolist() == [4, 2] and found.dtype == torch.int64
+    assert sequence_lengths((1, 6), None, None) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_rows_of_padding_only_see_everything(dtype):
+    mask = torch.tensor([[1, 0, 0], [0, 0, 0], [0, 0, 1]]).to(dtype)
+    seen = see_all_of_empty_rows(mask)
+    assert seen.dtype == dtype and seen.tolist() == torch.tensor([[1, 0, 0], [1, 1, 1], [0, 0, 1]]).to(dtype).tolist()
+
+
+def test_a_padded_batch_is_packed_by_length():
+    """Rows that start with padding keep that place, which the pooler reads, and are groups of their own."""
+    mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
+    packing = pack_padded(mask, any_length=False, is_causal=False)
+    assert packing.groups == [(1, 2, 0), (1, 3, 0), (2, 3, 1), (1, 4, 0)]
+    assert packing.index.tolist() == [8, 10, 12, 13, 15, 4, 5, 6, 16, 18, 19, 0, 1, 2, 3]
+    assert packing.pooled_tokens.tolist() == [11, 5, 0, 2, 8]
+    assert packing.borders is None and packing.longest is None
+    states = torch.arange(20.0).view(5, 4, 1) + 1
+    assert torch.equal(packing.unpack(packing.pack(states)), states * mask[..., None])
+    assert pack_padded(mask, any_length=False, is_causal=True) is None
+    assert pack_padded(mask, any_length=True, is_causal=False) is None
+    assert pack_padded(torch.ones_like(mask), any_length=False, is_causal=False) is None
+    right = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [1, 0, 0, 0]])
+    causal = pack_padded(right, any_length=False, is_causal=True)
+    assert causal.groups == [(1, 1, 0), (2, 3, 0)] and causal.pooled_tokens.tolist() == [3, 6, 0]
+    assert causal.index.tolist() == [8, 0, 1, 2, 4, 6, 7] and causal.padding is None
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 0]])
+    padded = pack_padded(mask, any_length=True, is_causal=is_causal)
+    assert padded.groups is None and padded.index.tolist() == [0, 1, 2, 4, 6]
+    assert padded.borders.tolist() == [0, 3, 5] and padded.borders.dtype == torch.int32 and padded.longest == 4
+    assert padded.pooled_tokens.tolist() == ([2, 4] if is_causal else [0, 3])
+    rows = pack_sequences((2, 4), torch.tensor([4, 1, 3]), any_length=True, longest=None, is_causal=is_causal)
+    assert rows.index is None and rows.groups is None and rows.longest == 4
+    assert rows.borders.tolist() == [0, 4, 5, 8]
+    assert rows.pooled_tokens.tolist() == ([3, 4, 7] if is_causal else [0, 4, 5])
+    known = pack_sequences((2, 4), torch.tensor([4, 1, 3]), any_length=True, longest=9, is_causal=is_causal)
+    assert known.longest == 9
+    states = torch.arange(16.0).view(2, 4, 2)
+    assert rows.pack(states).shape == (1, 8, 2) and torch.equal(rows.unpack(rows.pack(states)), states)
+
+
+def test_sequences_in_a_row_are_packed_by_length():
+    packing = pack_sequences((1, 8), torch.tensor([3, 1, 3, 1]), any_length=False, longest=None, is_causal=False)
+    assert packing.groups == [(2, 1, 0), (2, 3, 0)]
+    assert packing.index.tolist() == [3, 7, 0, 1, 2, 4, 5, 6] and packing.pooled_tokens.tolist() == [2, 0, 5, 1]
+    states = torch.arange(8.0).view(1, 8, 1)
+    assert torch.equal(packing.unpack(packing.pack(states)), states)
