@@ -31,7 +31,8 @@ _DECISIVE = (
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
     *("mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
-    *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "weight_decay", "max_grad_norm"),
+    *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
+    *("weight_decay", "max_grad_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed", "data_seed"),
 )
 
@@ -139,18 +140,7 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
         Raises:
             ValueError: If a setting is missing, out of its range or does not go with another.
         """
-        self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
-        for name in ("data", "tokenizer", "model"):
-            if isinstance(getattr(self, name), Path):
-                setattr(self, name, str(getattr(self, name)))
-        if bool(self.text) == bool(self.data):
-            raise ValueError(
-                "text is empty; name at least one file or folder to pretrain on, or a token store as data."
-                if not self.text
-                else "text and data are both set; expected one of them."
-            )
-        if "-" in self.text:
-            raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
+        self._check_sources()
         if self.output_dir is None:
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
@@ -173,6 +163,8 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
         TrainingArguments.__post_init__(self)
         if optim in OPTIMIZERS:
             self.optim = optim
+        if self.lr_scheduler_type == "linear" and self.lr_scheduler_kwargs:
+            raise ValueError(f"lr_scheduler_kwargs is {self.lr_scheduler_kwargs}; the linear schedule takes none.")
         if self.save_only_model:
             raise ValueError("save_only_model is set; a run goes on, and to its second phase, from whole checkpoints.")
         if self.save_strategy == SaveStrategy.BEST:
@@ -182,6 +174,21 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
                 f"pack is set and {self.n_gpu} GPUs share one process, which cannot divide packed rows; start with "
                 "torchrun or accelerate launch, a process for each."
             )
+
+    def _check_sources(self) -> None:
+        """Names of what is read, as texts; either text or a token store."""
+        self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
+        for name in ("data", "tokenizer", "model"):
+            if isinstance(getattr(self, name), Path):
+                setattr(self, name, str(getattr(self, name)))
+        if bool(self.text) == bool(self.data):
+            raise ValueError(
+                "text is empty; name at least one file or folder to pretrain on, or a token store as data."
+                if not self.text
+                else "text and data are both set; expected one of them."
+            )
+        if "-" in self.text:
+            raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
 
     def example_settings(self, phase: Phase) -> ExampleSettings:
         """What an example of a phase is.

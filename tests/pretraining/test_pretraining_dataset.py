@@ -271,6 +271,27 @@ def test_packing_holds_every_sequence_once():
         assert len(totals) < 2 or np.sort(totals)[:2].sum() > row_length
 
 
+def test_packing_is_best_fit_decreasing():
+    """Rows as full as by the plain algorithm: the longest sequence goes into the fullest row that has room."""
+    generator = np.random.default_rng(1)
+    for _ in range(100):
+        lengths = generator.integers(1, 30, generator.integers(1, 60))
+        rows = []  # their tokens; which of two equally full rows is taken makes no difference to these
+        for length in sorted(lengths.tolist(), reverse=True):
+            fullest = max((row for row in rows if row + length <= 40), default=0)
+            if fullest:
+                rows.remove(fullest)
+            rows.append(fullest + length)
+        sequences, starts = pack_rows(lengths, 40, generator)
+        assert sorted(np.add.reduceat(lengths[sequences], starts[:-1])) == sorted(rows)
+
+
+def test_a_row_holds_no_neighbours():
+    sequences, starts = pack_rows(np.full(400, 10), 40, np.random.default_rng(0))
+    assert len(starts) == 101
+    assert np.mean(np.diff(sequences) == 1) < 0.02
+
+
 def test_held_out_documents_are_never_seen(store, documents):
     chosen = np.arange(0, len(documents), 2)
     seen = set()

@@ -192,6 +192,9 @@ def test_settings_that_do_not_fit(arguments):
         ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
         ({"mask_replace_prob": 0.95}, "exceed 1 together"),
         ({"optim": "lambda"}, "lambda"),
+        ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
+        ({"layout": "googol"}, "layout is 'googol', expected 'google' or 'compact'"),
+        ({"num_processes": 0}, "num_processes is 0; expected 1 or more"),
         ({"save_only_model": True}, "save_only_model is set; a run goes on, and to its second phase, from whole"),
         ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ):

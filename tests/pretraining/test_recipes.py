@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from mybert import MyBertTokenizer, cli
-from mybert.pretraining import MODEL_SIZES, PretrainingArguments
+from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
 PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]
@@ -45,6 +46,21 @@ def test_sizes_have_the_papers_values(size, tokenizer):
 
 
 def test_the_budget_recipe_sees_4096_sequences_a_step_on_eight_devices():
-    arguments = load(RECIPES[0].with_name("budget_24h.yaml"), "--bf16", "false")
+    arguments = load("budget_24h", "--bf16", "false")
     rows = 8 * arguments.batch_size(arguments.phases()[0])
     assert rows * arguments.row_length // arguments.max_length == 4096
+
+
+def test_the_rate_of_the_budget_recipe_ends_at_2_percent():
+    arguments = load("budget_24h", "--bf16", "false", "--max_steps", "100", "--eval_strategy", "no")
+    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=arguments)
+    trainer.create_optimizer()
+    schedule = trainer.create_scheduler(100)
+    rates = []
+    for _ in range(101):
+        rates.append(schedule.get_last_lr()[0])
+        trainer.optimizer.step()
+        schedule.step()
+    assert rates[6] == max(rates) == 5e-4
+    assert rates[53] == pytest.approx(5e-4 * 0.51)  # half-way down
+    assert rates[100] == pytest.approx(5e-4 * 0.02)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import pickle
@@ -7,10 +8,11 @@ import time
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
-from mybert.pretraining import TokenStore, build_token_store, read_documents, store_format
+from mybert.files import BusyError
+from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store, read_documents, store_format
 from mybert.pretraining import store_builder as module
 
 
@@ -139,6 +141,80 @@ def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, monkeypatch, num
     assert torn.name in encoded
     assert not (left - {torn.name}) & set(encoded)
     assert not partial.exists()
+
+
+def test_one_process_at_a_time_writes_a_store(tmp_path, documents, tokenizer):
+    """And a second one is told which, whatever it wants to write; other shards are other files."""
+    told = []
+
+    def while_it_is_written():
+        yield from documents
+        with pytest.raises(BusyError, match=rf"store.safetensors is being written by process {os.getpid()} on "):
+            build(tmp_path, documents[:3], tokenizer)
+        told.append(True)
+
+    path, _ = build(tmp_path, while_it_is_written(), tokenizer)
+    assert told
+    assert TokenStore(path).summary.documents == len(documents)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_there_stays_until_the_new_store_is_whole(tmp_path, documents, tokenizer, monkeypatch):
+    path, _ = build(tmp_path, documents, tokenizer)
+    whole = path.read_bytes()
+    write = module.write_arrays
+
+    def full(file, *args):
+        write(file, *args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_at_the_end(file, *args):
+        write(file, *args)
+        if file.parent == tmp_path:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for fault in (full, full_at_the_end):
+        monkeypatch.setattr(module, "write_arrays", fault)
+        with pytest.raises(OSError, match=r"could not be written \(the disk is full; [\d,]+ MB are free\)"):
+            build(tmp_path, documents[:3], tokenizer, num_processes=2 if fault is full else 1)
+        assert path.read_bytes() == whole
+    monkeypatch.setattr(module, "write_arrays", write)
+    assert build(tmp_path, documents[:3], tokenizer)[1].documents == 3
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ValueError, match=r"store.safetensors exists; name another output"):
+        build(tmp_path, documents, tokenizer, overwrite=False)
+    path.write_text("my thesis")
+    with pytest.raises(ValueError, match="is not a token store"):
+        build(tmp_path, documents, tokenizer)
+    assert path.read_text() == "my thesis"
+
+
+def test_settings_are_checked(tmp_path, documents, tokenizer):
+    with pytest.raises(TypeError, match="split"):
+        build(tmp_path, documents, tokenizer, split=True)
+    with pytest.raises(TypeError, match="static"):
+        PretrainingDataset(None, cls_token_id=2, sep_token_id=3, static=True)
+    with pytest.raises(TypeError, match="split"):
+        read_documents([], split=True)
+
+
+def test_a_store_that_is_not_whole_is_refused(tmp_path, documents, tokenizer):
+    path, _ = build(tmp_path, documents, tokenizer)
+    metadata, arrays = store_format.store_metadata(path), load_file(path)
+    tokens, documents = arrays["tokens"][:-1], arrays["document_starts"][1:]
+    broken = {
+        "lack the numbers of what it holds": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
+        "sentence_starts do not lead from 0 to": (arrays | {"tokens": tokens}, metadata),
+        "document_starts do not lead from 0 to": (
+            arrays | {"document_starts": arrays["document_starts"][1:]},
+            metadata,
+        ),
+        "not a whole token store": ({"tokens": arrays["tokens"]}, metadata),
+    }
+    for message, (content, words) in broken.items():
+        save_file(content, path, words)
+        with pytest.raises(ValueError, match=message):
+            TokenStore(path)
 
 
 def group_lives(group):
