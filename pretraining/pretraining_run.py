@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..files import files_written_beside
+from ..files import check_model_folder, files_written_beside
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -73,8 +73,7 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
 
     Returns:
         What was measured: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
-        `examples`, the fill-mask examples of the card; `interrupted`, whether there was a Ctrl-C;
-        that alone if it ended the run early.
+        `examples`, the fill-mask examples of the card; `interrupted`, whether Ctrl-C ended the run early.
 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder holds other things or a
@@ -91,7 +90,7 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
     output_dir = Path(arguments.output_dir)
     logger.info("Corpus: %s.", run.store.summary)
     state = _train(run, arguments)
-    if "metrics" not in state:
+    if state["interrupted"]:
         return {"interrupted": True}
     examples = []
     if arguments.should_save:
@@ -100,8 +99,7 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
             examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
         if state["steps"] or not (output_dir / "README.md").is_file():  # a finished run's may have been edited since
             write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
-    described = {"examples": [asdict(example) for example in examples]}
-    return state["metrics"] | described | {"interrupted": state["interrupted"]}
+    return state["metrics"] | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
@@ -111,8 +109,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     count and log go on, only the data is other.
 
     Returns:
-        `interrupted`; and, if training got to its end, `metrics`, `steps` (those taken by this call) and `wall_time`
-        in seconds (None if earlier calls took steps too).
+        `interrupted`; and, if it is false, `metrics`, `steps` (those taken by this call) and `wall_time` in seconds
+        (None if earlier calls took steps too).
     """
     checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
@@ -126,7 +124,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         trainer = _trainer(run, arguments, phase, interrupt)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
-        if interrupt.stopped or (interrupt.interrupted and phase.last_step):
+        if interrupt.interrupted:
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
@@ -137,7 +135,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         "metrics": logged | metrics,
         "steps": trainer.state.global_step - first_step,
         "wall_time": None if first_step else wall_time,
-        "interrupted": interrupt.interrupted,
+        "interrupted": False,
     }
 
 
@@ -248,6 +246,8 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
 
 def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
+    if arguments.model and Path(arguments.model).is_dir():
+        check_model_folder(arguments.model)
     if arguments.data:
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))

@@ -1,10 +1,14 @@
 """The built wheel, installed alone into an empty environment, imports and runs."""
 
+import email
+import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +43,15 @@ def test_wheel_works_alone(tmp_path):
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("mybert-*.whl")
     shutil.rmtree(source)
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+        metadata = email.message_from_bytes(content.read(next(name for name in names if name.endswith("/METADATA"))))
+    assert not {"mybert/setup.py", "setup.py"} & set(names)
+    description = metadata.get_payload()
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert description.startswith("# mybert\n") and "docs/speed.md has all workloads" in description
+    links = re.findall(r"\]\(([^)]*)\)", description)
+    assert all(link.startswith("https://") for link in links), links
 
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=True)
@@ -55,13 +68,15 @@ def test_wheel_works_alone(tmp_path):
     (site_packages / "dependencies.pth").write_text(f"{dependencies}\n")
 
     def run(*command: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=tmp_path)
+        alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        words = [str(part) for part in command]
+        return subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=alone)
 
     result = run(python, "-c", SCRIPT)
     assert result.stdout == "works\n", result.stderr
     result = run(environment / "bin" / "mybert", "--version")
     assert result.stdout.startswith("mybert "), result.stderr
-    result = run(environment / "bin" / "mybert", "pretrain", "--text", "missing.txt", "--output_dir", "out")
+    result = run(environment / "bin" / "mybert", "pretrain", "missing.txt", "--output_dir", "out")
     assert result.returncode == 2
     assert result.stderr.strip().endswith("There is no file or folder missing.txt.")
     # Recipes are in the wheel, and are reached by name.

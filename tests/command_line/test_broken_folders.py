@@ -1,0 +1,114 @@
+"""Every command, given a model folder that is broken in one of many ways, says what is wrong in one sentence."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertForSequenceClassification, cli
+
+SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+# What a command is given: MODEL is the broken folder, OUT what it is to write.
+COMMANDS = {
+    "attention": "MODEL 'the cat' --output OUT.html",
+    "card": "MODEL",
+    "convert bert": "MODEL OUT",
+    "convert onnx": "MODEL OUT",
+    "convert to-bert": "MODEL OUT",
+    "convert to-google": "MODEL OUT/model.ckpt",
+    "data": "TEXT --tokenizer MODEL --output OUT.safetensors",
+    "evaluate": "TASK --model MODEL --task sst2 --output OUT.json",
+    "features": "TEXT --model MODEL --output OUT.jsonl",
+    "finetune": "MODEL --task sst2 --train_file TASK --validation_file TASK --output_dir OUT --use_cpu",
+    "pretrain": "TEXT --model MODEL --output_dir OUT --max_steps 1 --use_cpu --num_processes 1",
+    "push": "MODEL me/model --output_dir OUT",
+}
+# Commands that read a part only.
+READS_NO_TOKENIZER = {"convert bert", "convert onnx", "convert to-bert", "convert to-google"}
+READS_NO_MODEL = {"data"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("models") / "model"
+    torch.manual_seed(0)
+    MyBertForSequenceClassification(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def change(**fields):
+    def apply(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return apply
+
+
+def write(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def pickle_only(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+
+
+BROKEN_MODELS = {
+    "config is a list": write("config.json", b"[]"),
+    "config is empty": write("config.json", b""),
+    "config is nested": write("config.json", b"[" * 100_000),
+    "config is no text": write("config.json", b"\xff\xfe{}"),
+    "other vocabulary": change(vocab_size=7),
+    "other width": change(hidden_size=32),
+    "far too many layers": change(num_hidden_layers=10**9),
+    "far too many words": change(vocab_size=10**12),
+    "labels are no map": change(id2label=[1, 2]),
+    "architectures is a number": change(architectures=3),
+    "dtype is none": change(dtype="float33"),
+    "weights are cut off": truncate,
+    "weights are a pickle": pickle_only,
+    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
+    "no config": lambda folder: (folder / "config.json").unlink(),
+}
+BROKEN_TOKENIZERS = {
+    "tokenizer is a list": write("tokenizer.json", b"[]"),
+    "tokenizer is empty": write("tokenizer.json", b""),
+    "tokenizer is nested": write("tokenizer.json", b"[" * 100_000),
+    "tokenizer's settings are a list": write("tokenizer_config.json", b"[]"),
+}
+QUICK = {"config is a list", "other width", "tokenizer is a list"}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        way if way in QUICK else pytest.param(way, marks=pytest.mark.slow)
+        for way in (*BROKEN_MODELS, *BROKEN_TOKENIZERS)
+    ],
+)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, documents):
+    if (name in READS_NO_TOKENIZER and way in BROKEN_TOKENIZERS) or (name in READS_NO_MODEL and way in BROKEN_MODELS):
+        pytest.skip("the command does not read it")
+    model = tmp_path / "model"
+    shutil.copytree(whole, model)
+    (BROKEN_MODELS | BROKEN_TOKENIZERS)[way](model)
+    before = sorted(path.name for path in model.iterdir())
+    (tmp_path / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
+    (tmp_path / "task.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog ate\t0\n" * 4)
+    places = {"MODEL": model, "TEXT": tmp_path / "text.txt", "TASK": tmp_path / "task.tsv"}
+    flags = [str(places.get(word, word)) for word in COMMANDS[name].replace("'", "").split()]
+    flags = [flag.replace("OUT", str(tmp_path / "out")) for flag in flags]
+    capsys.readouterr()
+    assert cli.main([*name.split(), *flags, "--quiet"]) == 2
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("mybert ")]
+    assert len(said) == 1 and 20 < len(said[0]) < 600, said
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(("out", ".out"))]
+    assert sorted(path.name for path in model.iterdir()) == before
