@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 from accelerate import PartialState
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import check_output_files, open_text, write_json, written_beside
-from ..tokenization import encode_and_cut
+from ..tokenization import CutTexts, encode_and_cut
 from .evaluation import PREDICTION_FILES, measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
 from .heads import check_max_length, check_model
@@ -180,10 +180,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; {arguments.features} has {len(states)} layers here.")
-    encodings = [
-        encode_and_cut(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], arguments.max_length, return_offsets_mapping=True)
-        for line in texts
-    ]
+    encodings = [_encode(tokenizer, line, arguments.max_length) for line in texts]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
         logger.warning(
@@ -204,3 +201,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:
+    return encode_and_cut(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)

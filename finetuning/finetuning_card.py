@@ -1,6 +1,7 @@
-"""What a fine-tuning run says about itself: examples, curves and the card."""
+"""The card of a fine-tuned model, and the examples on it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,10 @@ from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import describe_environment
-from ..hub_card import (
-    CardContent,
-    Comparison,
-    Example,
-    TrainingDescription,
-    write_card,
-)
+from ..hub_card import CardContent, Comparison, Example, TrainingDescription, write_card
 from .finetuning_arguments import FinetuningArguments
 from .task import Task, TaskData
+from .task_run import Outcome, TaskRun
 
 EXAMPLES = 3  # on the card
 
@@ -33,11 +29,9 @@ def task_examples(
 def write_finetuning_card(
     output_dir: Path,
     arguments: FinetuningArguments,
-    task: Task,
-    train: TaskData,
-    metrics: Mapping[str, float],
-    seconds: float | None,
-    by_seed: Mapping[int, Mapping[str, float]],
+    run: TaskRun,
+    outcomes: Mapping[int, Outcome],
+    best: int,
     examples: Sequence[Example],
 ) -> None:
     """Write the model's card.
@@ -45,13 +39,34 @@ def write_finetuning_card(
     Args:
         output_dir: The model folder.
         arguments: The run's settings.
-        task: The task.
-        train: The training data.
-        metrics: Of the model.
-        seconds: How long it trained, if that is known.
-        by_seed: The metrics of all seeds, the model's own among them.
+        run: The task and its data.
+        outcomes: Seed -> what it gave.
+        best: The seed of the model.
         examples: What `task_examples` gave.
     """
+    content = CardContent(
+        name=output_dir.name,
+        summary=f"A BERT model fine-tuned for {arguments.task}.",
+        training=TrainingDescription(
+            corpus=f"{_data_name(run.train)}, {len(run.train.examples):,} examples",
+            hyperparameters=_hyperparameters(arguments, run.task),
+            seeds=list(outcomes),
+            wall_time=outcomes[best].seconds,
+            **describe_environment(),
+        ),
+        examples=examples,
+        results=_results(arguments, run.task, outcomes[best].metrics),
+    )
+    if len(outcomes) > 1:
+        rows = {f"seed {seed}": outcome.metrics for seed, outcome in outcomes.items()}
+        title = f"The {len(outcomes)} seeds of the run; the best one is this model."
+        content = replace(content, comparisons=[Comparison(title, rows)])
+    write_card(output_dir, content)
+
+
+def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
+    """What the card says of training; what is as usual is left out."""
+    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
     transfer = {
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
@@ -59,47 +74,28 @@ def write_finetuning_card(
         "reinitialised top layers": arguments.reinitialize_layers or None,
         "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
     }
-    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
+    return {
+        "learning rate": arguments.learning_rate,
+        "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
+        **duration,
+        "longest sequence": task.max_length,
+        **{name: value for name, value in transfer.items() if value is not None},
+    }
+
+
+def _results(arguments: FinetuningArguments, task: Task, metrics: Mapping[str, float]) -> list[EvalResult]:
     data = arguments.dataset or ", ".join(Path(name).name for name in arguments.validation_file or ())
-    seeds = Comparison(
-        f"The {len(by_seed)} seeds of the run; the best one is this model.",
-        {f"seed {seed}": values for seed, values in by_seed.items()},
-    )
-    write_card(
-        output_dir,
-        CardContent(
-            name=output_dir.name,
-            summary=f"A BERT model fine-tuned for {arguments.task}.",
-            training=TrainingDescription(
-                corpus=f"{_data_name(train)}, {len(train.examples):,} examples",
-                hyperparameters={
-                    "learning rate": arguments.learning_rate,
-                    "batch size": arguments.train_batch_size
-                    * arguments.gradient_accumulation_steps
-                    * arguments.world_size,
-                    **duration,
-                    "longest sequence": task.max_length,
-                    **{name: value for name, value in transfer.items() if value is not None},
-                },
-                seeds=list(by_seed),
-                wall_time=seconds,
-                **describe_environment(),
-            ),
-            examples=examples,
-            results=[
-                EvalResult(
-                    task_type=task.pipeline,
-                    dataset_type=arguments.task,
-                    dataset_name=data,
-                    metric_type=name,
-                    metric_value=value,
-                )
-                for name, value in metrics.items()
-                if not name.endswith("loss") and np.isfinite(value)
-            ],
-            comparisons=[seeds] if len(by_seed) > 1 else [],
-        ),
-    )
+    return [
+        EvalResult(
+            task_type=task.pipeline,
+            dataset_type=arguments.task,
+            dataset_name=data,
+            metric_type=name,
+            metric_value=value,
+        )
+        for name, value in metrics.items()
+        if not name.endswith("loss") and np.isfinite(value)
+    ]
 
 
 def _data_name(data: TaskData) -> str:

@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
 from .heads import check_model
 from .task import Task
-from .task_run import TaskRun, check_metric, read_run, starting_model
+from .task_run import Outcome, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks
 
@@ -39,21 +39,6 @@ logger = logging.getLogger(__name__)
 METRICS = "metrics.json"
 
 StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run with one seed gave.
-
-    Attributes:
-        metrics: Its metrics.
-        seconds: How long it trained, if that is known.
-        model: The model as its folder has it, if it is in memory.
-    """
-
-    metrics: dict[str, float]
-    seconds: float | None = None
-    model: PreTrainedModel | None = None
 
 
 def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
@@ -173,10 +158,7 @@ def _finetune(
         model = outcomes[best].model
         examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
         if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
-            outcome = outcomes[best]
-            write_finetuning_card(
-                output_dir, arguments, run.task, run.train, outcome.metrics, outcome.seconds, measured, examples
-            )
+            write_finetuning_card(output_dir, arguments, run, outcomes, best, examples)
     return measured[best] | summary | {"examples": [asdict(example) for example in examples], "interrupted": False}
 
 

@@ -34,6 +34,21 @@ class TaskRun:
     test: Mapping[str, TaskData]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a run with one seed gave.
+
+    Attributes:
+        metrics: Its metrics.
+        seconds: How long it trained, if that is known.
+        model: The model as its folder has it, if it is in memory.
+    """
+
+    metrics: dict[str, float]
+    seconds: float | None = None
+    model: PreTrainedModel | None = None
+
+
 def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     """Read and tokenize a task's data.
 

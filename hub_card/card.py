@@ -351,8 +351,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A Markdown table; numeric columns are aligned to the right."""
     rows = [list(row) for row in rows]
     is_numeric = [all(_is_number(row[column]) or row[column] == "" for row in rows) for column in range(len(header))]
-    lines = [header, ["---:" if numeric else "---" for numeric in is_numeric], *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    rule = ["---:" if numeric else "---" for numeric in is_numeric]
+    lines = [map(_cell, header), rule, *(map(_cell, row) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _comparison_table(comparison: Comparison) -> str:

@@ -100,6 +100,21 @@ def test_regression(tmp_path, pretrained):
     assert len(lines) == 3
 
 
+def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pretrained):
+    """bfloat16 has no 70.9; a model that gives 70.9 whatever it reads has learnt that, not 71."""
+    rows = [(text, 70.9) for text, _ in ROWS]
+    losses = []
+    for bf16 in (False, True):
+        settings = {"task": "regression", "max_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 48}
+        train = write(tmp_path / "values.tsv", rows, ("text", "score"))
+        settings |= {"train_file": train, "validation_file": None, "output_dir": str(tmp_path / f"out{bf16}")}
+        finetune(arguments(tmp_path, pretrained, **settings, bf16=bf16))
+        state = json.loads((tmp_path / f"out{bf16}" / "trainer_state.json").read_text())
+        losses.append(state["log_history"][0]["loss"])
+    assert losses[1] == pytest.approx(losses[0], abs=1.0)  # rounded to 71 it would be greater by 14
+    assert losses[0] == pytest.approx(70.9**2, rel=0.01)
+
+
 def test_same_seed_same_weights(tmp_path, pretrained):
     weights = []
     for name in ("a", "b"):

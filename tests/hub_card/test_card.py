@@ -138,6 +138,11 @@ def test_full_card_has_every_section():
         assert line in text.splitlines() or ("\n" in line and line in text)
     assert "\n\n\n" not in text and text.endswith("\n") and not text.endswith("\n\n")
     assert "None" not in text
+    lines = text.splitlines()
+    rules = [
+        lines[number + 1] for number, line in enumerate(lines[:-1]) if line[:1] == "|" and lines[number - 1] == ""
+    ]
+    assert len(rules) > 4 and all(set(rule) == set("|- :") or set(rule) == set("|- ") for rule in rules), rules
 
 
 def test_metadata_round_trips_through_the_hub_client():
