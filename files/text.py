@@ -37,10 +37,13 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
 
     Raises:
         FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+        ValueError: A name is empty.
     """
     files: dict[str, None] = {}
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         where = Path(path)
+        if not str(path):
+            raise ValueError("The name of a file to read is empty; expected a file, a folder or a pattern.")
         if str(path) == STDIN:
             files[STDIN] = None
             continue

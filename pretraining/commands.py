@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import locked, written_beside
+from ..files import check_output_files, locked, written_beside
 from ..tokenization import MyBertTokenizer
 from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
 from .store_builder import build_token_store
@@ -73,8 +73,8 @@ def prepare_data(arguments: DataArguments) -> StoreSummary:
         OSError: If a file cannot be read or written.
     """
     output = Path(arguments.output)
-    if arguments.export and Path(arguments.export).exists() and not arguments.overwrite:
-        raise ValueError(f"{arguments.export} exists; name another file to export to, or use --overwrite.")
+    if arguments.export:
+        check_output_files([arguments.export], arguments.overwrite)
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
     if arguments.text:
         summary = build_token_store(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import locked, usable_cores, worker_processes, written_beside
+from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
 from ..tokenization import BulkEncoder, MyBertTokenizer
 from .data_settings import StoreSettings
 from .documents import expand_sources, read_text_lines, split_sentences
@@ -61,7 +61,7 @@ def build_token_store(
         tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
             other ("[MASK]" is three words, as for Google's tokenizer).
         path: The file to write; it appears when it is complete. With several shards, the folder for them.
-        overwrite: Whether a token store that is there is replaced; other files never are.
+        overwrite: Whether a token store that is there is replaced; other files, and links, never are.
         show_progress: Whether to show a progress bar.
         settings: Those of `StoreSettings`: `split_sentences`, `encoding`, `text_column`, `num_processes`,
             `shard_index`, `num_shards` (each shard takes every so many-th document and may be built on another
@@ -82,13 +82,15 @@ def build_token_store(
     path = Path(path)
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; expected a file to write.")
     fingerprint = tokenizer_fingerprint(tokenizer)
+    check_output_files([path], overwrite or store.append)
     with locked(path):
+        check_output_files([path], overwrite or store.append)  # as it is now that nobody else writes
         earlier = [path] if path.exists() else []
-        if earlier:
-            _check_earlier(path, fingerprint, store.append, overwrite)
+        if earlier and store.append:
+            check_store(path, fingerprint)
+        elif earlier and store_metadata(path).get("format") != FORMAT:
+            raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
         chunks = _chunks(_read(documents, store))
         folder = path.with_name(f".{path.name}.partial")
         folder.mkdir(exist_ok=True)
@@ -107,15 +109,6 @@ def build_token_store(
             summary = _join([*(earlier if store.append else []), *files], fingerprint, temporary)
         shutil.rmtree(folder)
     return summary
-
-
-def _check_earlier(path: Path, fingerprint: str, append: bool, overwrite: bool) -> None:
-    if append:
-        check_store(path, fingerprint)
-    elif not overwrite:
-        raise ValueError(f"{path} exists; name another output, or use --append or --overwrite.")
-    elif not path.is_file() or path.stat().st_size == 0 or store_metadata(path).get("format") != FORMAT:
-        raise ValueError(f"{path} is not a token store, so it is not replaced; name another, or delete it yourself.")
 
 
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
@@ -189,13 +182,13 @@ def _encode_chunks(
     """
     ahead = deque(islice(chunks, 2))
     processes = num_processes or (usable_cores() if len(ahead) > 1 else 1)
-    here = _ChunkEncoder(*encoder) if processes == 1 else None
     files: list[Path] = []
     running: deque[tuple[int, Future[None]]] = deque()
     with (
-        nullcontext() if here else worker_processes(processes, _start_worker, encoder) as pool,
+        nullcontext() if processes == 1 else worker_processes(processes, _start_worker, encoder) as pool,
         tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress,
     ):
+        here = _ChunkEncoder(*encoder) if pool is None else None
 
         def finish(most: int) -> None:
             while len(running) > most:
@@ -209,13 +202,15 @@ def _encode_chunks(
             file = folder / hashlib.blake2b(key + text, digest_size=20).hexdigest()
             files.append(file)
             size = sum(map(len, lines), len(lines))
-            if here is None and not _is_complete(file):
+            if _is_complete(file):
+                progress.update(size)
+            elif here is not None:
+                here(lines, file)
+                progress.update(size)
+            else:
+                assert pool is not None
                 running.append((size, pool.submit(_encode_in_worker, text, file)))
                 finish(2 * processes)
-                continue
-            if here is not None and not _is_complete(file):
-                here(lines, file)
-            progress.update(size)
         finish(0)
     return files
 

@@ -184,10 +184,10 @@ def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
         raise ValueError(f"{file} is not a token store of version {VERSION}.")
     if metadata.get("tokenizer") != fingerprint:
         raise ValueError(f"{file} was made with another tokenizer or vocabulary; build it again.")
-    counts = [metadata.get(name, "") for name in ("documents", "sentences", "tokens", "unknown_tokens")]
-    if not all(re.fullmatch(r"\d{1,18}", count) for count in counts):
+    counts = {name: metadata.get(name, "") for name in ("documents", "sentences", "tokens", "unknown_tokens")}
+    if not all(re.fullmatch(r"\d{1,18}", count) for count in counts.values()):
         raise ValueError(f"{file} is not a whole token store: its metadata lack the numbers of what it holds.")
-    return StoreSummary(*map(int, counts), size=file.stat().st_size)
+    return StoreSummary(**{name: int(count) for name, count in counts.items()}, size=file.stat().st_size)
 
 
 def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreSummary:

@@ -105,6 +105,11 @@ def test_empty_file(tmp_path):
     assert list(open_text(tmp_path / "a.txt")) == []
 
 
+def test_an_empty_name_is_no_folder():
+    with pytest.raises(ValueError, match="The name of a file to read is empty"):
+        expand_paths("")
+
+
 def test_expand_paths(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.txt", ".hidden", "_SUCCESS", ".git/x", "sub/_tmp/y"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -82,7 +82,7 @@ def test_shards(tmp_path, arguments, caplog):
 
 def test_append_and_overwrite(arguments):
     assert prepare_data(arguments()).documents == 60
-    with pytest.raises(ValueError, match="store exists; name another output, or use --append or --overwrite"):
+    with pytest.raises(ValueError, match="store exists; name another place or pass --overwrite"):
         prepare_data(arguments())
     assert prepare_data(arguments("--append")).documents == 120
     assert prepare_data(arguments("--overwrite")).documents == 60
@@ -114,7 +114,7 @@ def test_one_document_is_a_store_but_no_pair(tmp_path, arguments, caplog):
 
 def test_outputs_that_are_there_stay(tmp_path, arguments):
     (tmp_path / "e").write_text("mine")
-    with pytest.raises(ValueError, match="e exists; name another file to export to"):
+    with pytest.raises(ValueError, match="e exists; name another place or pass --overwrite"):
         prepare_data(arguments("--export", str(tmp_path / "e")))
     (tmp_path / "store").write_text("mine too")
     with pytest.raises(ValueError, match="store is not a token store"):

@@ -171,6 +171,9 @@ def test_words_do_not_reach_across_special_tokens(unit):
         )
         seen.add(tuple(np.flatnonzero(labels != -100)))
     assert seen == {(1, 3, 4)}
+    one = MaskingRates(max_predictions=1, masking_unit=unit)  # what follows a special token is a word of its own
+    _, labels = mask(ids, one, generator, is_continuation=ids >= 600)
+    assert np.flatnonzero(labels != -100).tolist() == [1]
     _, labels = mask(
         np.array([2, 10, 700, 3]),
         MaskingRates(masking_unit=unit),

@@ -181,7 +181,7 @@ def test_what_was_there_stays_until_the_new_store_is_whole(tmp_path, documents, 
     monkeypatch.setattr(module, "write_arrays", write)
     assert build(tmp_path, documents[:3], tokenizer)[1].documents == 3
     assert list(tmp_path.iterdir()) == [path]
-    with pytest.raises(ValueError, match=r"store.safetensors exists; name another output"):
+    with pytest.raises(ValueError, match=r"store.safetensors exists; name another place"):
         build(tmp_path, documents, tokenizer, overwrite=False)
     path.write_text("my thesis")
     with pytest.raises(ValueError, match="is not a token store"):
@@ -201,14 +201,11 @@ def test_settings_are_checked(tmp_path, documents, tokenizer):
 def test_a_store_that_is_not_whole_is_refused(tmp_path, documents, tokenizer):
     path, _ = build(tmp_path, documents, tokenizer)
     metadata, arrays = store_format.store_metadata(path), load_file(path)
-    tokens, documents = arrays["tokens"][:-1], arrays["document_starts"][1:]
+    cut, without_first = arrays["tokens"][:-1], arrays["document_starts"][1:]
     broken = {
         "lack the numbers of what it holds": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
-        "sentence_starts do not lead from 0 to": (arrays | {"tokens": tokens}, metadata),
-        "document_starts do not lead from 0 to": (
-            arrays | {"document_starts": arrays["document_starts"][1:]},
-            metadata,
-        ),
+        "sentence_starts do not lead from 0 to": (arrays | {"tokens": cut}, metadata),
+        "document_starts do not lead from 0 to": (arrays | {"document_starts": without_first}, metadata),
         "not a whole token store": ({"tokens": arrays["tokens"]}, metadata),
     }
     for message, (content, words) in broken.items():
@@ -327,7 +324,7 @@ def test_mistakes(tmp_path, documents, tokenizer):
         build(tmp_path, [["the cat"], "a dog"], tokenizer)
     with pytest.raises(ValueError, match=r"Document 0 holds a int, expected sentences \(str\)"):
         build(tmp_path, [["the cat", 5]], tokenizer)
-    with pytest.raises(ValueError, match="is a folder; expected a file to write"):
+    with pytest.raises(ValueError, match="is a link or folder, so it is not overwritten"):
         build_token_store(documents, tokenizer, tmp_path, show_progress=False)
     assert list(tmp_path.iterdir()) == []
     path, _ = build(tmp_path, documents, tokenizer)
