@@ -21,9 +21,10 @@ from typing import Any, NoReturn
 from safetensors import SafetensorError
 
 from . import __version__
+from .files import INTERRUPTED, interruptible
 
 _RECIPES = Path(__file__).parent / "pretraining" / "recipes"
-INTERRUPTED, NOBODY_READS = 130, 141  # exit status of a command ended by Ctrl-C or a closed pipe, as shells have it
+NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
 LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 
@@ -177,7 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     _make_output_safe()
     try:
-        status = _run(list(sys.argv[1:] if argv is None else argv))
+        with interruptible():
+            status = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:  # `mybert -h | head -2`
         _drop_output()

@@ -3,6 +3,7 @@
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
 from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
+from .signals import INTERRUPTED, interruptible
 from .tables import is_table, read_conll, read_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
@@ -27,6 +28,7 @@ from .writing import (
 
 __all__ = [
     "COMPANIONS",
+    "INTERRUPTED",
     "MODEL_FOLDER",
     "PARTIAL",
     "WEIGHTS_FILE",
@@ -46,6 +48,7 @@ __all__ = [
     "expand_paths",
     "files_written_beside",
     "folder_written_beside",
+    "interruptible",
     "is_table",
     "locked",
     "open_text",

@@ -11,6 +11,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import check_output_files, open_text, write_json, written_beside
+from ..runs import started_on_cpus
 from ..tokenization import CutTexts, encode_and_cut
 from .evaluation import PREDICTION_FILES, measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
@@ -61,6 +62,7 @@ class EvaluateArguments(TaskArguments):
         if self.model:
             check_model(self.model)
         self.resolve_task()
+        self.use_cpu = self.use_cpu or started_on_cpus()
 
 
 def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
@@ -96,7 +98,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
             bf16_full_eval=arguments.bf16,
             use_cpu=arguments.use_cpu,
         )
-    if not PartialState().is_main_process:
+    if not PartialState(cpu=arguments.use_cpu).is_main_process:
         return metrics
     if arguments.output == STANDARD_OUTPUT:
         print(json.dumps(metrics, indent=2))

@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy
 
+from ..runs import started_on_cpus
 from .rows import DataSource, hub_splits
 from .task import Task
 from .task_arguments import TaskArguments, evaluation_names
@@ -155,6 +156,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if self.metric_for_best_model is None:
             names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
             self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
+        self.use_cpu = self.use_cpu or started_on_cpus()
         super().__post_init__()
 
     def _check(self) -> None:

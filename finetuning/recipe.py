@@ -53,8 +53,8 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
 
     Returns:
         The metrics of the validation data, those of the test data, if it has labels, with the prefix `test_`;
-        `examples`, those of the card; `interrupted`, whether Ctrl-C ended the run early. With several seeds also
-        `mean`, `deviation` and `best_seed`; with all rows of table 7 row -> metrics.
+        `examples`, those of the card; `interrupted`, whether there was a Ctrl-C, and that alone if it ended the run
+        early. With several seeds also `mean`, `deviation` and `best_seed`; with all rows of table 7 row -> metrics.
 
     Raises:
         ValueError: If the data lacks a column or a label, has one class only or an unknown one, the model has another
@@ -79,7 +79,7 @@ def _finetune_all(
         if name:
             logger.info("Features: %s.", name)
         results[name] = _finetune(replace(run, task=task), arguments, Path(arguments.output_dir) / name, start)
-        if results[name]["interrupted"]:
+        if name and results[name]["interrupted"]:
             return {"interrupted": True}
         start = None  # it has been trained
     if list(results) == [""]:
@@ -139,7 +139,7 @@ def _finetune(
         if len(seeds) > 1:
             logger.info("Seed %d, %d of %d.", seed, len(outcomes) + 1, len(seeds))
         outcome = _train(run, arguments, seed, folder, start if seed == seeds[0] else None)
-        if outcome is None:
+        if outcome is None or (outcome.interrupted and seed != seeds[-1]):
             return {"interrupted": True}
         outcomes[seed] = outcome
         trained = True
@@ -159,7 +159,8 @@ def _finetune(
         examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
         if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
             write_finetuning_card(output_dir, arguments, run, outcomes, best, examples)
-    return measured[best] | summary | {"examples": [asdict(example) for example in examples], "interrupted": False}
+    described = {"examples": [asdict(example) for example in examples]}
+    return measured[best] | summary | described | {"interrupted": outcomes[seeds[-1]].interrupted}
 
 
 def _train(
@@ -180,15 +181,16 @@ def _train(
     if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on
         checkpoint = last_complete_checkpoint(output_dir)
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
-    if interrupt.interrupted:
+    if interrupt.stopped:
         return None
     if arguments.should_save:  # before an evaluation in half precision rounds the weights
         _save(model, run.tokenizer, output_dir)
     metrics = _measure(trainer, output_dir)
     is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-    if arguments.seeds > 1 or not is_as_saved:
-        return Outcome(metrics, seconds)
-    return Outcome(metrics, seconds, trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False))
+    trained = None
+    if arguments.seeds == 1 and is_as_saved:
+        trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    return Outcome(metrics, seconds, trained, interrupt.interrupted)
 
 
 def _measure(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:

@@ -42,11 +42,13 @@ class Outcome:
         metrics: Its metrics.
         seconds: How long it trained, if that is known.
         model: The model as its folder has it, if it is in memory.
+        interrupted: Whether there was a Ctrl-C, in or after the last step.
     """
 
     metrics: dict[str, float]
     seconds: float | None = None
     model: PreTrainedModel | None = None
+    interrupted: bool = False
 
 
 def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:

@@ -118,16 +118,7 @@ class MyBertConfig(PreTrainedConfig):
         Raises:
             ValueError: If a value is outside its range, of the wrong type, or asks for what MyBERT does not compute.
         """
-        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
-            lowest = 1 if name in _AT_LEAST_ONE else 0
-            _require(
-                self,
-                name,
-                _is_integer(getattr(self, name)) and getattr(self, name) >= lowest,
-                f"an integer of at least {lowest}",
-            )
-            highest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
-            _require(self, name, getattr(self, name) <= highest, f"an integer of at most {highest}")
+        self._check_sizes()
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
             value = getattr(self, name)
             optional = name == "classifier_dropout" and value is None
@@ -168,6 +159,18 @@ class MyBertConfig(PreTrainedConfig):
             raise ValueError(f"position_embedding_type is {position_type!r}; MyBERT has 'absolute' positions only.")
         if getattr(self, "add_cross_attention", False):
             raise ValueError("add_cross_attention is True; MyBERT is an encoder without cross-attention.")
+
+    def _check_sizes(self) -> None:
+        for name in (*_AT_LEAST_ONE, "num_hidden_layers"):
+            lowest = 1 if name in _AT_LEAST_ONE else 0
+            _require(
+                self,
+                name,
+                _is_integer(getattr(self, name)) and getattr(self, name) >= lowest,
+                f"an integer of at least {lowest}",
+            )
+            highest = _MOST_LAYERS if name == "num_hidden_layers" else _LARGEST
+            _require(self, name, getattr(self, name) <= highest, f"an integer of at most {highest}")
 
     @classmethod
     def get_config_dict(

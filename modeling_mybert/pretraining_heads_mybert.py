@@ -169,7 +169,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
                 nsp_loss = nsp_loss * (labels != IGNORED_LABEL).sum() / num_items_in_batch
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
-            loss=sum(losses) if losses else None,
+            loss=sum(losses, losses[0].new_zeros(())) if losses else None,
             prediction_logits=prediction_logits,
             seq_relationship_logits=seq_relationship_logits,
             hidden_states=outputs.hidden_states,

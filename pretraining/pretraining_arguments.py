@@ -9,6 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
 from ..modeling_mybert import MyBertConfig
+from ..runs import started_on_cpus
 from ..tokenization import MyBertTokenizer
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, settings_of
 from .trainer import OPTIMIZERS
@@ -160,6 +161,7 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim
+        self.use_cpu = self.use_cpu or started_on_cpus()
         TrainingArguments.__post_init__(self)
         if optim in OPTIMIZERS:
             self.optim = optim

@@ -73,7 +73,8 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
 
     Returns:
         What was measured: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
-        `examples`, the fill-mask examples of the card; `interrupted`, whether Ctrl-C ended the run early.
+        `examples`, the fill-mask examples of the card; `interrupted`, whether there was a Ctrl-C;
+        that alone if it ended the run early.
 
     Raises:
         ValueError: If the text is empty, too short or not in the encoding, the output folder holds other things or a
@@ -90,7 +91,7 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
     output_dir = Path(arguments.output_dir)
     logger.info("Corpus: %s.", run.store.summary)
     state = _train(run, arguments)
-    if state["interrupted"]:
+    if "metrics" not in state:
         return {"interrupted": True}
     examples = []
     if arguments.should_save:
@@ -99,7 +100,8 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
             examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
         if state["steps"] or not (output_dir / "README.md").is_file():  # a finished run's may have been edited since
             write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
-    return state["metrics"] | {"examples": [asdict(example) for example in examples], "interrupted": False}
+    described = {"examples": [asdict(example) for example in examples]}
+    return state["metrics"] | described | {"interrupted": state["interrupted"]}
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
@@ -109,8 +111,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     count and log go on, only the data is other.
 
     Returns:
-        `interrupted`; and, if it is false, `metrics`, `steps` (those taken by this call) and `wall_time` in seconds
-        (None if earlier calls took steps too).
+        `interrupted`; and, if training got to its end, `metrics`, `steps` (those taken by this call) and `wall_time`
+        in seconds (None if earlier calls took steps too).
     """
     checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
@@ -124,7 +126,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         trainer = _trainer(run, arguments, phase, interrupt)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
-        if interrupt.interrupted:
+        if interrupt.stopped or (interrupt.interrupted and phase.last_step):
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
@@ -135,7 +137,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         "metrics": logged | metrics,
         "steps": trainer.state.global_step - first_step,
         "wall_time": None if first_step else wall_time,
-        "interrupted": False,
+        "interrupted": interrupt.interrupted,
     }
 
 

@@ -3,7 +3,7 @@
 from .checkpoints import last_complete_checkpoint
 from .interruption import StopOnInterrupt
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
-from .processes import prepare_once, speak_in_one_process
+from .processes import prepare_once, speak_in_one_process, started_on_cpus
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .trainer_overrides import DivergedError, ResumableTrainer
@@ -22,4 +22,5 @@ __all__ = [
     "parameter_groups",
     "prepare_once",
     "speak_in_one_process",
+    "started_on_cpus",
 ]

@@ -14,18 +14,19 @@ logger = logging.getLogger(__name__)
 
 
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint; a second one ends it at once.
+    """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint.
 
-    After the last step there is nothing to stop: what is left, say an evaluation, goes on to its end. A log message
-    says where training stopped, and how it goes on.
+    In and after the last step there is nothing to stop: what is left, say an evaluation, goes on to its end, and what
+    would follow (a next phase, a next seed) is for the caller to leave out. A log message says where training stopped,
+    and how it goes on. A second signal is handled as before training (see `interruptible`).
 
     Attributes:
-        interrupted: Whether there was a signal; after training, whether it was ended before its last step.
+        interrupted: Whether there was a signal, in any process of the run.
+        stopped: Whether training was ended for it before its last step.
     """
 
     def __init__(self) -> None:
-        self.interrupted = False
-        self._stopping = False
+        self.interrupted = self.stopped = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def _on_interrupt(self, signal_number: int, frame: FrameType | None) -> None:
@@ -40,7 +41,7 @@ class StopOnInterrupt(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Take over the signals."""
-        self.interrupted = self._stopping = False
+        self.interrupted = self.stopped = False
         if threading.current_thread() is not threading.main_thread():
             return  # signals are the main thread's
         self._previous = {
@@ -51,19 +52,15 @@ class StopOnInterrupt(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Save and stop if there was a signal, in any process."""
-        if args.world_size > 1:
-            # The signal reaches the processes in different steps; they must stop in the same.
-            interrupted = torch.tensor(int(self.interrupted), device=args.device)
-            dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
-            self.interrupted = bool(interrupted)
+        self._agree(args)
         if self.interrupted and state.global_step < state.max_steps:
-            self._stopping = control.should_save = control.should_training_stop = True
+            self.stopped = control.should_save = control.should_training_stop = True
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Leave out what comes at the end of an epoch, unless this is one: `Trainer` calls it wherever it stops."""
-        if self._stopping and (state.epoch or 0) % 1:
+        if self.stopped and (state.epoch or 0) % 1:
             control.should_evaluate = control.should_save = False
 
     def on_train_end(
@@ -71,9 +68,20 @@ class StopOnInterrupt(TrainerCallback):
     ) -> None:
         """Give the signals back, and say how training goes on."""
         self._give_back()
-        self.interrupted = self._stopping
-        if self.interrupted and state.is_world_process_zero:
+        self._agree(args)
+        if not self.interrupted or not state.is_world_process_zero:
+            return
+        if self.stopped:
             logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
+        else:
+            logger.warning("Step %d was the last one; what belongs to it is finished first.", state.global_step)
+
+    def _agree(self, args: TrainingArguments) -> None:
+        """The signal reaches the processes in different steps, or only some; they must stop in the same."""
+        if args.world_size > 1:
+            interrupted = torch.tensor(int(self.interrupted), device=args.device)
+            dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
+            self.interrupted = bool(interrupted)
 
 
 def _way_on(args: TrainingArguments) -> str:

@@ -1,16 +1,29 @@
 """Several processes, one run: what is prepared once, and who waits for whom."""
 
 import logging
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
 from transformers import TrainingArguments
 
 T = TypeVar("T")
 
 _LONGEST_PREPARATION = timedelta(days=30)  # a collective's own limit, half an hour, is short for a large corpus
+
+
+def started_on_cpus() -> bool:
+    """Whether a launcher (torchrun) started several processes where there is no accelerator that they could share.
+
+    They are one run only if `TrainingArguments` is told: with `use_cpu`. Without it each would train by itself.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return False
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return accelerator is None or accelerator.type == "mps"  # of which a machine has one
 
 
 def prepare_once(arguments: TrainingArguments, prepare: Callable[[], T]) -> T:

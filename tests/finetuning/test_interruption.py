@@ -89,10 +89,26 @@ def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch
     assert not finetune(arguments())["interrupted"]
 
 
-def test_a_signal_after_the_last_step_stops_nothing(arguments, monkeypatch, caplog):
-    stop(monkeypatch, "on_evaluate", 12)
-    assert not finetune(arguments())["interrupted"]
+@pytest.mark.parametrize(("event", "step"), [("on_step_begin", 11), ("on_evaluate", 12)])
+def test_a_signal_in_or_after_the_last_step_stops_nothing_but_is_told(arguments, monkeypatch, caplog, event, step):
+    stop(monkeypatch, event, step)
+    result = finetune(arguments())
+    assert result["interrupted"]
+    assert "accuracy" in result
     assert "Stopped" not in caplog.text
+    assert "Step 12 was the last one; what belongs to it is finished first." in caplog.text
+
+
+def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, tmp_path, monkeypatch):
+    settings = {"seeds": 2, "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
+    stop(monkeypatch, "on_step_begin", 1)
+    assert finetune(arguments(**settings)) == {"interrupted": True}
+    assert (tmp_path / "out" / "seed_42" / "metrics.json").is_file()
+    assert not (tmp_path / "out" / "seed_43").exists()
+    monkeypatch.undo()
+    result = finetune(arguments(**settings))
+    assert not result["interrupted"]
+    assert "best_seed" in result
 
 
 @pytest.mark.parametrize(

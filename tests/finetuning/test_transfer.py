@@ -345,5 +345,5 @@ def test_bias_correction(arguments, monkeypatch, correct_bias):
 
 
 def _interruptible(callback):
-    callback.interrupted = False
+    callback.interrupted = callback.stopped = False
     return callback

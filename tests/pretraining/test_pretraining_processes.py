@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 FLAGS = (
     "--vocab_size 60 --layout compact --model_size tiny --hidden_size 32 --num_hidden_layers 2 --max_length 32 "
     "--max_steps 3 --logging_steps 1 --save_steps 1 --save_total_limit 5 --heldout 0.2 --learning_rate 1e-3 "
-    "--dropout 0 --max_grad_norm 0 --per_device_eval_batch_size 5 --use_cpu --quiet --num_processes 1"
+    "--dropout 0 --max_grad_norm 0 --per_device_eval_batch_size 5 --quiet --num_processes 1"
 )
 
 
@@ -22,7 +22,7 @@ def launch(tmp_path, text_file, name, flags, processes=1, launcher=()):
     command = [sys.executable, "-m", *launcher, "mybert", "pretrain", "--text", str(text_file)]
     command += ["--output_dir", str(tmp_path / name), *FLAGS.split(), *flags.split()]
     # Every run has a rendezvous of its own, on a free port.
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert result.returncode == 0, result.stderr
     return tmp_path / name

@@ -1,0 +1,66 @@
+"""Several processes fine-tune and measure as one does (gloo, on CPUs), by torchrun alone."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mybert import MyBertConfig, MyBertForPreTraining
+
+pytestmark = pytest.mark.slow
+
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m")
+
+
+def launch(folder, *command, launcher=()):
+    result = subprocess.run(
+        [sys.executable, "-m", *launcher, "mybert", *command],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_two_processes_are_one_run(tmp_path, tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    torch.manual_seed(0)
+    MyBertForPreTraining(config).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    rows = [f"the {word} sat\t{label}" for word in ("cat", "dog", "mat", "sun") for label in "xy"]
+    (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    command = (
+        "finetune --model base --train_file data.tsv --validation_file data.tsv --max_length 16 --max_steps 4 "
+        "--learning_rate 3e-3 --quiet"
+    ).split()
+    launch(tmp_path, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
+    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
+    launch(tmp_path, *command, *two, launcher=TORCHRUN)
+    start, one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "one", "two"))
+    assert one.keys() == both.keys()
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert (one[name] - start[name]).abs().max() > 1e-3  # they learnt something
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
+    assert (tmp_path / "two" / "checkpoint-4" / "rng_state_1.pth").is_file()
+    metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("one", "two")]
+    assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
+    said = launch(tmp_path, "evaluate", "data.tsv", "--model", "two", "--batch_size", "2", launcher=TORCHRUN)
+    measured = json.loads(said[said.index("{") :])  # once, and nothing behind it
+    assert measured == pytest.approx({name: metrics[0][name] for name in measured}, abs=1e-6)
+    assert measured["accuracy"] > 0
