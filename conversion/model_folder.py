@@ -19,7 +19,8 @@ from ..files import (
     stays_in_place,
     weight_files,
 )
-from .errors import ModelFolderError
+from ..modeling_mybert import MyBertConfig
+from .errors import ConfigurationError, ModelFolderError
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
 
 _MODEL_TYPES = ("mybert", "bert")
@@ -96,9 +97,20 @@ class ModelFolder:
         """Name the tensors that the model of this folder does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
+    def configuration(self) -> MyBertConfig:
+        """Read the configuration as one of MyBERT.
+
+        Raises:
+            ConfigurationError: If MyBERT cannot have a field or value of it.
+        """
+        try:
+            return MyBertConfig.from_pretrained(self.path)
+        except ValueError as error:
+            raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
+
     def labels(self) -> list[str]:
         """Name the classes of a classifier in the order of its rows, as its configuration does."""
-        names = {int(number): name for number, name in (self.config.get("id2label") or {}).items()}
+        names = {int(number): str(name) for number, name in (self.config.get("id2label") or {}).items()}
         number = self.config.get("num_labels", 2)
         return [names[row] for row in sorted(names)] or [f"LABEL_{row}" for row in range(number)]
 

@@ -62,7 +62,7 @@ def export_google_checkpoint(
     settings = ToGoogleOptions(**options)
     prefix = _whole_prefix(prefix)
     folder = ModelFolder(model_dir)
-    config = MyBertConfig.from_pretrained(folder.path)
+    config = folder.configuration()
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
     rows = folder.rows()
     left_over = folder.left_over()  # which says so, before anything is written, if a parameter is missing

@@ -13,10 +13,9 @@ from huggingface_hub.errors import HFValidationError
 from safetensors.torch import save_file
 
 from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
-from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
-from .errors import ConfigurationError, ModelFolderError
+from .errors import ModelFolderError
 from .key_map import GROUPS, HEADS, find_head
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .options import ConversionOptions, FromBertOptions
@@ -101,10 +100,7 @@ def _convert(
     config: dict[str, Any],
     settings: ConversionOptions,
 ) -> ConversionReport:
-    try:
-        MyBertConfig.from_pretrained(folder.path)
-    except ValueError as error:
-        raise ConfigurationError(path=folder.path / "config.json", problem=str(error)) from error
+    folder.configuration()  # which says so if it cannot be one of MyBERT
     prefix = "MyBert" if model_type == "mybert" else "Bert"
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:

@@ -11,7 +11,6 @@ import torch
 
 from .. import modeling_mybert as networks
 from ..metrics import google_row_order
-from ..modeling_mybert import MyBertConfig
 from .errors import VerificationError
 from .google_sources import open_source
 from .google_variables import ConversionPlan, GoogleVariables, plan_conversion
@@ -100,7 +99,7 @@ def verify_conversion(
     if (Path(source) / "config.json").is_file():
         return verify_folder(ModelFolder(source), ModelFolder(model_dir))
     folder = ModelFolder(model_dir)
-    config = MyBertConfig.from_pretrained(folder.path)
+    config = folder.configuration()
     with open_source(source) as found:
         bundle = read_tensor_bundle(found.prefix)
         plan = plan_conversion(GoogleVariables(bundle), config, folder.head, ignore)

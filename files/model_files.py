@@ -194,8 +194,9 @@ def _check_fields(path: Path, config: dict[str, Any]) -> None:
             isinstance(labels, dict) and all(isinstance(value, (str, int)) for value in labels.values())
         ):
             raise ValueError(f"{path}: {name} is {_shown(labels)}; expected an object such as {example}.")
-    if not all(re.fullmatch(r"\d{1,9}", label) for label in config.get("id2label") or ()):
-        raise ValueError(f"{path}: id2label is {_shown(config['id2label'])}; expected whole numbers as names.")
+    numbers = config.get("id2label") or {}
+    if set(numbers) != set(map(str, range(len(numbers)))):
+        raise ValueError(f"{path}: id2label is {_shown(numbers)}; expected 0, 1, 2, ... as names, without gaps.")
 
 
 def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:

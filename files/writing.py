@@ -143,7 +143,7 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
     """
     path = Path(path)
     with disk_trouble_in_words(path):
-        beside = Path(tempfile.mkdtemp(prefix=".files.", suffix=PARTIAL, dir=path))
+        beside = Path(tempfile.mkdtemp(prefix=".", suffix=PARTIAL, dir=path))
     try:
         with disk_trouble_in_words(path):
             yield beside
@@ -313,6 +313,15 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
+def _final_place(path: Path) -> Path:
+    """Where a file goes that is written in a folder made by `folder_written_beside` or `files_written_beside`."""
+    for folder in path.parents:
+        if folder.name.startswith(".") and folder.name.endswith(PARTIAL):
+            *name, _, _ = folder.name.removeprefix(".").rsplit(".", 2)
+            return folder.parent.joinpath(*name, path.relative_to(folder))
+    return path
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -390,7 +399,7 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
             raise
         folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
         free = shutil.disk_usage(folder).free
-        what = f"{path} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
+        what = f"{_final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
 
 

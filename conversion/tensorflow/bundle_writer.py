@@ -32,8 +32,6 @@ def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, An
             state file could not hold the prefix.
     """
     prefix = Path(prefix)
-    if any(character in prefix.name for character in '"\\\n\0'):
-        raise ValueError(f"{str(prefix)!r} is no prefix of a checkpoint: it has a quote, backslash or line break.")
     files = bundle_files(prefix)
     entries = [(b"", encode(1, 1) + encode(3, encode(1, BUNDLE_VERSION)))]
     with (  # moved into place from the last to the first
@@ -52,7 +50,13 @@ def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, An
 
 
 def bundle_files(prefix: Path) -> tuple[Path, Path, Path]:
-    """Name the files of a checkpoint as they are written here: index, state file and data."""
+    """Name the files of a checkpoint as they are written here: index, state file and data.
+
+    Raises:
+        ValueError: If the state file could not hold the prefix.
+    """
+    if any(character in prefix.name for character in '"\\\n\0'):
+        raise ValueError(f"{str(prefix)!r} is no prefix of a checkpoint: it has a quote, backslash or line break.")
     return Path(f"{prefix}.index"), prefix.with_name("checkpoint"), Path(f"{prefix}.data-00000-of-00001")
 
 

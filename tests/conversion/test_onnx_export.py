@@ -103,7 +103,11 @@ def exported(tmp_path_factory):
     """A tagger's folder, its export with int8, and the report."""
     folder = tmp_path_factory.mktemp("tagger")
     save_model(folder / "model", "token-classification")
-    return folder / "model", folder / "onnx", export_onnx(folder / "model", folder / "onnx", int8=True)
+    with pytest.MonkeyPatch.context() as patch:  # which fails on some graphs and versions
+        patch.setattr("onnxruntime.quantization.shape_inference.quant_pre_process", None)
+        patch.setattr("onnxruntime.quantization.quant_pre_process", None)
+        report = export_onnx(folder / "model", folder / "onnx", int8=True)
+    return folder / "model", folder / "onnx", report
 
 
 @pytest.mark.slow

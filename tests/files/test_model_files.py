@@ -145,7 +145,11 @@ def test_missing_tensors(folder):
         ({"model_type": ["bert"]}, "model_type is ['bert']; expected a text."),
         ({"id2label": ["a"]}, """id2label is ['a']; expected an object such as {"0": "no", "1": "yes"}."""),
         ({"id2label": {"0": [1]}}, """id2label is {'0': [1]}; expected an object such as {"0": "no", "1": "yes"}."""),
-        ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected whole numbers as names."),
+        ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected 0, 1, 2, ... as names, without gaps."),
+        (
+            {"id2label": {"0": "a", "2": "b"}},
+            "id2label is {'0': 'a', '2': 'b'}; expected 0, 1, 2, ... as names, without gaps.",
+        ),
         ({"label2id": {"a": {}}}, """label2id is {'a': {}}; expected an object such as {"no": 0, "yes": 1}."""),
     ],
 )
