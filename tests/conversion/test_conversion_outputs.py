@@ -1,4 +1,4 @@
-"""What conversions write is whole or not there, in no other process's way, and never in the place of foreign things."""
+"""What conversions write is whole or not there, out of other processes' way, and never in place of foreign things."""
 
 import errno
 import os
