@@ -107,8 +107,8 @@ def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
 
     Google's graph adds -10,000 to the scores of padding, which leaves the softmax over a row of nothing else as it is.
     """
-    is_empty = ~attention_mask.bool().any(1, keepdim=True)
-    return attention_mask.masked_fill(is_empty, 1)
+    num_tokens = attention_mask.bool().sum(1, keepdim=True)  # ONNX Runtime infers no shapes through `any`
+    return attention_mask.masked_fill(num_tokens == 0, 1)
 
 
 def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool) -> Packing | None:
