@@ -201,13 +201,17 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
 
 
 def _quantize(path: Path, target: Path) -> None:
-    from onnxruntime.quantization import QuantType, quant_pre_process, quantize_dynamic
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
 
     is_large = path.with_name(f"{path.name}.data").exists()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
-        # Folds the transposed embeddings of a tied vocabulary layer, which only then is a product with a weight.
         prepared = Path(folder, path.name)
-        quant_pre_process(path, prepared, save_as_external_data=is_large, all_tensors_to_one_file=True)
+        _fold_constants(path, prepared, is_large)
+        # Noted shapes are not needed, and contradict the weights that the quantizer transposes.
+        graph = onnx.load(prepared, load_external_data=False)
+        del graph.graph.value_info[:]
+        onnx.save(graph, prepared)
         quantize_dynamic(
             prepared,
             target,
@@ -216,6 +220,24 @@ def _quantize(path: Path, target: Path) -> None:
             weight_type=QuantType.QInt8,
             use_external_data_format=is_large,
         )
+
+
+def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
+    """Compute what is constant, as the transposed embeddings of a tied vocabulary layer: a weight only then.
+
+    onnxruntime's `quant_pre_process` would do the same, but infers shapes first, which fails on some graphs.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    if is_large:
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", f"{target.name}.data"
+        )
+    onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
 def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:

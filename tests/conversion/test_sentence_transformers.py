@@ -1,0 +1,90 @@
+"""A model of sentence-transformers keeps its pooling, normalisation and prompts in every conversion of folders."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertModel, MyBertTokenizer
+from mybert.conversion import errors, export_google_checkpoint, from_transformers_bert, to_transformers_bert
+
+sentence_transformers = pytest.importorskip("sentence_transformers")
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "quick", "brown", "fox", "query", ":"]
+TEXTS = ["a quick fox", "brown brown", "query", "a fox a fox a quick brown fox"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A MyBERT folder that sentence-transformers pools by the maximum, normalises and prompts."""
+    from sentence_transformers import SentenceTransformer, models
+
+    path = tmp_path_factory.mktemp("sentences")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(PIECES), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = MyBertModel(MyBertConfig(**sizes, intermediate_size=24, max_position_embeddings=32))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    model.save_pretrained(path / "plain")
+    (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in PIECES))
+    MyBertTokenizer(path / "vocab.txt", do_lower_case=True).save_pretrained(path / "plain")
+    modules = [models.Transformer(str(path / "plain")), models.Pooling(16, pooling_mode="max"), models.Normalize()]
+    model = SentenceTransformer(modules=modules, prompts={"query": "query : "}, device="cpu")
+    model.save(str(path / "model"))
+    return path / "model"
+
+
+def vectors(folder):
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    assert model.prompts["query"] == "query : "
+    return np.concatenate([model.encode(TEXTS), model.encode(TEXTS, prompt_name="query")])
+
+
+def test_vectors_stay_the_same(folder, tmp_path):
+    report = to_transformers_bert(folder, tmp_path / "bert")
+    assert any(decision.startswith("sentence-transformers: ") for decision in report.decisions)
+    from_transformers_bert(tmp_path / "bert", tmp_path / "back")
+    expected = vectors(folder)
+    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
+    for name in ("bert", "back"):
+        np.testing.assert_allclose(vectors(tmp_path / name), expected, atol=1e-5)
+        modules = json.loads((tmp_path / name / "modules.json").read_text())
+        for module in modules[1:2]:
+            for file in (folder / module["path"]).iterdir():
+                assert (tmp_path / name / module["path"] / file.name).read_bytes() == file.read_bytes()
+    (tmp_path / "back" / "modules.json").unlink()
+    (tmp_path / "back" / "1_Pooling" / "config.json").unlink()
+    from sentence_transformers import SentenceTransformer
+
+    other = SentenceTransformer(str(tmp_path / "back"), device="cpu").encode(TEXTS)
+    assert np.abs(other - expected[: len(TEXTS)]).max() > 0.1  # which is what was lost
+
+
+def test_a_second_conversion_replaces_the_first(folder, tmp_path):
+    to_transformers_bert(folder, tmp_path / "bert")
+    to_transformers_bert(folder, tmp_path / "bert", overwrite=True)
+    (tmp_path / "bert" / "2_Normalize").mkdir(exist_ok=True)
+    (tmp_path / "bert" / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match=r"thesis\.tex"):
+        to_transformers_bert(folder, tmp_path / "bert", overwrite=True)
+    assert (tmp_path / "bert" / "thesis.tex").read_text() == "mine"
+
+
+def test_google_has_no_place_for_it(folder, tmp_path):
+    report = export_google_checkpoint(folder, tmp_path / "google" / "m", allow_other_activation=True)
+    assert any("sentence-transformers' files are left out" in decision for decision in report.decisions)
+
+
+def test_modules_elsewhere_are_refused(folder, tmp_path):
+    import shutil
+
+    shutil.copytree(folder, tmp_path / "evil")
+    modules = json.loads((tmp_path / "evil" / "modules.json").read_text())
+    modules[1]["path"] = "../secrets"
+    (tmp_path / "evil" / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(errors.ModelFolderError, match="expected folders within"):
+        to_transformers_bert(tmp_path / "evil", tmp_path / "bert")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evil"]
