@@ -1,44 +1,27 @@
-"""Rows of JSON lines and of Parquet, and JSON that may be hostile: what is wrong is said with file and row.
+"""One column of JSON lines or Parquet, row by row.
 
 Everything is streamed; nothing holds a whole file.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from .tables import parse_json
 from .text import JSON_SUFFIXES, PARQUET_SUFFIX, content_suffix, open_text
 
 _ROWS_AT_A_TIME = 256
 
 
-def parse_json(text: str, where: str) -> Any:
-    """Parse a JSON value.
-
-    Args:
-        text: The JSON.
-        where: File and line, for the message.
-
-    Raises:
-        ValueError: If it is no JSON, holds a number of thousands of digits, or is nested too deep.
-    """
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{where} is not JSON ({error.msg} at character {error.pos + 1}).") from error
-    except RecursionError as error:
-        raise ValueError(f"{where} is JSON that is nested too deep.") from error
-    except ValueError as error:  # Python's limit for whole numbers
-        raise ValueError(f"{where} is JSON with a number of too many digits.") from error
-
-
-def read_column(path: str, column: str, encoding: str = "utf-8") -> Iterator[Any]:
+def read_column(
+    path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
+) -> Iterator[Any]:
     """Read one column of JSON lines (`.jsonl`, `.json`, `.ndjson`, plain or compressed) or Parquet, row by row.
 
     Args:
         path: The file.
         column: The field or column.
         encoding: Encoding of JSON.
+        digests: As in `open_text`; not of Parquet.
 
     Yields:
         The value of each row; None for an empty line.
@@ -52,12 +35,12 @@ def read_column(path: str, column: str, encoding: str = "utf-8") -> Iterator[Any
         yield from _parquet_column(path, column)
         return
     assert content_suffix(path) in JSON_SUFFIXES
-    for number, line in enumerate(open_text(path, encoding), start=1):
+    for number, line in enumerate(open_text(path, encoding, digests), start=1):
         if not line.strip():
             yield None
             continue
+        row = parse_json(path, number, line, refuse_halves=False)  # a half pair becomes a sign of its own there
         where = f"{path}, line {number}"
-        row = parse_json(line, where)
         if not isinstance(row, dict):
             raise ValueError(f"{where} is a JSON {type(row).__name__}; expected an object with {column!r}.")
         if column not in row:

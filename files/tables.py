@@ -59,7 +59,7 @@ def read_rows(
     elif _is_json_lines(lines := list(open_text(path, encoding))):
         rows = _json_lines(path, lines)
     else:
-        content = _parse(path, 1, "\n".join(lines))
+        content = parse_json(path, 1, "\n".join(lines))
         if isinstance(content, dict) and isinstance(content.get("data"), list):
             rows = list(_squad_rows(path, content["data"]))
         elif isinstance(content, list):
@@ -226,12 +226,25 @@ def _is_json_lines(lines: Sequence[str]) -> bool:
 
 def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
     return [
-        _object(path, number, _parse(path, number, line)) for number, line in enumerate(lines, start=1) if line.strip()
+        _object(path, number, parse_json(path, number, line))
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
     ]
 
 
-def _parse(path: Path, number: int, text: str) -> Any:
-    """Parse JSON that begins at a line of a file."""
+def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
+    """Parse JSON that may be hostile.
+
+    Args:
+        path: The file that it is from.
+        number: The line where it begins.
+        text: The JSON.
+        refuse_halves: Whether half of a character pair is an error.
+
+    Raises:
+        ValueError: If it is no JSON, nested too deep, or holds half of a character pair or a number of thousands of
+            digits; the message names file and line.
+    """
 
     def mistake(what: str, pattern: re.Pattern[str]) -> ValueError:
         match = pattern.search(text)
@@ -240,7 +253,7 @@ def _parse(path: Path, number: int, text: str) -> Any:
 
     try:
         value = json.loads(text)
-        if "\\u" in text:
+        if refuse_halves and "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {number + error.lineno - 1}: not JSON ({error.msg}).") from error

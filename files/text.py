@@ -6,6 +6,7 @@ Everything is streamed; nothing holds a whole file.
 import bz2
 import codecs
 import gzip
+import hashlib
 import io
 import lzma
 import sys
@@ -71,13 +72,15 @@ def content_suffix(path: str | Path) -> str:
     return path.suffix.lower()
 
 
-def open_text(path: str | Path, encoding: str = "utf-8") -> Iterator[str]:
+def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:
     r"""Iterate over the lines of a text file, decompressing and decoding on the way.
 
     Args:
         path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the ``zstandard`` package); ``"-"`` is
             standard input.
         encoding: Any codec of Python. A byte-order mark at the start is dropped.
+        digests: Takes up the file's digest when it has been read to its end, so that it need not be read again for
+            that; see `new_digest`.
 
     Yields:
         Lines without their end (``\n``, ``\r\n`` or ``\r``).
@@ -87,17 +90,20 @@ def open_text(path: str | Path, encoding: str = "utf-8") -> Iterator[str]:
             (decompressed) stream. Or the encoding is unknown, or ``zstandard`` is missing.
         OSError: The file cannot be opened, or its compressed data is broken.
     """
-    for block in read_blocks(path, encoding):
+    for block in read_blocks(path, encoding, digests=digests):
         yield from block.split("\n")
 
 
-def read_blocks(path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 << 20) -> Iterator[str]:
+def read_blocks(
+    path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 << 20, digests: dict[str, str] | None = None
+) -> Iterator[str]:
     r"""Read whole lines in large blocks; the fast way through a corpus.
 
     Args:
         path: As in `open_text`.
         encoding: As in `open_text`.
         block_bytes: Bytes read at a time; a block holds the lines that end in them, at least one.
+        digests: As in `open_text`.
 
     Yields:
         One or more lines joined by ``"\n"``, without a line end at the end. All blocks' lines together are the
@@ -115,7 +121,7 @@ def read_blocks(path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     tail: list[str] = []  # a line without its end yet, in pieces
     start = True
-    for offset, data in _read_bytes(path, block_bytes):
+    for offset, data in _read_bytes(path, block_bytes, digests):
         if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8") and data.count(b"\0") * 100 > len(data):
             raise ValueError(
                 f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); "
@@ -143,9 +149,35 @@ def read_blocks(path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 
         yield "".join(tail)
 
 
-def _read_bytes(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
+def new_digest() -> "hashlib.blake2b":
+    """The digest by which a file is known to be the same: BLAKE2b, 128 bits, of the file as it is on the disk."""
+    return hashlib.blake2b(digest_size=16)
+
+
+class _Digesting:
+    """A binary stream to read from, with the digest of what was read."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._digest = new_digest()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._digest.update(data)
+        return data
+
+    def at_end(self) -> str:
+        """Read what a decompressor has left, and give the digest."""
+        while self.read(1 << 20):
+            pass
+        return self._digest.hexdigest()
+
+
+def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
-    with nullcontext(sys.stdin.buffer) if path == STDIN else _open_bytes(path) as stream:
+    with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as file:
+        raw = file if digests is None else _Digesting(file)
+        stream = raw if path == STDIN else _decompressed(path, cast(IO[bytes], raw))
         broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
         if "zstandard" in sys.modules:
             broken += (sys.modules["zstandard"].ZstdError,)
@@ -155,24 +187,27 @@ def _read_bytes(path: str, block_bytes: int) -> Iterator[tuple[int, bytes]]:
                 data = stream.read(block_bytes)
             except broken as error:
                 raise OSError(f"{path}: the compressed data is broken or cut off ({error}).") from error
+            if not data and isinstance(raw, _Digesting):
+                assert digests is not None
+                digests[path] = raw.at_end()
             yield offset, data
             if not data:
                 return
             offset += len(data)
 
 
-def _open_bytes(path: str) -> IO[bytes]:
+def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
     match Path(path).suffix.lower():
         case ".gz":
-            return cast(IO[bytes], gzip.open(path, "rb"))
+            return cast(IO[bytes], gzip.open(stream, "rb"))
         case ".xz":
-            return lzma.open(path, "rb")
+            return lzma.open(stream, "rb")
         case ".bz2":
-            return bz2.open(path, "rb")
+            return bz2.open(stream, "rb")
         case ".zst":
             try:
                 import zstandard
             except ImportError as error:
                 raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
-            return zstandard.open(path, "rb")
-    return Path(path).open("rb")
+            return zstandard.open(stream, "rb")
+    return stream

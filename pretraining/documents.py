@@ -60,7 +60,9 @@ def split_sentences(text: str) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) -> Iterator[list[str]]:
+def read_documents(
+    files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
+) -> Iterator[list[str]]:
     """Read documents from files or from the Hub, one after the other; memory holds one document at a time.
 
     What a file holds is told from its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones:
@@ -74,6 +76,8 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
 
     Args:
         files: Files, folders or patterns; "-" is standard input; see `expand_sources` for data sets of the Hub.
+        digests: Takes up the digests of files that were read to their ends, see `mybert.files.open_text`; of Parquet
+            none.
         settings: Those of `TextSettings`: `split_sentences`, `encoding`, `text_column`.
 
     Yields:
@@ -87,7 +91,7 @@ def read_documents(files: str | Path | Iterable[str | Path], **settings: Any) ->
         TypeError: There is no such setting.
     """
     text = TextSettings(**settings)  # here, not when the first document is asked for
-    return _documents(read_text_lines(expand_sources(files), text), text.split_sentences)
+    return _documents(read_text_lines(expand_sources(files), text, digests), text.split_sentences)
 
 
 def _documents(lines: Iterable[str], split: bool) -> Iterator[list[str]]:
@@ -127,12 +131,15 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
     return list(sources)
 
 
-def read_text_lines(sources: Iterable[str], settings: TextSettings) -> Iterator[str]:
+def read_text_lines(
+    sources: Iterable[str], settings: TextSettings, digests: dict[str, str] | None = None
+) -> Iterator[str]:
     """Read sources line by line.
 
     Args:
         sources: What `expand_sources` lists.
         settings: Of the text; lines are not split into sentences here.
+        digests: As in `read_documents`.
 
     Yields:
         Lines without surrounding white space, and `""` after each document.
@@ -147,9 +154,9 @@ def read_text_lines(sources: Iterable[str], settings: TextSettings) -> Iterator[
             yield from _lines_of_values(_hub_column(source, column), f"{source}, row", column)
         elif suffix in JSON_SUFFIXES or suffix == PARQUET_SUFFIX:
             where = f"{source}, {'row' if suffix == PARQUET_SUFFIX else 'line'}"
-            yield from _lines_of_values(read_column(source, column, encoding), where, column)
+            yield from _lines_of_values(read_column(source, column, encoding, digests), where, column)
         else:
-            yield from _plain_lines(source, encoding)
+            yield from _plain_lines(open_text(source, encoding, digests))
 
 
 def _is_hub_name(name: str) -> bool:
@@ -158,9 +165,9 @@ def _is_hub_name(name: str) -> bool:
     return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
 
 
-def _plain_lines(path: str, encoding: str) -> Iterator[str]:
+def _plain_lines(lines: Iterable[str]) -> Iterator[str]:
     is_open = False
-    for line in open_text(path, encoding):
+    for line in lines:
         line = line.strip()
         if line or is_open:
             yield line

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import TrainingArguments
@@ -10,7 +10,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from ..modeling_mybert import MyBertConfig
 from ..runs import started_on_cpus
-from ..tokenization import MyBertTokenizer
+from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, settings_of
 from .trainer import OPTIMIZERS
 
@@ -56,7 +56,7 @@ class Phase:
 
 
 @dataclass
-class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, TrainingArguments):
+class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, TrainingArguments):
     """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
 
     Defaults are the paper's.
@@ -79,12 +79,6 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
         default=None,
         metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
     )
-    vocab_size: int = field(default=30522, metadata={"help": "Entries of the vocabulary, where one is trained."})
-    layout: Literal["google", "compact"] = field(
-        default="google",
-        metadata={"help": "google: reserved entries where Google's vocabularies have them; compact: five only."},
-    )
-    lower_case: bool = field(default=True, metadata={"help": "Lower-case the text, where a vocabulary is trained."})
     model_size: str = field(default="base", metadata={"help": f"Size of the model: {', '.join(MODEL_SIZES)}."})
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, in place of the size's."})
     hidden_size: int | None = field(default=None, metadata={"help": "Width, in place of the size's."})
@@ -146,18 +140,18 @@ class PretrainingArguments(CorpusSettings, ExampleSettings, MaskingRates, Traini
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
-        if self.layout not in ("google", "compact"):
-            raise ValueError(f"layout is {self.layout!r}; expected google or compact.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
         if self.phase2_max_length is not None and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
+        if not (self.data or self.tokenizer or self.model):
+            VocabularySettings(**settings_of(VocabularyBasics, self))  # checks them, like the following
         CorpusSettings.__post_init__(self)
         MaskingRates.__post_init__(self)
         for phase in self.phases():
-            self.example_settings(phase)  # checks them
+            self.example_settings(phase)
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim

@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..runs import (
     prepare_once,
     speak_in_one_process,
 )
-from ..tokenization import MyBertTokenizer, train_wordpiece
+from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .collator import PretrainingCollator
 from .data_settings import CorpusSettings, MaskingRates, TextSettings, settings_of
 from .dataset import PretrainingDataset
@@ -259,22 +259,30 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     settings = arguments.decisive() | {"text": sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
+    digests: dict[str, str] = {}
 
-    def prepare(place: Path) -> None:
-        tokenizer = _tokenizer(arguments, sources, place)
-        summary = _store(arguments, sources, tokenizer, place)
+    def documents() -> Iterator[list[str]]:
+        text = settings_of(TextSettings, arguments) | {"split_sentences": False}  # the token store splits
+        return read_documents(sources, digests=digests, **text)
+
+    def prepare(place: Path) -> dict[str, str]:
+        tokenizer = _tokenizer(arguments, documents, place)
+        summary = _store(arguments, documents, tokenizer, place)
         training, heldout = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
         # What is saved truncates to what the model can read, as everywhere on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
         prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
+        return digests
 
     folder.begin(settings, files, read, prepare)
     store = TokenStore(arguments.data or folder.path / STORE)
     return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
 
 
-def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path) -> MyBertTokenizer:
+def _tokenizer(
+    arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
+) -> MyBertTokenizer:
     """The tokenizer that is named, of the model to start from, beside the token store, or made in `place`."""
     if named := arguments.tokenizer or arguments.model:
         return MyBertTokenizer.from_pretrained(named)
@@ -287,36 +295,33 @@ def _tokenizer(arguments: PretrainingArguments, sources: list[str], place: Path)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
-    documents = read_documents(sources, **settings_of(TextSettings, arguments) | {"split_sentences": False})
+    text = documents()
+    first = next(text, None)
+    if first is None:
+        raise ValueError(f"The corpus is empty: {', '.join(arguments.text)} hold no text.")
     tokenizer = train_wordpiece(
-        _not_empty(documents, sources),
-        arguments.vocab_size,
-        layout=arguments.layout,
-        lower_case=arguments.lower_case,
+        texts=chain([first], text),
         num_processes=arguments.num_processes,
         show_progress=not arguments.disable_tqdm,
+        **settings_of(VocabularyBasics, arguments),
     )
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer
 
 
-def _not_empty(documents: Iterator[list[str]], sources: list[str]) -> Iterator[list[str]]:
-    first = next(documents, None)
-    if first is None:
-        raise ValueError(f"The corpus is empty: {', '.join(sources)} hold no text.")
-    return chain([first], documents)
-
-
 def _store(
-    arguments: PretrainingArguments, sources: list[str], tokenizer: MyBertTokenizer, place: Path
+    arguments: PretrainingArguments,
+    documents: Callable[[], Iterator[list[str]]],
+    tokenizer: MyBertTokenizer,
+    place: Path,
 ) -> StoreSummary:
     """Check the token store that is named or was made by an earlier call, or make it in `place`."""
     path = Path(arguments.data) if arguments.data else place / STORE
     if arguments.data or path.exists():
         return read_summary(path, tokenizer)
     settings = settings_of(CorpusSettings, arguments)
-    return build_token_store(sources, tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
+    return build_token_store(documents(), tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:

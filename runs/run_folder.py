@@ -1,6 +1,5 @@
 """The folder of a training run: one run at a time, never mixed with other things, continued where it stopped."""
 
-import hashlib
 import json
 import logging
 import shutil
@@ -13,6 +12,7 @@ from tqdm.auto import tqdm
 from typing_extensions import Self
 
 from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, write_json
+from ..files.text import new_digest
 from ..visualization import training_curves
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class RunFolder:
         settings: Mapping[str, Any],
         files: Sequence[str | Path] = (),
         folders: Sequence[str | Path] = (),
-        prepare: Callable[[Path], None] | None = None,
+        prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
     ) -> None:
         """Begin a run, or go on with the one that an interrupted call with the same settings and files left.
 
@@ -82,6 +82,8 @@ class RunFolder:
             prepare: Makes what the run needs in the folder that it is given, where it is not there yet, and raises if
                 the run cannot be. An earlier run is deleted only after it; what a mistake of the user's (ValueError,
                 a file that is not there) leaves of a new run is removed, what another error leaves is gone on with.
+                It may return the digests of files that it has read to their ends (`mybert.files.open_text`); the
+                others are read for theirs here.
 
         Raises:
             ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not
@@ -101,15 +103,17 @@ class RunFolder:
         goes_on = has_run and not self.overwrite
         place = self.path if goes_on else preparation
         is_new = not self._take_up(place, settings, files)
+        digests: Mapping[str, str] | None = None
         if prepare is not None:
             try:
-                prepare(place)
+                digests = prepare(place)
             except (ValueError, OSError) as error:
                 if is_new and (
                     isinstance(error, _MISTAKES) or [entry.name for entry in place.iterdir()] == [RUN_FILE]
                 ):
                     shutil.rmtree(place)
                 raise
+        _add_digests(place / RUN_FILE, digests or {})
         if not goes_on:
             clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
             (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on this is the run
@@ -140,7 +144,7 @@ class RunFolder:
             shutil.rmtree(place)
             earlier, known = None, {}
         states = _file_states(files, known)
-        changed = [name for name in states if states[name]["digest"] != known.get(name, {}).get("digest")]
+        changed = [name for name in states if states[name].get("digest") != known.get(name, {}).get("digest")]
         if earlier is not None and changed:
             if not self.overwrite:
                 raise ValueError(
@@ -184,25 +188,45 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Size, time of change and digest (BLAKE2b, 128 bits) of files; read are those that `known` does not hold."""
-    stats = {str(file): Path(file).stat() for file in files}
-    states: dict[str, dict[str, Any]] = {
-        name: {"size": stat.st_size, "modified": stat.st_mtime_ns} for name, stat in stats.items()
-    }
-    is_known = {name: state.items() <= known.get(name, {}).items() for name, state in states.items()}
-    total = sum(state["size"] for name, state in states.items() if not is_known[name])
+    """Size, time of change and digest of files.
+
+    What `known` holds is taken from there; a file that has another time there is read; a new one has no digest yet.
+    """
+    states: dict[str, dict[str, Any]] = {}
+    for name in map(str, files):
+        stat = Path(name).stat()
+        states[name] = {"size": stat.st_size, "modified": stat.st_mtime_ns}
+        if states[name].items() <= known.get(name, {}).items():
+            states[name] = known[name]
+    changed = [name for name in states if name in known and states[name] is not known[name]]
+    for name, digest in _digests_of(changed).items():
+        states[name]["digest"] = digest
+    return states
+
+
+def _add_digests(run_file: Path, digests: Mapping[str, str]) -> None:
+    """Complete the record of a run: files that nobody has read are read."""
+    record = _read_record(run_file)
+    without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
+    if without:
+        found = {**_digests_of([name for name in without if name not in digests]), **digests}
+        for name, state in without.items():
+            state["digest"] = found[name]
+        write_json(run_file, record)
+
+
+def _digests_of(files: Sequence[str]) -> dict[str, str]:
+    total = sum(Path(name).stat().st_size for name in files)
+    digests: dict[str, str] = {}
     with tqdm(desc="Fingerprint of the data", total=total, unit="B", unit_scale=True, delay=2) as progress:
-        for name, state in states.items():
-            if is_known[name]:
-                state["digest"] = known[name]["digest"]
-                continue
-            digest = hashlib.blake2b(digest_size=16)
+        for name in files:
+            digest = new_digest()
             with Path(name).open("rb") as content:
                 while block := content.read(1 << 22):
                     digest.update(block)
                     progress.update(len(block))
-            state["digest"] = digest.hexdigest()
-    return states
+            digests[name] = digest.hexdigest()
+    return digests
 
 
 def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:

@@ -1,12 +1,18 @@
+import contextlib
+import gzip
+import hashlib
 import json
+import lzma
 import shutil
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from mybert import MyBertForPreTraining
-from mybert.pretraining import PretrainingArguments, pretrain
+from mybert.pretraining import PretrainingArguments, pretrain, store_builder, store_format
 from mybert.pretraining.pretraining_run import split_documents
 
 
@@ -98,6 +104,73 @@ def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
     card.unlink()
     pretrain(arguments(tmp_path, text_file))
     assert "Training time" not in card.read_text()
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl.xz", "text.parquet"])
+def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypatch, name):
+    """Once for a vocabulary and once for the tokens; the fingerprint comes along. A run that goes on reads nothing."""
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": ["\n".join(document) for document in documents]}), path)
+    elif name.endswith(".xz"):
+        path.write_bytes(lzma.compress("\n".join(json.dumps({"text": text}) for text in documents).encode()))
+    else:
+        text = "\n\n".join("\n".join(document) for document in documents).encode()
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    read = []
+    open_file = Path.open
+
+    def open_and_count(self, *args, **kwargs):
+        file = open_file(self, *args, **kwargs)
+        if self == path:
+            read_some = file.read
+            file = SimpleNamespace(
+                read=lambda size=-1: (data := read_some(size), read.append(len(data)))[0],
+                __enter__=lambda: file,
+            )
+            return contextlib.nullcontext(file)
+        return file
+
+    def passes():
+        count, rest = divmod(sum(read), path.stat().st_size)
+        assert rest == 0
+        read.clear()
+        return count
+
+    monkeypatch.setattr(Path, "open", open_and_count)
+    apart = name.endswith(".parquet")  # which is not read in order, by a library: the fingerprint takes a pass
+    pretrain(arguments(tmp_path, path, max_steps=1))
+    assert passes() == (1 if apart else 2)
+    digest = json.loads((tmp_path / "out" / "run.json").read_text())["files"][str(path)]["digest"]
+    assert digest == hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    read.clear()
+    pretrain(arguments(tmp_path, path, max_steps=1))
+    assert passes() == 0
+    tokenizer.save_pretrained(tmp_path / "tokenizer")
+    other = {"output_dir": str(tmp_path / "other"), "tokenizer": str(tmp_path / "tokenizer"), "max_steps": 1}
+    pretrain(arguments(tmp_path, path, **other))
+    assert passes() == 1
+
+
+def test_everything_is_prepared_once(tmp_path, text_file, monkeypatch):
+    calls = []
+
+    def counted(module, name):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *args, **kw: calls.append(name) or function(*args, **kw))
+
+    counted(PretrainingArguments, "model_config")
+    counted(store_format, "tokenizer_fingerprint")
+    counted(store_builder, "tokenizer_fingerprint")
+    counted(store_format, "_map")
+    settings = arguments(tmp_path, text_file, phase2_max_length=64, max_steps=4)
+    for _ in range(2):
+        pretrain(settings)
+        assert sorted(calls) == ["_map", "model_config", "tokenizer_fingerprint"]
+        calls.clear()
 
 
 def test_a_given_tokenizer_is_used(tmp_path, text_file, tokenizer):
