@@ -89,10 +89,11 @@ class TestDeterminism:
 
 class TestVocabulary:
     @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
-    def test_exact_size_and_layouts(self, algorithm):
+    def test_exact_size_and_layouts(self, algorithm, caplog):
         google = train(corpus(), 1200, algorithm=algorithm, layout="google", min_frequency=1)
         compact = train(corpus(), 206, algorithm=algorithm, min_frequency=1)
         assert (len(google), len(compact)) == (1200, 206)
+        assert caplog.text == ""  # nothing lacks
         assert pieces(google)[:999] == reserved_tokens("google")
         assert pieces(google)[999:] == pieces(compact)[5:]
         assert pieces(google)[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
