@@ -81,7 +81,7 @@ class BenchArguments:
     sst2: str | None = field(
         default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
     )
-    examples: int = field(default=640, metadata={"help": f"Sentences for {', '.join(ON_SENTENCES)}."})
+    sentences: int = field(default=640, metadata={"help": f"How many for {', '.join(ON_SENTENCES)}."})
     compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
     output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
 
@@ -103,7 +103,7 @@ class BenchArguments:
             for value in given:
                 if value not in known:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
-        for name in ("repeats", "examples"):
+        for name in ("repeats", "sentences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
         if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
@@ -310,8 +310,8 @@ def _sst2(arguments: BenchArguments) -> tuple[list[tuple[str, int]], Any]:
     assert arguments.sst2 is not None, "checked with the arguments"
     rows = [(row["sentence"], int(row["label"])) for row in read_rows(Path(arguments.sst2) / "train.tsv")]
     tokenizer = train_wordpiece((sentence for sentence, _ in rows), 8000, layout="compact", show_progress=False)
-    every = max(1, len(rows) // arguments.examples)
-    return rows[::every][: arguments.examples], tokenizer
+    every = max(1, len(rows) // arguments.sentences)
+    return rows[::every][: arguments.sentences], tokenizer
 
 
 def _classifiers(size: str, vocab_size: int, **settings: Any) -> dict[str, torch.nn.Module]:

@@ -48,3 +48,9 @@ def test_the_label_that_counts_nowhere_is_stated_once():
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and ast.unparse(node) == "-100"
     ]
     assert stated == ["modeling_mybert/losses_mybert.py"]
+
+
+def test_no_file_is_longer_than_it_can_be_read():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert not {name: length for name, length in lengths.items() if length > 500}
+    assert len((ROOT / "cli.py").read_text(encoding="utf-8").splitlines()) <= 500
