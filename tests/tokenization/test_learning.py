@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 
 from mybert.files import read_rows
 from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
+from mybert.tokenization.text_source import read_texts
 from mybert.tokenization.vocab import reserved_tokens
 
 LINES = [
@@ -210,6 +211,10 @@ class TestInput:
         rows = read_rows(tmp_path / "a.csv")
         report = train_files((row["text"] for row in rows), 100).training_report
         assert (report.words, report.distinct_words) == (4, 4)
+
+    def test_texts_come_in_blocks_of_whole_lines(self, monkeypatch):
+        monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 4)
+        assert list(read_texts(["ab", "cd", ["e", "f", "gh"], "i"])) == ["ab\ncd", "e\nf\ngh", "i"]
 
     def test_other_items(self):
         for texts, found in ((["a b", b"c"], "bytes"), (["a", ["b", None]], "list"), (["a", Path("b")], "PosixPath")):

@@ -92,4 +92,12 @@ def test_looks_cased(google_vocab_file):
 def test_looks_accented(google_vocab_file):
     assert not looks_accented(load_vocab(google_vocab_file))
     assert looks_accented(["[PAD]", "한", "##국", "the"]) and looks_accented(["cafe", "café"])
-    assert not looks_accented(["[PAD]", *(f"w{i}" for i in range(100)), "é"])
+    words = [f"w{i}" for i in range(198)]
+    assert not looks_accented(["[PAD]", *words, "é", "è"])  # one in a hundred may be
+    assert looks_accented(["[PAD]", *words[1:], "é", "è", "ê"])
+
+
+def test_one_piece_in_a_hundred_may_have_capitals():
+    words = [f"w{i}" for i in range(198)]
+    assert looks_cased([*words, "A", "B"]) is False
+    assert looks_cased([*words[1:], "A", "B", "C"])
