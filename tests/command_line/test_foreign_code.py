@@ -1,22 +1,21 @@
 """A model folder with code and pickles in every place where a library might run them, given to every command."""
 
 import builtins
+import contextlib
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
-from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
+from transformers import AutoTokenizer, BertConfig, BertForPreTraining, BertForSequenceClassification
 
 import mybert
 from mybert import cli
 
 SIZES = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 128, "hidden_act": "gelu_pytorch_tanh",
 }  # fmt: skip
 TASKS = {
     "fill-mask": "AutoModelForMaskedLM",
@@ -40,11 +39,13 @@ COMMANDS = {
     "evaluate": "evaluate --task rte --model {model} --data dev.tsv --output out.json",
     "finetune": "finetune {model} --task rte --train_file dev.tsv --validation_file dev.tsv --output_dir out "
     "--max_steps 1 --per_device_train_batch_size 2 --use_cpu",
-    "features": "features {model} text.txt --output out.jsonl",
+    "features": "features text.txt --model {model} --output out.jsonl",
     "data": "data text.txt --tokenizer {model} --output out.safetensors",
     "pretrain": "pretrain text.txt --tokenizer {model} --model {model} --output_dir out --max_steps 1 --heldout 0 "
     "--max_length 32 --per_device_train_batch_size 2 --use_cpu",
 }
+# Commands that read no weights.
+WITHOUT_WEIGHTS = {"curves", "data"}
 
 
 class Bomb:
@@ -85,25 +86,25 @@ def plant(folder, mark):
     )
     change("tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_evil.EvilTokenizer"] * 2})
     change("generation_config.json", custom_generate="custom_generate")
-    tag = f"!!python/object/apply:builtins.open [{str(mark)!r}, w]"
-    (folder / "README.md").write_text(f"---\nlicense: {tag}\n---\n```python\nopen({str(mark)!r}, 'w')\n```\n")
+    (folder / "README.md").write_text(f"# Evil\n\n```python\nopen({str(mark)!r}, 'w')\n```\n")
     (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "loss": 1.0}]}))
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, tokenizer):
-    """Kind of folder -> one without code."""
+    """(Model type, whether it is a classifier) -> a folder without code."""
     made = {}
-    for kind, model_class, config_class in (
-        ("mybert", mybert.MyBertForPreTraining, mybert.MyBertConfig),
-        ("classifier", mybert.MyBertForSequenceClassification, mybert.MyBertConfig),
-        ("bert", BertForPreTraining, BertConfig),
-        ("bert-classifier", BertForSequenceClassification, BertConfig),
+    for *kind, model_class, config_class in (
+        ("mybert", False, mybert.MyBertForPreTraining, mybert.MyBertConfig),
+        ("mybert", True, mybert.MyBertForSequenceClassification, mybert.MyBertConfig),
+        ("bert", False, BertForPreTraining, BertConfig),
+        ("bert", True, BertForSequenceClassification, BertConfig),
     ):
         torch.manual_seed(0)
-        made[kind] = tmp_path_factory.mktemp("folders") / kind
-        model_class(config_class(vocab_size=len(tokenizer), **SIZES)).save_pretrained(made[kind])
-        tokenizer.save_pretrained(made[kind])
+        folder = made[tuple(kind)] = tmp_path_factory.mktemp("folders")
+        labels = dict(enumerate(("entailment", "not_entailment")))
+        model_class(config_class(vocab_size=len(tokenizer), id2label=labels, **SIZES)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
     return made
 
 
@@ -125,10 +126,11 @@ def test_every_command_is_tried():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("kind", ["mybert", "classifier", "bert", "bert-classifier", "evil", "pickled"])
+@pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    model = shutil.copytree(folders[kind if kind in folders else "mybert"], desk / "model")
+    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune")]
+    model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows
         config = json.loads((model / "config.json").read_text())
@@ -138,26 +140,22 @@ def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk,
     status = cli.main([word.replace("_cat", " cat") for word in COMMANDS[command].format(model=model).split()])
     assert not mark.exists()
     error = capsys.readouterr().err.splitlines()
-    fits = command in ("card", "attention", "curves") or (command == "data" and kind != "evil")
-    if kind in ("mybert", "bert", "classifier", "bert-classifier") and fits:
+    refused = status == 2 and error[-1].startswith(f"mybert {command}: ") and len(error[-1]) < 500
+    if kind == "mybert":
         assert status == 0, error
-    if kind in ("evil", "pickled") and command not in ("data", "curves", "card", "push"):
-        assert status == 2 and len(error[-1]) < 500, error
+    elif kind == "pickled" and command not in WITHOUT_WEIGHTS:
+        assert refused, error
+    else:
+        assert status == 0 or refused, error
 
 
 def test_the_mark_is_left_by_whoever_trusts(folders, desk):
     """The folder of the tests above does what it threatens."""
-    model, mark = shutil.copytree(folders["mybert"], desk / "model"), desk / "mark"
+    model, mark = shutil.copytree(folders["mybert", False], desk / "model"), desk / "mark"
     plant(model, mark)
-    script = (
-        "import sys, torch\n"
-        "from transformers import AutoConfig\n"
-        "if sys.argv[2] == 'pickle':\n"
-        "    torch.load(sys.argv[1] + '/pytorch_model.bin', weights_only=False)\n"
-        "else:\n"
-        "    AutoConfig.from_pretrained(sys.argv[1], trust_remote_code=True)\n"
-    )
-    for way in ("pickle", "code"):
-        subprocess.run([sys.executable, "-c", script, str(model), way], capture_output=True)
-        assert mark.exists(), way
-        mark.unlink()
+    with contextlib.suppress(Exception):
+        AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+    assert mark.exists()
+    mark.unlink()
+    torch.load(model / "pytorch_model.bin", weights_only=False)
+    assert mark.exists()

@@ -279,6 +279,7 @@ def test_a_folder_without_a_card_gets_one(model_dir):
         ),
         ("---\n- a\n---\n", "expects: .*dict"),
         ("---\na: [\n---\n", "not what the Hub expects"),
+        ("---\na: !!python/object/apply:os.abort []\n---\n", "not what the Hub expects"),
     ],
 )
 def test_invalid_metadata_is_refused(model_dir, broken, message):
