@@ -2,7 +2,14 @@
 
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
 from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
-from .model_files import WEIGHTS_FILE, check_model_folder, read_json_object, tensor_shapes, weight_files
+from .model_files import (
+    WEIGHTS_FILE,
+    check_model_folder,
+    read_json_object,
+    tensor_shapes,
+    weight_files,
+    without_foreign_code,
+)
 from .signals import INTERRUPTED, interruptible
 from .tables import is_table, read_conll, read_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
@@ -62,6 +69,7 @@ __all__ = [
     "tensor_shapes",
     "usable_cores",
     "weight_files",
+    "without_foreign_code",
     "worker_processes",
     "write_json",
     "write_lines",

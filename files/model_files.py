@@ -76,9 +76,9 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
     """Check a model folder before it is loaded; commands call this for every model that is a folder.
 
     Of all model types: `config.json` and the tokenizer's files hold JSON objects, fields that every model has are of
-    the right type, weights are safetensors that are whole. Of BERT's (bert, mybert, mybert-bilstm) also: sizes are
-    positive whole numbers, and every tensor of embeddings, layers and heads has the shape that they give. Quantized
-    weights, whose shapes are their own, are not compared.
+    the right type, the model is none that only code in the folder knows, weights are safetensors that are whole. Of
+    BERT's (bert, mybert, mybert-bilstm) also: sizes are positive whole numbers, and every tensor of embeddings, layers
+    and heads has the shape that they give. Quantized weights, whose shapes are their own, are not compared.
 
     Args:
         model_dir: The folder.
@@ -100,11 +100,19 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if (model_dir / name).is_file():
             read_json_object(model_dir / name)
     _check_fields(path, config)
+    _refuse_type_of_foreign_code(path, config)
     shapes = tensor_shapes(model_dir)
     if config.get("model_type") in _BERT_TYPES:
         sizes = _bert_sizes(path, config)
         if not config.get("quantization_config"):
             _compare(model_dir, config, sizes, shapes)
+    return config
+
+
+def without_foreign_code(config: Any) -> Any:
+    """Take out of a model's configuration what names code in its folder: it is never run, and no copy has it."""
+    for name in ("auto_map", "custom_pipelines"):
+        vars(config).pop(name, None)
     return config
 
 
@@ -172,6 +180,19 @@ def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...
         except SafetensorError as error:
             raise ValueError(f"{file} cannot be read ({str(error)[:150]}); expected whole safetensors.") from None
     return shapes
+
+
+def _refuse_type_of_foreign_code(path: Path, config: dict[str, Any]) -> None:
+    if not config.get("auto_map"):
+        return
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # takes seconds
+
+    model_type = config.get("model_type")
+    if model_type not in CONFIG_MAPPING:
+        raise ValueError(
+            f"{path}: model_type is {_shown(model_type)}, which only the code in its folder knows; such code is never "
+            "run."
+        )
 
 
 def _check_fields(path: Path, config: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     texts = [line for file in arguments.text for line in open_text(file, arguments.encoding) if line.strip()]
     if not texts:
         raise ValueError(f"{', '.join(arguments.text)} hold no text.")
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     check_max_length(arguments.max_length, arguments.model, encoder.config)
     features = FEATURES[arguments.features]

@@ -90,7 +90,11 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
         OSError: If there is no such model.
     """
     with only_errors():
-        return AutoModel.from_pretrained(name, config=read_config(name)).to(device).eval()
+        return (
+            AutoModel.from_pretrained(name, config=read_config(name), trust_remote_code=False, use_safetensors=True)
+            .to(device)
+            .eval()
+        )
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:

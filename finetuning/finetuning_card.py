@@ -10,7 +10,7 @@ from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import describe_environment
-from ..hub_card import CardContent, Comparison, Example, TrainingDescription, write_card
+from ..hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from .finetuning_arguments import FinetuningArguments
 from .task import Task, TaskData
 from .task_run import Outcome, TaskRun
@@ -48,7 +48,7 @@ def write_finetuning_card(
         name=output_dir.name,
         summary=f"A BERT model fine-tuned for {arguments.task}.",
         training=TrainingDescription(
-            corpus=f"{_data_name(run.train)}, {len(run.train.examples):,} examples",
+            corpus=f"{plain_text(_data_name(run.train))}, {len(run.train.examples):,} examples",
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=list(outcomes),
             wall_time=outcomes[best].seconds,

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as hf_logging
 
-from ..files import check_model_folder
+from ..files import check_model_folder, without_foreign_code
 from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, reinitialize, reset_head
@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 # Parts of a trunk that a checkpoint may well lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+_SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 # Model types whose first position is the one behind the padding token's id, as in fairseq.
@@ -67,23 +68,23 @@ def load_with_head(
             than its configuration says, or no BiLSTM can be put on it.
         OSError: If there is no such model.
     """
-    before = AutoConfig.from_pretrained(name)
+    before = AutoConfig.from_pretrained(name, trust_remote_code=False)
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
     if beginning.bilstm:
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
-        config: PreTrainedConfig = MyBertBiLstmConfig.from_pretrained(name, **fields)
+        config: PreTrainedConfig = without_foreign_code(MyBertBiLstmConfig.from_pretrained(name, **fields))
     else:
         config = read_config(name, beginning.keep_model_type, **fields)
     if beginning.from_scratch:
-        model = auto_class.from_config(config)
+        model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
     names = config_fields.get("id2label", {})
     if names and keeps_head(before, auto_class, beginning):
         _check_head(name, before, Labels(tuple(names.values())))
     with only_errors():
         model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
     _check_encoder(name, model, loaded)
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
@@ -135,7 +136,7 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
         )
     with only_errors():
         model, loaded = auto_class.from_pretrained(
-            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True
+            name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
     _check_shapes(name, loaded["mismatched_keys"])
     _check_encoder(name, model, loaded)
@@ -170,6 +171,8 @@ def check_model(name: str | Path, from_scratch: bool = False) -> None:
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
     """Read a model's configuration; a checkpoint of type `bert` becomes one of MyBERT, which is faster.
 
+    What it says about code in its own folder is left out: that is never run, and no copy of the model has it.
+
     Args:
         name: Folder or Hub name.
         keep_model_type: Whether `bert` stays with transformers' own class.
@@ -179,10 +182,10 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
         ValueError: If it asks for what MyBERT does not compute.
         OSError: If there is no such model.
     """
-    config = AutoConfig.from_pretrained(name, **fields)
+    config = AutoConfig.from_pretrained(name, **fields, trust_remote_code=False)
     if config.model_type == "bert" and not keep_model_type:
-        return MyBertConfig.from_pretrained(name, **fields)
-    return config
+        config = MyBertConfig.from_pretrained(name, **fields)
+    return without_foreign_code(config)
 
 
 def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:

@@ -37,13 +37,13 @@ def load_finetuned_model(task: Task, name: str | Path, device: str | torch.devic
         ValueError: If the model has no head for the task, or cannot read the task's `max_length` tokens.
         OSError: If the model, or the encoder of a tagger, is not there.
     """
-    config, encoder = AutoConfig.from_pretrained(name), str(name)
+    config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
     if isinstance(config, FeatureTaggerConfig):
         encoder = config.encoder
         check_model(encoder)
         task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
     model, labels = task.load_finetuned(str(name))
-    return FinetunedModel(task, model.eval(), labels, AutoTokenizer.from_pretrained(encoder))
+    return FinetunedModel(task, model.eval(), labels, AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
 
 
 def tag_words(
@@ -70,9 +70,9 @@ def tag_words(
             raise ValueError(f"Sentence {number} has no words; expected at least one.")
     check_model(tagger)
     if max_length is None:
-        config = AutoConfig.from_pretrained(tagger)
+        config = AutoConfig.from_pretrained(tagger, trust_remote_code=False)
         if isinstance(config, FeatureTaggerConfig):
-            config = AutoConfig.from_pretrained(config.encoder)
+            config = AutoConfig.from_pretrained(config.encoder, trust_remote_code=False)
         max_length = min(128, longest_sequence(config) or 128)
     found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), tagger)
     return found.task.tag(sentences, found.model, found.labels, found.tokenizer)

@@ -261,7 +261,7 @@ class Task(ABC, Generic[E, P]):
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        config, beginning = AutoConfig.from_pretrained(name), beginning or Beginning()
+        config, beginning = AutoConfig.from_pretrained(name, trust_remote_code=False), beginning or Beginning()
         check_max_length(self.max_length, name, config)
         if keeps_head(config, self.auto_class, beginning):
             self.check_labels(name, config)
@@ -303,7 +303,7 @@ class Task(ABC, Generic[E, P]):
         Raises:
             OSError: If there is no such model.
         """
-        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name)))
+        known = self.named(Labels.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
         return known if set(known.names) == set(labels.names) else labels
 
     def named(self, labels: Labels) -> Labels:

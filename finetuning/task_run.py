@@ -58,8 +58,8 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
         ValueError: If the data is not what the task expects.
         OSError: If a file, or the tokenizer, cannot be read.
     """
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    longest = longest_sequence(AutoConfig.from_pretrained(arguments.model))
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+    longest = longest_sequence(AutoConfig.from_pretrained(arguments.model, trust_remote_code=False))
     if longest is not None:  # pipelines cut there; a tokenizer may not know it
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)

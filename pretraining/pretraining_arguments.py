@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
+from ..files import check_model_folder, without_foreign_code
 from ..modeling_mybert import MyBertConfig
 from ..runs import started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
@@ -238,7 +239,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 pad_token_id=tokenizer.pad_token_id,
             )
         else:
-            config = MyBertConfig.from_pretrained(self.model)
+            if Path(self.model).is_dir():
+                check_model_folder(self.model)
+            config = without_foreign_code(MyBertConfig.from_pretrained(self.model))
             if config.vocab_size < len(tokenizer):
                 raise ValueError(
                     f"{self.model} has {config.vocab_size:,} entries in its vocabulary, the tokenizer has "

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from ..files import describe_environment
-from ..hub_card import CardContent, Example, TrainingDescription, run_example, write_card
+from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
 from .store_format import TokenStore
@@ -25,9 +25,9 @@ def fill_mask_examples(
 ) -> list[Example]:
     """Fill-mask on a few sentences of the given documents, a word of each hidden; the code was run."""
     generator = np.random.default_rng(0)
-    examples: list[Example] = []
+    calls: list[PipelineCall] = []
     for document in generator.permutation(documents)[:200]:
-        if len(examples) == EXAMPLES:
+        if len(calls) == EXAMPLES:
             break
         sentence = int(generator.integers(store.document_starts[document], store.document_starts[document + 1]))
         tokens = store.tokens[slice(*store.sentence_starts[sentence : sentence + 2])].astype(int).tolist()
@@ -42,14 +42,11 @@ def fill_mask_examples(
         hidden = int(generator.choice(words))
         word, tokens[hidden] = pieces[hidden], tokenizer.mask_token_id
         code = (
-            "import mybert\n"
-            "from transformers import pipeline\n\n"
-            f"fill_mask = pipeline('fill-mask', model={str(output_dir)!r})\n"
-            f"for answer in fill_mask({tokenizer.decode(tokens)!r}, top_k=5):\n"
+            f"for answer in run({tokenizer.decode(tokens)!r}, top_k=5):\n"
             "    print(f\"{answer['score']:.3f}  {answer['token_str']}\")"
         )
-        examples.append(run_example(f"Fill-mask (the text has: {word})", code))
-    return examples
+        calls.append(PipelineCall(f"Fill-mask (the text has: {word})", "fill-mask", code))
+    return run_pipelines(calls, output_dir, tokenizer=tokenizer)
 
 
 def write_pretraining_card(
@@ -69,7 +66,7 @@ def write_pretraining_card(
             name=output_dir.name,
             summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
             training=TrainingDescription(
-                corpus=", ".join(Path(path).name for path in arguments.text or [str(arguments.data)]),
+                corpus=", ".join(plain_text(Path(path).name) for path in arguments.text or [str(arguments.data)]),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,

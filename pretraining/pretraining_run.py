@@ -209,9 +209,9 @@ def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:
     has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
     model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
     config = copy.deepcopy(config)  # a phase's model may change its own
-    return (
-        model_class(config) if arguments.model is None else model_class.from_pretrained(arguments.model, config=config)
-    )
+    if arguments.model is None:
+        return model_class(config)
+    return model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:

@@ -43,7 +43,7 @@ class FeatureTask(TaggingTask):
     auto_class: ClassVar[Any] = FeatureTagger
 
     def _states(self, names: Sequence[str]) -> list[int]:
-        num_layers = AutoConfig.from_pretrained(self.encoder).num_hidden_layers
+        num_layers = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False).num_hidden_layers
         return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
 
     def complete(
@@ -96,7 +96,7 @@ class FeatureTask(TaggingTask):
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
     ) -> tuple[PreTrainedModel, list[str]]:
         """A fresh tagger for the encoder; see `Task.load_model`."""
-        encoder = AutoConfig.from_pretrained(self.encoder)
+        encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
         config = FeatureTaggerConfig(
             encoder=self.encoder,
             features=self.features,

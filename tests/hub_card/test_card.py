@@ -1,12 +1,14 @@
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 import torch
 from huggingface_hub import EvalResult, ModelCard
 from huggingface_hub.repocard_data import model_index_to_eval_results
+from markdown_it import MarkdownIt
 from safetensors.torch import save_file
 
 from mybert.hub_card import (
@@ -268,3 +270,59 @@ def test_an_example_is_run_and_keeps_what_it_printed():
     assert example.code.startswith("import math")
     with pytest.raises(ZeroDivisionError):
         run_example("Broken", "1 / 0")
+
+
+def test_an_example_shows_more_than_it_runs():
+    example = run_example("Sum", "print(total)", "from nowhere import total\n", total=3)
+    assert (example.code, example.output) == ("from nowhere import total\nprint(total)", "3")
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "[a](javascript:alert(1)) ![b](http://c/d.png) <http://e>",
+    "*a* _b_ `c` ~~d~~ $e$ | f &lt; g\\",
+    "# a\n\n- b\n\n---\n",
+    "1. a\n```\nb",
+    "+ a",
+    "=====",
+    "a\x00\u202eb\ud800",
+    "\n---\ntags: [x]\n---\n",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_comes_from_data_stays_text(text):
+    parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    card = CardContent(
+        name=f"x {text}",
+        model=ModelDescription(architecture=text, labels=(text, "b")),
+        training=TrainingDescription(
+            vocabulary=text, hyperparameters={text: text}, hardware=text, versions={text: text}
+        ),
+        results=[dataclasses.replace(RESULTS[0], task_name=text, dataset_name=text, metric_name=text)],
+        comparisons=[Comparison("On it:", {text: {text: 1.0}})],
+        examples=[Example(text, "print(1)", text)],
+        license=text,
+        languages=["en"],
+        tags=[text],
+    )
+    rendered = render_card(card)
+    data = ModelCard(rendered.encode(errors="replace").decode()).data
+    assert data.language == ["en"] and len(data.tags) == 2
+    body = rendered.split("\n---\n\n# x ", 1)[1]
+    tokens = parser.parse("# x " + body)
+    assert {token.type for token in tokens} <= {
+        *(f"{name}_{end}" for name in ("heading", "paragraph") for end in ("open", "close")),
+        *(f"{name}_{end}" for name in ("table", "thead", "tbody", "tr", "th", "td") for end in ("open", "close")),
+        *("inline", "fence"),
+    }
+    inline = [child for token in tokens if token.children for child in token.children]
+    assert {child.type for child in inline} <= {"text", "text_special"}
+    shown = " ".join(re.sub("[\x00\u202e\ud800]", " ", f"{text}, b").split())
+    (labels,) = (t.content for t in tokens if t.type == "inline" and t.content.endswith(", b"))
+    assert "".join(child.content for child in parser.parseInline(labels)[0].children) == shown
+
+
+def test_markdown_of_ones_own_has_no_html():
+    text = render_card(CardContent(name="a", summary="**b** <img src=x>", limits=["<b>", "*c*"]))
+    assert "**b** &lt;img src=x>" in text and "- &lt;b>\n- *c*" in text

@@ -1,6 +1,7 @@
 """`mybert card` and `mybert push --output`, as they are called from a shell."""
 
 import contextlib
+import errno
 import io
 import json
 import re
@@ -233,3 +234,25 @@ def test_push_uploads(client, hub, copy_of, capsys, flags):
     assert hub.repositories["owner/name"].private
     assert set(hub.files("owner/name")) == {*publishable_files(folder, "owner/name"), ".gitattributes"}
     assert f"{hub.url}/owner/name/commit/" in capsys.readouterr().out
+
+
+def test_metadata_on_a_full_disk_leave_the_card(copy_of, monkeypatch, capsys):
+    folder = copy_of("MyBertModel")
+    assert main(["card", str(folder), "--no_examples"]) == 0
+    before = read_card(folder)
+
+    def full(path, data):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("mybert.hub_card.commands.metadata_save", full)
+    assert main(["card", str(folder), "--license", "mit"]) == 2
+    assert "README.md could not be written (the disk is full" in capsys.readouterr().err
+    assert read_card(folder) == before and not list(folder.glob(".*"))
+    (folder / "README.md").write_bytes(b"\xff\xfe")
+    for command in (
+        ["card", str(folder), "--license", "mit"],
+        ["push", str(folder), "owner/name", "--output_dir", "x"],
+    ):
+        assert main(command) == 2
+        assert "README.md is no text in UTF-8" in capsys.readouterr().err

@@ -306,3 +306,88 @@ def test_mistakes_get_one_sentence(model_dir):
         publish(model_dir / "nowhere", REPO)
     with pytest.raises(ValueError, match="Repo id"):
         publishable_files(model_dir, "owner/a name")
+
+
+@pytest.mark.parametrize(
+    "name", ["picture.png", "LICENSE", "README.md", "config.json", "model.safetensors", "tokenizer.json", "vocab.txt"]
+)
+def test_nothing_leaves_through_a_link(name, model_dir, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_bytes((model_dir / name).read_bytes() if (model_dir / name).exists() else b"secret")
+    (model_dir / name).unlink(missing_ok=True)
+    (model_dir / name).symlink_to(secret)
+    with pytest.raises(ValueError, match=rf"{name} is a link that leads out of .*model"):
+        write_publishable(model_dir, tmp_path / "out", REPO)
+    assert not (tmp_path / "out").exists()
+    (model_dir / name).unlink()
+    (model_dir / "inside").write_bytes(secret.read_bytes())
+    (model_dir / name).symlink_to("inside")
+    write_publishable(model_dir, tmp_path / "out", REPO)
+
+
+def test_code_that_the_folder_names_does_not_go_along(model_dir):
+    for name, fields in (
+        (
+            "config.json",
+            {"auto_map": {"AutoModel": "evil.Evil"}, "custom_pipelines": {"fill-mask": {"impl": "evil.E"}}},
+        ),
+        ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}}),
+    ):
+        content = json.loads((model_dir / name).read_text())
+        (model_dir / name).write_text(json.dumps(content | fields))
+    files = content_of(publishable_files(model_dir, REPO))
+    assert not [name for name, content in files.items() if b"evil" in content]
+
+
+def test_a_pull_request_without_a_change_is_not_opened_and_that_is_said(client, hub, model_dir, caplog):
+    publish(model_dir, REPO)
+    with caplog.at_level("INFO"):
+        commit = publish(model_dir, REPO, create_pr=True)
+    assert commit.pr_url is None and "owner/tiny holds just this already" in caplog.text
+    assert "no pull request was opened" in caplog.text and "Published" not in caplog.text
+
+
+def test_a_folder_that_a_push_wrote_may_be_replaced(model_dir, tmp_path):
+    folder = write_publishable(model_dir, tmp_path / "out", REPO)
+    before = snapshot(folder)
+    write_publishable(model_dir, folder, REPO, overwrite=True)
+    assert snapshot(folder) == before
+    (folder / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis\.tex\)"):
+        write_publishable(model_dir, folder, REPO, overwrite=True)
+    assert (folder / "thesis.tex").read_text() == "mine"
+
+
+SENTENCES = ["the cat sat on a mat", "a dog ran", "it was a very happy tree"]
+
+
+def test_a_sentence_transformer_gives_the_same_vectors(make_model_dir, tmp_path, caplog):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    modules = [Transformer(str(make_model_dir("MyBertModel"))), Pooling(16, pooling_mode="max"), Normalize()]
+    model = sentence_transformers.SentenceTransformer(
+        modules=modules, device="cpu", prompts={"query": "the cat "}, default_prompt_name="query"
+    )
+    folder = tmp_path / "model"
+    model.save_pretrained(str(folder))
+    expected = model.encode(SENTENCES)
+    out = write_publishable(folder, tmp_path / "out", REPO)
+    again = sentence_transformers.SentenceTransformer(str(out), device="cpu")
+    assert (again.encode(SENTENCES) == expected).all() and abs((expected**2).sum(-1) - 1).max() < 1e-5
+    assert huggingface_hub.ModelCard.load(out / "README.md").data.library_name == "sentence-transformers"
+
+    (folder / "modules.json").unlink()
+    data = huggingface_hub.ModelCard(publishable_files(folder, REPO)["README.md"].decode()).data
+    assert data.library_name == "transformers" and "sentence-transformers" not in data.tags
+    assert "holds no modules.json" in caplog.text
+
+
+def test_modules_of_code_or_pickles_are_refused(model_dir):
+    (model_dir / "modules.json").write_text('[{"idx": 1, "name": "1", "path": "1_Dense", "type": "x"}]')
+    for name in ("dense.py", "pytorch_model.bin"):
+        (model_dir / "1_Dense").mkdir(exist_ok=True)
+        (model_dir / "1_Dense" / name).write_bytes(b"")
+        with pytest.raises(ValueError, match=rf"1_Dense/{name} is no \.json, .*code and pickles are not published"):
+            publishable_files(model_dir, REPO)
+        (model_dir / "1_Dense" / name).unlink()

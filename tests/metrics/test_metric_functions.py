@@ -95,8 +95,40 @@ def test_perplexity():
         (lambda: metrics.spearman([1.0, math.nan], [1.0, 2.0]), "predictions hold 1 values"),
         (lambda: metrics.glue_metrics("snli", [1], [1]), "unknown GLUE task 'snli', expected one of cola"),
         (lambda: metrics.perplexity([1.0], [0]), "no token to score"),
+        (lambda: metrics.accuracy(["1"], [1]), "predictions are text and references numbers"),
+        (lambda: metrics.accuracy(["1", 1], [1, 1]), "predictions are no labels .*several kinds"),
+        (lambda: metrics.accuracy([None], [1]), "predictions are no labels .*several kinds, or none"),
+        (lambda: metrics.accuracy([1], [math.nan]), "references hold nan: expected labels"),
+        (lambda: metrics.accuracy([0.3], [0]), "predictions hold 0.3: expected labels"),
+        (lambda: metrics.accuracy([[1], [1, 0]], [[1], [1, 0]]), "rows of one length"),
+        (lambda: metrics.accuracy([1j], [1]), "of type complex128"),
+        (lambda: metrics.f1(["a", "b"], ["a", "b"]), "pos_label is 1, but the labels are text"),
+        (lambda: metrics.f1([0, 1], [0, 1], pos_label="1"), "pos_label is '1', but the labels are numbers"),
+        (lambda: metrics.f1([[1, 0]], [[1, 0]]), "F1 of rows with 2 labels each"),
+        (lambda: metrics.f1([[2, 0]], [[1, 0]], average="macro"), "is for rows of 0 and 1"),
+        (lambda: metrics.matthews_correlation(["a"], [1]), "predictions are text and references numbers"),
+        (lambda: metrics.pearson(["1", "2"], [1, 2]), "predictions are text: expected numbers"),
+        (lambda: metrics.spearman([None, 1], [1, 2]), "predictions are no labels or numbers"),
+        (lambda: metrics.glue_metrics(None, [1], [1]), "unknown GLUE task None"),
+        (lambda: metrics.perplexity([math.nan]), "values that are no numbers, or negative counts"),
+        (lambda: metrics.perplexity([-math.inf]), "values that are no numbers"),
+        (lambda: metrics.perplexity([1.0, 2.0], [3, -1]), "or negative counts"),
+        (lambda: metrics.perplexity([1.0], [math.inf]), "values that are no numbers"),
+        (lambda: metrics.entity_metrics(["OO"], ["OO"]), "predictions are not lists of tags"),
+        (lambda: metrics.entity_metrics([["O"]], None), "references are not lists of tags"),
+        (lambda: metrics.entity_metrics([["O"]], [["O"]], zero_division=math.nan), "zero_division is nan"),
+        (lambda: metrics.entity_spans("OO"), "the tags are 'OO': expected a list"),
     ],
 )
 def test_mistakes_get_one_sentence(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_labels_of_other_kinds_of_arrays():
+    objects = np.array(["yes", "no"], dtype=object)
+    assert (
+        metrics.accuracy(objects, ["yes", "no"]) == metrics.accuracy(np.array([1, 0], dtype=object), [1.0, 0.0]) == 1
+    )
+    assert metrics.accuracy([True, False], [1, 1]) == 0.5
+    assert metrics.f1([1, 1, 0], [True, False, False]) == pytest.approx(2 / 3)

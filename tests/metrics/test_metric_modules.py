@@ -102,3 +102,18 @@ def test_combine(load):
 def test_unknown_names(load, arguments, message):
     with pytest.raises(ValueError, match=message):
         load(*arguments)
+
+
+@pytest.mark.parametrize("name", ["squad", "squad_v2"])
+def test_questions_with_one_id(load, name):
+    prediction = {"id": "1", "prediction_text": "a"} | ({"no_answer_probability": 0.1} if name == "squad_v2" else {})
+    reference = {"id": "1", "answers": {"text": ["a"], "answer_start": [0]}}
+    with pytest.raises(ValueError, match="predictions hold 2 questions with 1 ids"):
+        load(name).compute(predictions=[prediction] * 2, references=[reference] * 2)
+
+
+def test_missing_values(load):
+    with pytest.raises(ValueError, match="predictions are no labels or numbers"):
+        load("accuracy").compute(predictions=[None], references=[1])
+    with pytest.raises(ValueError, match="predictions are not lists of tags"):
+        load("seqeval").compute(predictions=[None], references=[["O"]])

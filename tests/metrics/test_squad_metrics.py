@@ -153,6 +153,26 @@ def test_mistakes_get_one_sentence():
         metrics.squad_metrics({"1": ""}, {"1": []})
     with pytest.raises(ValueError, match="no question to score"):
         metrics.squad_v2_metrics({}, {})
+    for score in (metrics.squad_metrics, metrics.squad_v2_metrics):
+        for predictions, answers, message in (
+            ({"1": None}, {"1": ["x"]}, "the prediction for question '1' is None: expected a text"),
+            ({"1": 5}, {"1": ["x"]}, "the prediction for question '1' is 5: expected a text"),
+            ({"1": "x"}, {"1": "x"}, "the answers of question '1' are 'x': expected a list of texts"),
+            ({"1": "x"}, {"1": [None]}, r"the answers of question '1' are \[None\]"),
+            ({"1": "x"}, {"1": None}, "the answers of question '1' are None"),
+            ([("1", "x")], {"1": ["x"]}, "predictions are a list: expected a mapping"),
+            ({}, None, "answers are a NoneType: expected a mapping"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                score(predictions, answers)
+    for probability in (None, "0.5", float("nan")):
+        with pytest.raises(ValueError, match=r"the probability or threshold '1' is .*: expected a number"):
+            metrics.squad_v2_metrics({"1": "x"}, {"1": ["x"]}, {"1": probability})
+    with pytest.raises(ValueError, match="the answer is None"):
+        metrics.normalize_answer(None)
+    for articles in (None, "abc", {"data": []}, [{"paragraphs": [{"qas": [{"id": "1"}]}]}]):
+        with pytest.raises(ValueError, match="these are no articles of SQuAD with answers"):
+            metrics.squad_answers(articles)
     article = {"paragraphs": [{"qas": [{"id": "1", "answers": []}, {"id": "1", "answers": []}]}]}
     with pytest.raises(ValueError, match="two questions have the id '1'"):
         metrics.squad_answers([article])
