@@ -8,7 +8,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import SaveStrategy
 
-from ..files import check_model_folder, without_foreign_code
+from ..files import without_foreign_code
 from ..modeling_mybert import MyBertConfig
 from ..runs import started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
@@ -239,8 +239,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 pad_token_id=tokenizer.pad_token_id,
             )
         else:
-            if Path(self.model).is_dir():
-                check_model_folder(self.model)
             config = without_foreign_code(MyBertConfig.from_pretrained(self.model))
             if config.vocab_size < len(tokenizer):
                 raise ValueError(
