@@ -53,8 +53,7 @@ def run_pipelines(
         The examples for `CardContent.examples`.
 
     Raises:
-        FileNotFoundError, ValueError: See `check_model_folder`; ValueError also if the folder's model needs code of
-            its own.
+        FileNotFoundError, ValueError: See `check_model_folder`.
     """
     from transformers import AutoTokenizer, pipeline
     from transformers.pipelines import check_task

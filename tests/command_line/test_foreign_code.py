@@ -61,7 +61,7 @@ class Bomb:
 def plant(folder, mark):
     """Put code and pickles that leave a mark into a model folder."""
     bomb = f"open({str(mark)!r}, 'w').write(__file__)\n"
-    classes = "from transformers import *\n" + "".join(
+    classes = "from transformers import BertConfig, BertTokenizer\n" + "".join(
         f"class Evil{name}(BertConfig):\n    model_type = 'evil'\n" for name in AUTO_CLASSES
     )
     for name in ("modeling_evil", "pipeline_evil", "tokenization_evil", "generate", "conftest", "__init__"):
