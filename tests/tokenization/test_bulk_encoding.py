@@ -117,7 +117,9 @@ def test_memo_grows(tokenizers):
     texts = [" ".join(f"{i:x}" for i in range(start, start + 1000)) for start in range(0, 100_000, 1000)]
     encoder = BulkEncoder(ours)
     check(encoder, ours, texts)
+    remembered = encoder._encoder._remembered
     check(encoder, ours, texts[::-1])
+    assert encoder._encoder._remembered == remembered  # nothing was forgotten, and learnt again
 
 
 def test_processes(tokenizers, hostile_strings, monkeypatch):
