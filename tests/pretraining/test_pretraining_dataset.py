@@ -150,6 +150,15 @@ def test_long_sentences_are_cut_for_single_segments(tmp_path, tokenizer):
     assert sorted(len(dataset[index]["input_ids"]) for index in range(len(dataset))) == [26, 40, 40]
 
 
+def test_short_lengths_are_any_from_two_to_the_longest(tmp_path, tokenizer):
+    build_token_store([["cat"] * 12] * 60, tokenizer, tmp_path / "s", show_progress=False)
+    settings = {"objective": "mlm", "max_length": 6, "short_probability": 1.0}
+    lengths = [len(example["input_ids"]) - 2 for example in make(TokenStore(tmp_path / "s"), **settings)]
+    shares = np.bincount(lengths, minlength=5)[2:] / np.array([6, 4, 3]) / 60  # of the 60 documents; 12 tokens fit whole
+    assert sum(shares) == pytest.approx(1)
+    assert shares.min() > 0.15  # standard error 0.06
+
+
 def test_sentence_order(store):
     dataset = make(store, objective="mlm+sop", max_length=60)
     labels = []
