@@ -11,7 +11,7 @@ from typing import Any
 from tqdm.auto import tqdm
 from typing_extensions import Self
 
-from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, write_json
+from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, remove, write_json
 from ..files.text import new_digest
 from ..visualization import training_curves
 
@@ -96,6 +96,9 @@ class RunFolder:
             self._held.callback(_remove_if_empty, self.path)
         self._held.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # as it is now that nobody else writes
+        for left in self.path.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote something
+            if left.name != _PREPARATION:
+                remove(left)
         preparation = self.path / _PREPARATION
         has_run = (self.path / RUN_FILE).is_file()
         if has_run and not (preparation / RUN_FILE).is_file():

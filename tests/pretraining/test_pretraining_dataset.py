@@ -154,7 +154,9 @@ def test_short_lengths_are_any_from_two_to_the_longest(tmp_path, tokenizer):
     build_token_store([["cat"] * 12] * 60, tokenizer, tmp_path / "s", show_progress=False)
     settings = {"objective": "mlm", "max_length": 6, "short_probability": 1.0}
     lengths = [len(example["input_ids"]) - 2 for example in make(TokenStore(tmp_path / "s"), **settings)]
-    shares = np.bincount(lengths, minlength=5)[2:] / np.array([6, 4, 3]) / 60  # of the 60 documents; 12 tokens fit whole
+    shares = (
+        np.bincount(lengths, minlength=5)[2:] / np.array([6, 4, 3]) / 60
+    )  # of the 60 documents; 12 tokens fit whole
     assert sum(shares) == pytest.approx(1)
     assert shares.min() > 0.15  # standard error 0.06
 

@@ -1,6 +1,7 @@
 """A run's folder: one run at a time, never mixed with other things, nothing lost to a mistake."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -43,6 +44,38 @@ def test_a_new_folder_is_made_and_found_again(tmp_path):
     newest = make_checkpoint(folder, 10)
     make_checkpoint(folder, 9)
     assert begin(folder) == str(newest)
+
+
+def test_what_a_kill_left_half_written_goes(tmp_path):
+    begin(tmp_path / "run")
+    (tmp_path / "run" / ".abcd1234.partial").mkdir()
+    (tmp_path / "run" / ".model.safetensors.7.partial").write_text("half")
+    begin(tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
+
+
+def test_digests_that_are_known_are_not_taken_again(tmp_path):
+    """What is recorded of a file: first size and time, then the digest of whoever read it, or one taken at the end."""
+    files = [tmp_path / "a", tmp_path / "b"]
+    for file in files:
+        file.write_text(file.name)
+    digests = {str(files[0]): "of whoever read it"}
+    begin(tmp_path / "run", files=files, prepare=lambda place: digests)
+    record = json.loads((tmp_path / "run" / "run.json").read_text())["files"]
+    expected = ["of whoever read it", hashlib.blake2b(b"b", digest_size=16).hexdigest()]
+    assert [record[str(file)]["digest"] for file in files] == expected
+
+    def killed(place):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path / "other", files=files, prepare=killed)
+    assert '"digest"' not in (tmp_path / "other" / ".preparation.partial" / "run.json").read_text()
+    files[0].write_text("changed before anything was known of it")
+    with pytest.raises(ValueError, match=r"holds a run on other data: .*a changed since it began"):
+        begin(tmp_path / "other", files=files)
+    begin(tmp_path / "other", files=files, overwrite=True)
+    assert begin(tmp_path / "other", files=files) is None
 
 
 def test_what_the_run_reads_is_not_overwritten(tmp_path):
