@@ -34,6 +34,7 @@ _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream err
 # safetensors and tokenizers, which raises bare `Exception`s, pass on errors of the operating system as text.
 _MARKS_OF_RUST = ("os error", "I/O error")
 _NO_SPACE = "No space left"
+_TORCHS_TROUBLE = "torch could not write to the disk"
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # such as a mount point
 
@@ -399,6 +400,8 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
             raise
         folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
         free = shutil.disk_usage(folder).free
+        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not say which trouble
+            cause = "the disk is full"
         what = f"{_final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
 
@@ -414,7 +417,7 @@ def _disk_trouble(error: Exception) -> str:
     elif isinstance(error, RuntimeError):
         if not any(mark in cause for mark in _MARKS_OF_TORCH_SAVE):
             return ""
-        cause = cause if _NO_SPACE in cause else "torch could not write to the disk"
+        cause = cause if _NO_SPACE in cause else _TORCHS_TROUBLE
     elif type(error) not in (SafetensorError, Exception) or not any(mark in cause for mark in _MARKS_OF_RUST):
         return ""
     is_full = _NO_SPACE in cause or (isinstance(error, OSError) and error.errno in _DISK_FULL)

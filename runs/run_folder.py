@@ -100,6 +100,7 @@ class RunFolder:
             if left.name != _PREPARATION:
                 remove(left)
         preparation = self.path / _PREPARATION
+        self._held.callback(_remove_if_empty, preparation)
         has_run = (self.path / RUN_FILE).is_file()
         if has_run and not (preparation / RUN_FILE).is_file():
             _move_up(preparation)  # a kill may have cut that off
