@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, BinaryIO, cast
 
 STDIN = "-"
 
@@ -209,5 +209,5 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
                 import zstandard
             except ImportError as error:
                 raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
-            return zstandard.open(stream, "rb")
+            return zstandard.open(cast(BinaryIO, stream), "rb")
     return stream

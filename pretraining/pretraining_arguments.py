@@ -156,7 +156,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         optim = self.optim
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim
-        self.use_cpu = self.use_cpu or started_on_cpus()
+        if started_on_cpus():
+            self.use_cpu = True
         TrainingArguments.__post_init__(self)
         if optim in OPTIMIZERS:
             self.optim = optim
