@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ..files import write_json
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
 from .timing import describe_setting, run_apart, timed
 
-CONFIGURATION = {
+CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
     "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
@@ -39,7 +40,8 @@ from mybert import MyBertForPreTraining
 from mybert.conversion import convert_google_checkpoint
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 before = peak()
-convert_google_checkpoint(sys.argv[1], sys.argv[2], optimizer="adam" in sys.argv, verify="verify" in sys.argv)
+convert_google_checkpoint(sys.argv[1], sys.argv[2], optimizer="adam" in sys.argv, verify="verify" in sys.argv,
+    overwrite=True)
 print((peak() - before) / 1024)
 """
 
@@ -106,11 +108,19 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
     for verify in (False, True):
         seconds = median_time(
             repeats,
-            lambda v=verify: convert_google_checkpoint(folder, folder / "model", optimizer=adam, verify=v),
+            partial(
+                convert_google_checkpoint,
+                *(folder, folder / "model"),
+                optimizer=adam,
+                verify=verify,
+                overwrite=True,
+            ),
         )
         memory = peak_memory(folder, *["adam"] * adam, *["verify"] * verify)
         rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{memory:,.0f} MB"))
-    seconds = median_time(repeats, lambda: export_google_checkpoint(folder / "model", folder / "out/m", verify=False))
+    seconds = median_time(
+        repeats, partial(export_google_checkpoint, *(folder / "model", folder / "out/m"), verify=False, overwrite=True)
+    )
     return [*rows, ("write back as a checkpoint", seconds, "")]
 
 
