@@ -1,0 +1,111 @@
+"""Muon for the layers' matrices and Adam for all other parameters, as one optimizer.
+
+Muon (Jordan et al., 2024) takes the momentum of a matrix's gradient to the nearest orthogonal matrix before it steps.
+It is for matrices between hidden states; embeddings, vectors and classifiers keep Adam.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from .optimizers import MyBertAdamW, parameter_groups
+
+_MOMENTUM = "momentum"  # only Muon's groups have one
+
+
+class MuonWithAdamW(torch.optim.Optimizer):
+    """torch's Muon and `MyBertAdamW` side by side: one state, one list of groups, one schedule.
+
+    Args:
+        matrix_groups: Parameter groups for Muon; all their parameters have two dimensions.
+        other_groups: Parameter groups for Adam.
+        lr: Learning rate of Adam, at least 0.
+        muon_lr: Learning rate of Muon, at least 0, for a matrix with O outputs and I inputs times sqrt(max(1, O / I)).
+        betas: Decay rates of Adam's running means, in [0, 1).
+        eps: Added to Adam's denominator.
+        weight_decay: Decoupled weight decay of groups that name none; each optimizer's rate multiplies it.
+        momentum: Muon's, in [0, 1).
+        correct_bias: Whether Adam corrects the bias of its running means.
+        **kwargs: Further arguments of `MyBertAdamW`, such as `fused`.
+
+    The state of a parameter is `momentum_buffer`, or that of `MyBertAdamW`.
+
+    Raises:
+        ValueError: If a value is outside its range, or a parameter of `matrix_groups` is no matrix.
+        ImportError: If torch has no Muon (before 2.9).
+    """
+
+    def __init__(
+        self,
+        matrix_groups: list[dict[str, Any]],
+        other_groups: list[dict[str, Any]],
+        lr: float = 1e-3,
+        muon_lr: float = 0.02,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        momentum: float = 0.95,
+        correct_bias: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if not hasattr(torch.optim, "Muon"):
+            raise ImportError(f"torch {torch.__version__} has no Muon; expected 2.9 or later.")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum is {momentum}; expected a value in [0, 1).")
+        parts: list[torch.optim.Optimizer] = []
+        if matrix_groups:
+            parts.append(torch.optim.Muon(matrix_groups, lr=muon_lr, weight_decay=weight_decay, momentum=momentum))
+        if other_groups:
+            adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias}
+            parts.append(MyBertAdamW(other_groups, **adam, **kwargs))
+        self._parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient.
+
+        Args:
+            closure: Evaluates the model anew and returns the loss.
+
+        Returns:
+            The closure's loss, or None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part in self._parts:
+            # The groups and states are this optimizer's own: `load_state_dict` and FSDP put others in their place.
+            is_muon = isinstance(part, torch.optim.Muon)
+            part.param_groups = [group for group in self.param_groups if (_MOMENTUM in group) == is_muon]
+            part.state = self.state
+            part.step()
+        return loss
+
+
+def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split the trainable parameters into matrices of the encoder's layers and all others.
+
+    Args:
+        model: A model built like BERT, whose layers stand under `encoder`.
+        weight_decay: Decay of all but layer normalisations and biases.
+
+    Returns:
+        Groups for Muon and groups for Adam.
+
+    Raises:
+        ValueError: If there is no such matrix.
+    """
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    matrices: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for group in parameter_groups(model, weight_decay):
+        is_matrix = [p.ndim == 2 and "encoder." in names[id(p)] for p in group["params"]]
+        for groups, wanted in ((matrices, True), (others, False)):
+            if chosen := [p for p, matrix in zip(group["params"], is_matrix, strict=True) if matrix == wanted]:
+                groups.append({**group, "params": chosen})
+    if not matrices:
+        raise ValueError(f"{type(model).__name__} has no matrices in an encoder's layers, which Muon is for.")
+    return matrices, others

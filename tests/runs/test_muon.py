@@ -1,0 +1,92 @@
+import copy
+
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertForPreTraining
+from mybert.runs import MyBertAdamW, linear_schedule
+from mybert.runs.muon import MuonWithAdamW, matrix_groups
+
+SIZE = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.fixture
+def model() -> MyBertForPreTraining:
+    torch.manual_seed(0)
+    return MyBertForPreTraining(MyBertConfig(vocab_size=20, max_position_embeddings=8, **SIZE)).eval()
+
+
+def take_steps(model, optimizers, schedules, steps):
+    """Steps with gradients that depend on the number of the step alone."""
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn(parameter.shape, generator=generator)
+        for optimizer in optimizers:
+            optimizer.step()
+        for schedule in schedules:
+            schedule.step()
+
+
+def test_layers_matrices_are_muons_and_all_else_is_adams(model):
+    matrices, others = matrix_groups(model, 0.1)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    muons = {names[id(p)] for group in matrices for p in group["params"]}
+    adams = {names[id(p)] for group in others for p in group["params"]}
+    per_layer = (
+        "attention.self.query attention.self.key attention.self.value attention.output.dense intermediate.dense"
+    )
+    assert muons == {
+        f"bert.encoder.layer.{layer}.{name}.weight"
+        for layer in (0, 1)
+        for name in [*per_layer.split(), "output.dense"]
+    }
+    assert muons | adams == set(names.values())
+    assert not muons & adams
+    decay = {names[id(p)]: group["weight_decay"] for group in matrices + others for p in group["params"]}
+    assert decay["bert.encoder.layer.0.output.dense.weight"] == decay["bert.pooler.dense.weight"] == 0.1
+    assert decay["bert.encoder.layer.0.output.LayerNorm.weight"] == decay["bert.pooler.dense.bias"] == 0.0
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_are_those_of_two_optimizers(model, fused):
+    twin = copy.deepcopy(model)
+    optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused)
+    matrices, others = matrix_groups(twin, 0.1)
+    pair = [
+        torch.optim.Muon(matrices, lr=0.05, momentum=0.95),
+        MyBertAdamW(others, lr=1e-2, betas=(0.9, 0.98), eps=1e-6, correct_bias=True, fused=fused),
+    ]
+    start = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    take_steps(model, [optimizer], [linear_schedule(optimizer, 2, 8)], range(6))
+    take_steps(twin, pair, [linear_schedule(part, 2, 8) for part in pair], range(6))
+    for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+        assert not torch.equal(ours, start[name]), name
+
+
+def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path):
+    twin = copy.deepcopy(model)
+    optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), fused=True)
+    take_steps(model, [optimizer], [], range(6))
+
+    first = MuonWithAdamW(*matrix_groups(twin, 0.1), fused=True)
+    take_steps(twin, [first], [], range(3))
+    torch.save(first.state_dict(), tmp_path / "optimizer.pt")
+    second = MuonWithAdamW(*matrix_groups(twin, 0.1), fused=True)
+    second.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
+    take_steps(twin, [second], [], range(3, 6))
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_frozen_and_missing_parts(model):
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = "encoder" in name and parameter.ndim == 2
+    matrices, others = matrix_groups(model, 0.1)
+    assert not others
+    take_steps(model, [MuonWithAdamW(matrices, others)], [], range(1))
+    with pytest.raises(ValueError, match="Linear has no matrices in an encoder's layers, which Muon is for"):
+        matrix_groups(torch.nn.Linear(2, 2), 0.1)
+    with pytest.raises(ValueError, match=r"momentum is 1\.0; expected a value in"):
+        MuonWithAdamW(matrices, others, momentum=1.0)
