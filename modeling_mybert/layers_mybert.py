@@ -91,10 +91,14 @@ class MyBertSelfAttention(nn.Module):
         self.config = config
         self.head_size = config.hidden_size // config.num_attention_heads
         self.scaling = self.head_size**-0.5
-        self.is_causal = config.is_decoder
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a token sees only those before it; attention functions read it here."""
+        return self.config.is_decoder
 
     def forward(
         self,

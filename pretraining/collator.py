@@ -21,8 +21,9 @@ class PretrainingCollator:
     The masks of an example depend on (seed, epoch, index) alone, not on its batch, rank or worker; those of a static
     data set stay the same in every epoch.
 
-    For "ltr" nothing is masked: the label of a token is the one after it, the label of the last one is -100. The model
-    does not shift, and needs `is_decoder=True` lest it sees what it shall predict.
+    For "ltr" nothing is masked: the label of a token is the one after it, the label of the last one is -100, and so
+    are those that `rates.ltr_probability` leaves out. The model does not shift, and needs `is_decoder=True` lest it
+    sees what it shall predict.
 
     Args:
         tokenizer: Gives the ids of special tokens and of padding.
@@ -99,12 +100,14 @@ class PretrainingCollator:
         """Input ids and labels of an example, sequence by sequence."""
         input_ids = example["input_ids"]
         ends = np.cumsum(example.get("sequence_lengths", [len(input_ids)]))
+        epoch, index = example["example"]
+        generator = example_generator(self.seed, epoch, index, purpose=1)
         if self.objective == "ltr":
             labels = np.append(input_ids[1:], IGNORED_LABEL)
             labels[ends - 1] = IGNORED_LABEL
+            if self.rates.ltr_probability < 1:
+                labels[generator.random(len(labels)) >= self.rates.ltr_probability] = IGNORED_LABEL
             return input_ids, labels
-        epoch, index = example["example"]
-        generator = example_generator(self.seed, epoch, index, purpose=1)
         pieces = [input_ids[begin:end] for begin, end in pairwise([0, *ends])]
         masked = [
             mask_tokens(

@@ -124,7 +124,7 @@ class MaskingRates:
     all `##` pieces after it, as in Google's whole word masking; each token draws its own replacement. "span": words in
     a row, of geometric length (SpanBERT); the tokens of a span are all masked, all random or all kept. Words that
     would exceed the number of predictions are passed over, so with "word" and "span" a sequence may have fewer, and a
-    very short one none.
+    very short one none. Left to right ("ltr") nothing is replaced, and a share of the tokens is predicted.
 
     Raises:
         ValueError: If a share is outside [0, 1], the last two exceed 1 together, or a setting is unknown.
@@ -144,12 +144,17 @@ class MaskingRates:
         default=None,
         metadata={"help": "Most tokens to predict in a sequence (Google: max_predictions_per_seq); no limit if none."},
     )
+    ltr_probability: float = field(
+        default=1.0, metadata={"help": "Share of tokens to predict from those before them (ltr), above 0 up to 1."}
+    )
 
     def __post_init__(self) -> None:
         """Check the settings."""
         for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} is {value}; expected a share in [0, 1].")
+        if not 0 < self.ltr_probability <= 1:
+            raise ValueError(f"ltr_probability is {self.ltr_probability}; expected a share above 0, up to 1.")
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "

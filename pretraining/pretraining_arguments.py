@@ -1,6 +1,6 @@
 """The settings of `mybert pretrain`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..files import without_foreign_code
 from ..modeling_mybert import MyBertConfig
 from ..runs import started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, settings_of
+from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .trainer import OPTIMIZERS
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
@@ -31,25 +31,27 @@ MODEL_SIZES = {
 _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
-    *("objective", "short_probability", "mlm_probability", "max_predictions", "heldout"),
-    *("mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
-    *("optim", "bf16", "fp16", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
-    *("weight_decay", "max_grad_norm"),
-    *("adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs", "seed", "data_seed"),
+    *("objective", "causal_share", "short_probability", "mlm_probability", "ltr_probability", "max_predictions"),
+    *("heldout", "mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
+    *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
+    *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs"),
+    *("bf16", "fp16", "seed", "data_seed"),
 )
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with sequences of one length.
+    """A part of a run with one objective and sequences of one length.
 
     Attributes:
+        objective: What is learnt.
         max_length: Longest sequence in tokens.
         per_device_train_batch_size: Sequences of a micro-batch on a device.
         gradient_accumulation_steps: Micro-batches of a step.
         last_step: Step that ends the phase; None for the run's last.
     """
 
+    objective: Objective
     max_length: int
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
@@ -94,6 +96,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
     )
+    causal_share: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of --max_steps, in [0, 1), in which the model first learns left to right, every token from "
+            "those before it: more labels than masks give, which small budgets lack. 0 for the paper's training."
+        },
+    )
     phase2_max_length: int | None = field(
         default=None,
         metadata={"help": "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."},
@@ -111,9 +120,12 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     optim: str = field(
         default="google",
         metadata={
-            "help": "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), lamb (for "
-            "batches of thousands), or one of transformers'."
+            "help": "Optimizer: google (the paper's: Adam without bias correction), adamw (with it), muon (for the "
+            "layers' matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'."
         },
+    )
+    muon_learning_rate: float = field(
+        default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of its adamw."}
     )
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
     warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
@@ -143,6 +155,14 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
+        if not 0 <= self.causal_share < 1:
+            raise ValueError(f"causal_share is {self.causal_share}; expected a share of the steps in [0, 1).")
+        if self.causal_share and self.objective == "ltr":
+            raise ValueError("causal_share is set and objective is ltr, which is left to right from start to end.")
+        if self.causal_share and self.max_steps <= 0:
+            raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
+        if self.muon_learning_rate < 0:
+            raise ValueError(f"muon_learning_rate is {self.muon_learning_rate}; expected at least 0.")
         if self.phase2_max_length is not None and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
         if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
@@ -194,19 +214,31 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         Raises:
             ValueError: If a setting is unknown, out of its range or does not go with another.
         """
-        return ExampleSettings(**settings_of(ExampleSettings, self) | {"max_length": phase.max_length})
+        own = {"objective": phase.objective, "max_length": phase.max_length}
+        return ExampleSettings(**settings_of(ExampleSettings, self) | own)
 
     def phases(self) -> list[Phase]:
-        """The phases of the run, one or two."""
+        """The phases of the run: left to right, if it starts so; then one or two by their length."""
         batch = (self.per_device_train_batch_size, self.gradient_accumulation_steps)
+        first = Phase(self.objective, self.max_length, *batch)
+        phases = [first]
+        if causal_steps := round(self.causal_share * self.max_steps):
+            phases.insert(0, replace(first, objective="ltr", last_step=causal_steps))
         if self.phase2_max_length is None:
-            return [Phase(self.max_length, *batch)]
+            return phases
         steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
         batch2 = (
             self.phase2_per_device_train_batch_size or batch[0],
             self.phase2_gradient_accumulation_steps or batch[1],
         )
-        return [Phase(self.max_length, *batch, self.max_steps - max(steps, 1)), Phase(self.phase2_max_length, *batch2)]
+        last_step = self.max_steps - max(steps, 1)
+        if last_step <= causal_steps:
+            raise ValueError(
+                f"causal_share is {self.causal_share} and phase2_steps {self.phase2_steps}; together they leave "
+                "nothing of max_steps for the first phase."
+            )
+        phases[-1] = replace(first, last_step=last_step)
+        return [*phases, Phase(self.objective, self.phase2_max_length, *batch2)]
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""
@@ -216,8 +248,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     def decisive(self) -> dict[str, Any]:
         """What decides the result of a run, as JSON values; the data's contents apart."""
         settings = {"command": "pretrain"} | {name: getattr(self, name) for name in _DECISIVE}
-        phases = [[phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()]
-        return settings | {"phases (length, batch size, last step)": phases}
+        phases = [
+            [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
+        ]
+        return settings | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the model to start from.

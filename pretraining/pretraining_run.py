@@ -121,7 +121,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if checkpoint and phase.last_step and _step(checkpoint) >= phase.last_step:
             continue
         if len(phases) > 1:
-            logger.info("Phase %d of %d: sequences of up to %d tokens.", number, len(phases), phase.max_length)
+            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase))
         interrupt = StopOnInterrupt()
         trainer = _trainer(run, arguments, phase, interrupt)
         result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -139,6 +139,12 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         "wall_time": None if first_step else wall_time,
         "interrupted": interrupt.interrupted,
     }
+
+
+def _description(phase: Phase) -> str:
+    direction = "left to right, " if phase.objective == "ltr" else ""
+    end = f", up to step {phase.last_step}" if phase.last_step else ""
+    return f"{direction}sequences of up to {phase.max_length} tokens{end}"
 
 
 class _EndOfPhase(TrainerCallback):
@@ -179,23 +185,28 @@ def _trainer(
     dataset = examples(run.training)
     evaluation = None
     if len(run.heldout) >= 2:
-        held_out = examples(run.heldout, pack=False)
+        held_out = examples(run.heldout, pack=False, objective=arguments.objective)
         # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
         evaluation = Subset(held_out, range(len(held_out)))
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
-    collator = PretrainingCollator(tokenizer, rates=rates, seed=seed, objective=arguments.objective)
+    collator = PretrainingCollator(tokenizer, rates=rates, seed=seed, objective=phase.objective)
     model = _model(arguments, run.config)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
+    if phase.objective != arguments.objective:  # the pooler and the head on pairs have nothing to learn yet
+        arguments.ddp_find_unused_parameters = True
     trainer = PretrainingTrainer(
         model=model,
         args=arguments,
         train_dataset=dataset,
         eval_dataset=evaluation,
         data_collator=collator,
+        # At the paper's rates whatever the training does, so that runs compare.
+        eval_collator=PretrainingCollator(tokenizer, seed=seed, objective=arguments.objective),
+        is_causal=phase.objective == "ltr",
         processing_class=tokenizer,
         callbacks=[interrupt, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],
     )

@@ -7,17 +7,26 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 from transformers.trainer_utils import EvalLoopOutput
 
 from ..modeling_mybert import IGNORED_LABEL
-from ..runs import Lamb, MyBertAdamW, ResumableTrainer, linear_schedule, parameter_groups
+from ..runs import (
+    Lamb,
+    MuonWithAdamW,
+    MyBertAdamW,
+    ResumableTrainer,
+    linear_schedule,
+    matrix_groups,
+    parameter_groups,
+)
 
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
 
 
-# Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, LAMB.
-OPTIMIZERS = ("google", "adamw", "lamb")
+# Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, Muon beside it, LAMB.
+OPTIMIZERS = ("google", "adamw", "muon", "lamb")
+_OF_WHOLE_PARAMETERS = ("muon", "lamb")
 
 
 class WholeBatches(Sampler[int]):
@@ -47,18 +56,28 @@ class PretrainingTrainer(ResumableTrainer):
     - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
       left out); evaluation has the same with the prefix `eval_`, and `eval_perplexity` = exp(mlm_loss).
     - The optimizer is Google's unless `optim` is set to another than its default or one is passed; besides
-      transformers' names there are "google", "adamw" (with bias correction) and "lamb". So is the schedule where
-      `lr_scheduler_type` is linear.
+      transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". So is the schedule
+      where `lr_scheduler_type` is linear.
     - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
       an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
       that share its batch.
+    - Training may be left to right (`is_causal`); evaluation of the model is in its own direction all the same.
     - Checkpoints and divergence: see `ResumableTrainer`.
 
-    All arguments are those of `Trainer`.
+    Args:
+        *args: Those of `Trainer`.
+        eval_collator: Makes the batches of evaluation; `data_collator` if None.
+        is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
+        **kwargs: Those of `Trainer`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.eval_collator = eval_collator
+        self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}
+        if is_causal is not None:
+            self._evaluation_settings["is_decoder"] = self.model.config.is_decoder
+            self.model.config.is_decoder = is_causal
         self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
         self._num_sequences_in_batch: torch.Tensor | int | None = None
         self._sums = self._zeros()
@@ -68,20 +87,26 @@ class PretrainingTrainer(ResumableTrainer):
         """The optimizer that `optim` names, with the arguments' learning rate, betas, epsilon and weight decay.
 
         Raises:
-            ValueError: If it is LAMB, whose norms are those of whole parameters, with FSDP 1, which cuts across them.
+            ValueError: If it is LAMB or Muon, which take parameters as a whole, with FSDP 1, which cuts across them.
         """
         name = "google" if self.args.optim == type(self.args).optim else self.args.optim  # the default, or a wish
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
-            groups = parameter_groups(self.model if model is None else model, self.args.weight_decay)
+            shards = self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
+            if shards and name in _OF_WHOLE_PARAMETERS:
+                raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
+            network = self.model if model is None else model
+            groups = parameter_groups(network, self.args.weight_decay)
             settings: dict[str, Any] = {
                 "lr": self.args.learning_rate,
                 "betas": (self.args.adam_beta1, self.args.adam_beta2),
                 "eps": self.args.adam_epsilon,
             }
             if name == "lamb":
-                if self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1:
-                    raise ValueError("optim is 'lamb', which needs whole parameters; use FSDP version 2, or DDP.")
                 self.optimizer = Lamb(groups, **settings)
+            elif name == "muon":
+                split = matrix_groups(network, self.args.weight_decay)
+                rate = getattr(self.args, "muon_learning_rate", 0.02)
+                self.optimizer = MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
             else:
                 self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
         return super().create_optimizer(model)
@@ -190,19 +215,28 @@ class PretrainingTrainer(ResumableTrainer):
                     inputs[name][own:] = IGNORED_LABEL
         return super().prediction_step(model, inputs, *args, **kwargs)
 
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
+        """`Trainer.get_eval_dataloader`, with the collator of evaluation."""
+        collator, self.data_collator = self.data_collator, self.eval_collator or self.data_collator
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = collator
+
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate on labelled positions only; the metrics are exact means over the whole data set."""
         prefix = kwargs.get("metric_key_prefix", "eval")
         kwargs["prediction_loss_only"] = True
         config = self.model.config
         training_sums, trained_for = self._sums, time.perf_counter() - self._since
-        sparse, config.sparse_prediction = config.sparse_prediction, True
+        before = {name: getattr(config, name) for name in self._evaluation_settings}
+        vars(config).update(self._evaluation_settings)
         self._sums, self._since = self._zeros(), time.perf_counter()
         try:
             output = super().evaluation_loop(*args, **kwargs)
             means = self._take_means()
         finally:
-            config.sparse_prediction = sparse
+            vars(config).update(before)
             self._sums, self._since = training_sums, time.perf_counter() - trained_for
         means["loss"] = means.get("mlm_loss", 0.0) + means.get("nsp_loss", 0.0)
         if "mlm_loss" in means:

@@ -2,6 +2,7 @@
 
 from .checkpoints import last_complete_checkpoint
 from .interruption import StopOnInterrupt
+from .muon import MuonWithAdamW, matrix_groups
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process, started_on_cpus
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
@@ -12,6 +13,7 @@ __all__ = [
     "RUN_FOLDER",
     "DivergedError",
     "Lamb",
+    "MuonWithAdamW",
     "MyBertAdamW",
     "ResumableTrainer",
     "RunFolder",
@@ -19,6 +21,7 @@ __all__ = [
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",
+    "matrix_groups",
     "parameter_groups",
     "prepare_once",
     "speak_in_one_process",

@@ -55,11 +55,11 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum is {momentum}; expected a value in [0, 1).")
         parts: list[torch.optim.Optimizer] = []
-        if matrix_groups:
-            parts.append(torch.optim.Muon(matrix_groups, lr=muon_lr, weight_decay=weight_decay, momentum=momentum))
-        if other_groups:
+        if other_groups:  # first, since the rate of the first group is the one that is logged
             adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias}
             parts.append(MyBertAdamW(other_groups, **adam, **kwargs))
+        if matrix_groups:
+            parts.append(torch.optim.Muon(matrix_groups, lr=muon_lr, weight_decay=weight_decay, momentum=momentum))
         self._parts = parts
         super().__init__([group for part in parts for group in part.param_groups], {})
 

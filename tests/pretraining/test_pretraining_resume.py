@@ -17,7 +17,7 @@ FLAGS = (
     "--max_length 24 --phase2_max_length 48 --phase2_steps 8 --phase2_per_device_train_batch_size 2 "
     "--phase2_gradient_accumulation_steps 2 --per_device_train_batch_size 4 --max_steps 30 --save_steps 4 "
     "--save_total_limit 2 --logging_steps 2 --eval_strategy steps --eval_steps 7 --heldout 0.2 --learning_rate 1e-2 "
-    "--warmup_steps 0.1 --use_cpu --quiet --num_processes 1"
+    "--warmup_steps 0.1 --causal_share 0.3 --optim muon --use_cpu --quiet --num_processes 1"
 ).split()
 
 # Runs the command, and kills itself at the moment that it is told.
@@ -93,9 +93,10 @@ MOMENTS = [
     "before the seal of the first checkpoint",
     "weights of the second checkpoint",
     "optimizer of the second checkpoint",
+    "step 9",  # the first in both directions
     "step 13",
     "deleting old checkpoints",
-    "step 22",  # the first of the second phase
+    "step 22",  # the first of longer sequences
     "step 26",
     "final files",
 ]
