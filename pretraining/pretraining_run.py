@@ -196,8 +196,6 @@ def _trainer(
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
-    if phase.objective != arguments.objective:  # the pooler and the head on pairs have nothing to learn yet
-        arguments.ddp_find_unused_parameters = True
     trainer = PretrainingTrainer(
         model=model,
         args=arguments,

@@ -141,6 +141,9 @@ class PretrainingTrainer(ResumableTrainer):
             model, model_inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
         )
         self._add_to_sums(inputs, outputs, num_items_in_batch)
+        if model.training and "seq_relationship_logits" in outputs and not _has_nsp(inputs):
+            # Pooler and head on pairs learn nothing yet, but DDP waits for their gradients, and FSDP for their states.
+            loss = loss + 0 * outputs["seq_relationship_logits"].sum()
         return (loss, outputs) if return_outputs else loss
 
     @torch.no_grad()
