@@ -157,7 +157,7 @@ def test_changed_text_and_settings_are_said_and_nothing_is_lost(folder):
         return result.stderr
 
     assert "seed was 42, is 7" in said("--seed", "7")
-    assert "phases (length, batch size, last step) was" in said("--per_device_train_batch_size", "5")
+    assert "phases (objective, length, batch size, last step) was" in said("--per_device_train_batch_size", "5")
     text = (folder / "text.txt").read_text()
     (folder / "text.txt").write_text(text.replace("cat", "dog"))
     assert "text.txt changed since it began" in said()
