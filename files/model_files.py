@@ -98,7 +98,9 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
     config = read_json_object(path)
     for name in _TOKENIZER_FILES:
         if (model_dir / name).is_file():
-            read_json_object(model_dir / name)
+            content = read_json_object(model_dir / name)
+            if name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
+                raise ValueError(f"{model_dir / name} has no model and added_tokens; expected a file of tokenizers'.")
     _check_fields(path, config)
     _refuse_type_of_foreign_code(path, config)
     shapes = tensor_shapes(model_dir)

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..tokenization import CutTexts
-from .heads import only_errors, read_config
+from .heads import check_encoder, only_errors, read_config
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,20 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
     """Load a model's encoder to be used frozen.
 
     Raises:
+        ValueError: If its weights are not those that its configuration asks for.
         OSError: If there is no such model.
     """
     with only_errors():
-        return (
-            AutoModel.from_pretrained(name, config=read_config(name), trust_remote_code=False, use_safetensors=True)
-            .to(device)
-            .eval()
+        encoder, loaded = AutoModel.from_pretrained(
+            name,
+            config=read_config(name),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            use_safetensors=True,
         )
+    check_encoder(name, encoder, loaded)
+    return encoder.to(device).eval()
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:

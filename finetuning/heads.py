@@ -86,7 +86,7 @@ def load_with_head(
         model, loaded = auto_class.from_pretrained(
             name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
-    _check_encoder(name, model, loaded)
+    check_encoder(name, model, loaded)
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     if beginning.new_head:
         new |= set(reset_head(model))
@@ -95,9 +95,18 @@ def load_with_head(
     return model, sorted(new)
 
 
-def _check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
-    """Refuse a model whose encoder did not come from its folder."""
-    prefix = f"{model.base_model_prefix}."
+def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
+    """Refuse a model whose encoder did not come from its folder.
+
+    Args:
+        name: Folder or Hub name.
+        model: The model, with a head or without.
+        loaded: What transformers says of loading.
+
+    Raises:
+        ValueError: If weights are missing or have other shapes than the configuration says.
+    """
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
     missing = sorted(
         key for key in loaded["missing_keys"] if key.startswith(prefix) and not any(part in key for part in _OPTIONAL)
@@ -139,7 +148,7 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
             name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
     _check_shapes(name, loaded["mismatched_keys"])
-    _check_encoder(name, model, loaded)
+    check_encoder(name, model, loaded)
     head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
     if head:
         raise ValueError(

@@ -176,6 +176,11 @@ def test_files_that_hold_no_object(folder, name, content, sentence):
     assert complaint(folder).startswith(f"{folder / name} {sentence}")
 
 
+def test_a_tokenizer_file_of_something_else(folder):
+    (folder / "tokenizer.json").write_text("{}")
+    assert "tokenizer.json has no model and added_tokens; expected" in complaint(folder)
+
+
 def test_files_that_are_not_there(folder, tmp_path):
     assert complaint(tmp_path / "nothing", FileNotFoundError).startswith("There is no folder")
     weights = (folder / "model.safetensors").read_bytes()

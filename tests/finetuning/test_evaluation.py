@@ -83,6 +83,14 @@ def test_classes_without_names_are_the_benchmarks(tmp_path, rte, finetuned):
     assert found == {"accuracy": finetuned[1]["accuracy"]}
 
 
+def test_a_class_without_a_number(tmp_path, rte, finetuned):
+    folder = shutil.copytree(finetuned[0], tmp_path / "gap")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"id2label": {"0": "entailment", "2": "not_entailment"}}))
+    with pytest.raises(ValueError, match=r"id2label is .*; expected 0, 1, 2, \.\.\. as names, without gaps"):
+        evaluate_model(arguments(tmp_path, rte, model=str(folder)))
+
+
 @pytest.mark.parametrize("names", [("negative", "positive"), ("0", "1"), ("1", "0"), ("LABEL_0", "LABEL_1")])
 def test_a_models_names_for_classes_that_the_benchmark_numbers(tmp_path, finetuned, names):
     model = MyBertForSequenceClassification.from_pretrained(finetuned[0])

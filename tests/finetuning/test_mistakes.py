@@ -8,7 +8,15 @@ import pytest
 from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
 from mybert.cli import main
-from mybert.finetuning import EvaluateArguments, FeaturesArguments, FinetuningArguments, finetune, rows, tag_words
+from mybert.finetuning import (
+    EvaluateArguments,
+    FeaturesArguments,
+    FinetuningArguments,
+    extract_features,
+    finetune,
+    rows,
+    tag_words,
+)
 from mybert.finetuning.rows import HubSplit, read_data
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
@@ -182,6 +190,7 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer):
     (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
     settings = {"model": str(tmp_path / "model"), "train_file": str(tmp_path / "t.tsv"), "max_length": 16}
     settings |= {"output_dir": str(tmp_path / "out"), "max_steps": 1, "use_cpu": True}
+    features = {"text": [str(tmp_path / "t.tsv")], "output": str(tmp_path / "out.jsonl"), "max_length": 16}
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     for change, message in (
         (
@@ -193,7 +202,9 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer):
         (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))
         with pytest.raises(ValueError, match=message):
             finetune(FinetuningArguments(**settings))
-        assert not (tmp_path / "out").exists()
+        with pytest.raises(ValueError, match=message.replace("distilbert.", "")):
+            extract_features(FeaturesArguments(str(tmp_path / "model"), **features))
+        assert not list(tmp_path.glob("out*"))
 
 
 @pytest.mark.parametrize(("max_length", "fits"), [(16, True), (17, False), (18, False)])
