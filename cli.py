@@ -375,7 +375,7 @@ def _set_up_output(quiet: bool) -> None:
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
     handler = _TqdmLoggingHandler()
-    handler.handleError = _stop_or_go_on  # type: ignore[method-assign]
+    handler.handleError = _stop_or_go_on
     handler.setStream(sys.stdout)
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger(__package__)
