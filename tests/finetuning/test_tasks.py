@@ -143,6 +143,7 @@ def test_swag_reads_sent2_before_every_ending(tokenizer):
     batch = task.collator(tokenizer)([data[0], data[1]])
     assert batch["input_ids"].shape[:2] == (2, 4)
     assert batch["labels"].tolist() == [2, 2]
+    assert task.collator(tokenizer)([data[0]])["input_ids"].shape[:2] == (1, 4)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def save_model_folder(folder, config=None, shards=1):
         "intermediate_size": 64,
         "vocab_size": 30522,
         "max_position_embeddings": 128,
-        "id2label": {"10": "c", "0": "a", "9": "b"},
+        "id2label": {"2": "c", "0": "a", "1": "b"},
     }
     (folder / "config.json").write_text(json.dumps(config))
     save_file({"weight": torch.zeros(3, 5), "bias": torch.zeros(5)}, folder / "model.safetensors")

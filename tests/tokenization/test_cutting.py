@@ -1,5 +1,6 @@
 """Sentences and pairs are cut as Google's code cuts them, whatever the tokenizer."""
 
+import copy
 import csv
 from itertools import product
 
@@ -72,6 +73,13 @@ def test_single_sentences_lose_their_end(tokenizer):
     expected = tokenizer([text for (text,) in texts], truncation=True, max_length=5, return_offsets_mapping=True)
     assert found.inputs == dict(expected)
     assert found.cut == 1
+
+
+def test_a_tokenizer_that_cuts_on_the_left(roberta_like):
+    tokenizer = copy.deepcopy(roberta_like)
+    tokenizer.truncation_side = "left"
+    found = encode_and_cut(tokenizer, [("a a b b", "a b")], 8).inputs["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(found[0]) == ["<s>", "b", "b", "</s>", "</s>", "a", "b", "</s>"]
 
 
 def test_where_there_is_no_room(roberta_like):
