@@ -71,6 +71,8 @@ class PretrainingTrainer(ResumableTrainer):
         **kwargs: Those of `Trainer`.
     """
 
+    data_collator: Any
+
     def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.eval_collator = eval_collator

@@ -56,7 +56,13 @@ class MuonWithAdamW(torch.optim.Optimizer):
             raise ValueError(f"momentum is {momentum}; expected a value in [0, 1).")
         parts: list[torch.optim.Optimizer] = []
         if other_groups:  # first, since the rate of the first group is the one that is logged
-            adam = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias}
+            adam: dict[str, Any] = {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "correct_bias": correct_bias,
+            }
             parts.append(MyBertAdamW(other_groups, **adam, **kwargs))
         if matrix_groups:
             parts.append(torch.optim.Muon(matrix_groups, lr=muon_lr, weight_decay=weight_decay, momentum=momentum))
