@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("files", nargs="+", type=Path)
     arguments = parser.parse_args()
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model)
-    model = AutoModelForSequenceClassification.from_pretrained(arguments.model).eval()
+    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
+    model = AutoModelForSequenceClassification.from_pretrained(arguments.model, trust_remote_code=False).eval()
     variants = {
         "float32": model,
         "float32, prepacked": copy.deepcopy(model).prepack_weights(),

@@ -61,8 +61,8 @@ def questions_of(arguments: AnsweringSpeedArguments) -> list[dict[str, str]]:
 def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]) -> tuple[Any, Any]:
     """Model and tokenizer: those of a folder, or random weights and the words of the texts."""
     if arguments.model is not None:
-        model = AutoModelForQuestionAnswering.from_pretrained(arguments.model)
-        return model, transformers.AutoTokenizer.from_pretrained(arguments.model)
+        model = AutoModelForQuestionAnswering.from_pretrained(arguments.model, trust_remote_code=False)
+        return model, transformers.AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     text = " ".join(f"{example['question']} {example['context']}" for example in examples).lower()
     letters = sorted(set(text) - {" "})
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]

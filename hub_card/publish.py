@@ -151,7 +151,7 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    with folder_written_beside(output_dir, (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite) as folder:
+    with folder_written_beside(Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
@@ -250,13 +250,14 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: M
     text = _load_from_repository(read_card(path), model_dir, repo_id)
     try:
         card = ModelCard(text)  # reads the model-index as well
+        data: Any = card.data
     except (ValueError, TypeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"The metadata of {path} is not what the Hub expects: {reason}") from error
-    if "modules.json" not in files and _SENTENCES in (card.data.library_name, *(card.data.tags or ())):
-        if card.data.library_name == _SENTENCES:
-            card.data.library_name = "transformers"
-        card.data.tags = [tag for tag in card.data.tags or () if tag != _SENTENCES]
+    if "modules.json" not in files and _SENTENCES in (data.library_name, *(data.tags or ())):
+        if data.library_name == _SENTENCES:
+            data.library_name = "transformers"
+        data.tags = [tag for tag in data.tags or () if tag != _SENTENCES]
         logger.warning(
             "%s is no folder of %s (it holds no modules.json); its card no longer says so.", model_dir, _SENTENCES
         )

@@ -63,7 +63,8 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         if arguments.layer is not None or arguments.head is not None:
             raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
         tokenizer = _load(AutoTokenizer, arguments.model)
-        input_picture(tokenizer, *arguments.text).save(path)
+        text, text_pair = (*arguments.text, None)[:2]
+        input_picture(tokenizer, str(text), text_pair).save(path)
     else:
         model = _load(AutoModel, arguments.model, use_safetensors=True)
         attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +165,8 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
         if not isinstance(step, int) or abs(step) > _LARGEST:
             continue
         for key, value in entry.items():
-            if isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= _LARGEST:  # false for nan
+            is_number = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
+            if is_number and abs(value) <= _LARGEST:  # false for nan
                 # A step that was logged twice was repeated after a restart: the later value counts.
                 points.setdefault(key, {})[step] = float(value)
     curves = {}

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import huggingface_hub
 import pytest
 import torch
+import transformers
 
 import mybert
 from mybert import MyBertConfig
@@ -278,6 +279,7 @@ def client(hub, monkeypatch):
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(transformers.utils.hub, "_hf_api", None)  # else the one of an earlier test, for another Hub
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     huggingface_hub.close_session()

@@ -214,7 +214,6 @@ def test_a_bert_of_the_hub_is_converted_by_its_name(client, hub, make_model_dir,
 
 def test_push_to_hub_of_model_and_tokenizer(client, hub, make_model_dir, monkeypatch, tmp_path):
     """transformers' own way up: weights, configuration and tokenizer, which load where mybert is installed."""
-    monkeypatch.setattr(transformers.utils.hub, "_hf_api", None)
     model_dir = make_model_dir("MyBertForMaskedLM")
     model = mybert.MyBertForMaskedLM.from_pretrained(model_dir)
     tokenizer = mybert.MyBertTokenizer.from_pretrained(model_dir)

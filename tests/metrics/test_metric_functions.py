@@ -110,6 +110,8 @@ def test_perplexity():
         (lambda: metrics.pearson(["1", "2"], [1, 2]), "predictions are text: expected numbers"),
         (lambda: metrics.spearman([None, 1], [1, 2]), "predictions are no labels or numbers"),
         (lambda: metrics.glue_metrics(None, [1], [1]), "unknown GLUE task None"),
+        (lambda: metrics.perplexity([[1.0]]), r"losses have shape \(1, 1\)"),
+        (lambda: metrics.pearson([[1.0], [2.0]], [[1.0], [2.0]]), "expected one number each per example"),
         (lambda: metrics.perplexity([math.nan]), "values that are no numbers, or negative counts"),
         (lambda: metrics.perplexity([-math.inf]), "values that are no numbers"),
         (lambda: metrics.perplexity([1.0, 2.0], [3, -1]), "or negative counts"),

@@ -98,8 +98,11 @@ def test_squad_v2_by_hand():
     }  # fmt: skip
     assert metrics.squad_v2_metrics(predictions, answers, probabilities, no_answer_threshold=0.5)["exact"] == 100.0
     assert metrics.squad_v2_metrics(predictions, answers, probabilities, no_answer_threshold=0.0)["HasAns_f1"] == 0.0
+    certain = metrics.squad_v2_metrics(predictions, answers, {"1": 0.1, "2": 1.5, "3": 1.0})
+    assert certain["exact"] == 100.0  # by default those above 1 are silent
     # without probabilities each is 0, also for the official script
-    assert metrics.squad_v2_metrics(predictions, answers, no_answer_threshold=0.0)["exact"] == plain["exact"]
+    without = metrics.squad_v2_metrics(predictions, answers, no_answer_threshold=0.0)
+    assert (without["HasAns_exact"], without["NoAns_exact"]) == (plain["HasAns_exact"], plain["NoAns_exact"])
     silent = metrics.squad_v2_metrics(predictions, answers, no_answer_threshold=-1.0)
     assert (silent["HasAns_f1"], silent["NoAns_f1"], silent.get("best_f1")) == (0.0, 100.0, None)
 
