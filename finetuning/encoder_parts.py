@@ -1,6 +1,7 @@
 """The parts of a model that is fine-tuned: embeddings, layers and head; some of them get fresh random weights."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -74,8 +75,9 @@ def reinitialize(model: PreTrainedModel, modules: Sequence[nn.Module]) -> list[s
     """
     for module in modules:
         # Marks of from_pretrained, which would protect what was loaded.
-        for part in (*module.modules(), *module.parameters()):
-            part._is_hf_initialized = False  # type: ignore[union-attr,assignment]
+        marked: list[Any] = [*module.modules(), *module.parameters()]
+        for part in marked:
+            part._is_hf_initialized = False
         module.apply(model._init_weights)
     fresh = {id(parameter) for module in modules for parameter in module.parameters()}
     return [name for name, parameter in model.named_parameters() if id(parameter) in fresh]

@@ -156,7 +156,8 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if self.metric_for_best_model is None:
             names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
             self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
-        self.use_cpu = self.use_cpu or started_on_cpus()
+        if started_on_cpus():
+            self.use_cpu = True
         super().__post_init__()
 
     def _check(self) -> None:

@@ -13,7 +13,7 @@ from .labels import Labels
 from .registry import TASKS
 from .tagger import FeatureTaggerConfig
 from .task import Task
-from .tasks import feature_tasks
+from .tasks import TaggingTask, feature_tasks
 
 
 class FinetunedModel(NamedTuple):
@@ -75,4 +75,5 @@ def tag_words(
             config = AutoConfig.from_pretrained(config.encoder, trust_remote_code=False)
         max_length = min(128, longest_sequence(config) or 128)
     found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), tagger)
+    assert isinstance(found.task, TaggingTask)
     return found.task.tag(sentences, found.model, found.labels, found.tokenizer)

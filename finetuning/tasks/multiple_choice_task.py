@@ -98,7 +98,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
         encodings = encode_and_cut(tokenizer, pairs, self.max_length).inputs
         count = len(examples[0].choices)
-        inputs = {
+        inputs: dict[str, list[Any]] = {
             name: [values[start : start + count] for start in range(0, len(pairs), count)]
             for name, values in encodings.items()
         }
