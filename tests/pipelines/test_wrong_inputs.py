@@ -25,7 +25,7 @@ NO_EXAMPLES = [
     float("nan"),
     True,
     b"x",
-    object(),
+    complex(1),
     "",
     {},
     [None],
