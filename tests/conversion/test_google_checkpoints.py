@@ -445,16 +445,15 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"num_hidden_layers": 10**12},
-            "has 2 layers, num_hidden_layers of the configuration is 10000",
-        ),
+        ({"num_hidden_layers": 10**12}, "num_hidden_layers is 1000000000000; expected an integer of at most"),
+        ({"num_hidden_layers": 3}, "has 2 layers, num_hidden_layers of the configuration is 3"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"num_attention_heads": 5}, "multiple of num_attention_heads"),
         ({"hidden_size": "32"}, "hidden_size"),
         ({"hidden_act": "swish"}, "hidden_act is 'swish', expected one of gelu, relu, tanh, linear"),
         ({"hidden_act": 5}, "hidden_act is 5"),
-        ({"vocab_size": 10**15}, r"\(211, 32\), but the configuration asks for \(1000000000000000, 32\)"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; expected an integer of at most"),
+        ({"vocab_size": 10**9}, r"\(211, 32\), but the configuration asks for \(1000000000, 32\)"),
         ({"embedding_size": 16}, "that is no BERT"),
         ({"vocab_size": None}, "vocab_size"),
     ],
