@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .optimizers import MyBertAdamW, parameter_groups
+from .optimizers import MyBertAdamW, loss_of, parameter_groups
 
 _MOMENTUM = "momentum"  # only Muon's groups have one
 
@@ -78,10 +78,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         Returns:
             The closure's loss, or None.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for part in self._parts:
             # The groups and states are this optimizer's own: `load_state_dict` and FSDP put others in their place.
             is_muon = isinstance(part, torch.optim.Muon)

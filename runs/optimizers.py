@@ -11,6 +11,14 @@ from torch import nn
 UNCORRECTED_STEP = 2**23
 
 
+def loss_of(closure: Callable[[], Any] | None) -> Any:
+    """The loss of an optimizer's closure, evaluated with gradients; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 class MyBertAdamW(torch.optim.AdamW):
     """AdamW with the paper's values, by default without bias correction, as in Google's `AdamWeightDecayOptimizer`.
 
@@ -55,10 +63,7 @@ class MyBertAdamW(torch.optim.AdamW):
         Returns:
             The closure's loss, or None.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for group in self.param_groups:
             if group["correct_bias"]:
                 continue
@@ -143,10 +148,7 @@ class Lamb(torch.optim.Optimizer):
         Returns:
             The closure's loss, or None.
         """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = loss_of(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for parameter in group["params"]:
