@@ -149,11 +149,11 @@ class ResumableTrainer(Trainer):
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         # What is pickled beside the weights holds no secret; it may be published with them.
         secrets = {name: value for name, value in vars(self.args).items() if name.endswith("_token")}
-        vars(self.args).update(dict.fromkeys(secrets))
+        self.args.__dict__.update(dict.fromkeys(secrets))
         try:
             super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
         finally:
-            vars(self.args).update(secrets)
+            self.args.__dict__.update(secrets)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A checkpoint holds tied weights under one name.
