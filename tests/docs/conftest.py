@@ -166,4 +166,11 @@ def stand_ins(tmp_path_factory, documents) -> Path:
     google = folder / "google" / "uncased_L-12_H-768_A-12"
     export_google_checkpoint(folder / "my-bert", google / "bert_model.ckpt")
     shutil.make_archive(str(folder / google.name), "zip", google.parent, google.name)
+    classes = ("contradiction", "entailment", "neutral")
+    named = {"id2label": dict(enumerate(classes)), "label2id": {name: i for i, name in enumerate(classes)}}
+    config = MyBertConfig(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
+    model = tmp_path_factory.mktemp("mnli")
+    MyBertForSequenceClassification(config).save_pretrained(model)
+    tokenizer.save_pretrained(model)
+    export_google_checkpoint(model, folder / "my_mnli_checkpoint" / "model.ckpt-36815")
     return folder
