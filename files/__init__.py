@@ -1,7 +1,7 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
-from .machine import Environment, cpu_features, describe_environment, describe_hardware, usable_cores
+from .machine import Environment, describe_environment, usable_cores
 from .model_files import (
     WEIGHTS_FILE,
     check_model_folder,
@@ -48,9 +48,7 @@ __all__ = [
     "companion_files",
     "content_suffix",
     "copy_companions",
-    "cpu_features",
     "describe_environment",
-    "describe_hardware",
     "disk_trouble_in_words",
     "expand_paths",
     "files_written_beside",

@@ -62,7 +62,8 @@ class EvaluateArguments(TaskArguments):
         if self.model:
             check_model(self.model)
         self.resolve_task()
-        self.use_cpu = self.use_cpu or started_on_cpus()
+        if started_on_cpus():
+            self.use_cpu = True
 
 
 def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:

@@ -6,11 +6,12 @@ import json
 import os
 import shutil
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from mybert.files import BusyError
+from mybert.files import BusyError, locked
 from mybert.runs import RunFolder, last_complete_checkpoint
 from mybert.runs.checkpoints import seal_checkpoint
 
@@ -255,6 +256,20 @@ def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
     assert found == [True, True]  # what had been prepared was there
     assert names(run) == {"run.json", "config.json", "vocab.txt"}
     assert (run / "vocab.txt").read_text() == "new"
+
+
+def test_what_came_there_before_the_lock_is_seen(tmp_path, monkeypatch):
+    @contextmanager
+    def late(path, within):
+        (path / "thesis.tex").write_text("years of work")
+        with locked(path, within):
+            yield
+
+    begin(tmp_path)
+    monkeypatch.setattr("mybert.runs.run_folder.locked", late)
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\)"):
+        begin(tmp_path, overwrite=True, prepare=lambda place: pytest.fail("prepares in vain"))
+    assert names(tmp_path) == {"run.json", "thesis.tex"}
 
 
 def test_one_run_at_a_time(tmp_path):
