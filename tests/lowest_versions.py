@@ -18,12 +18,14 @@ ENVIRONMENT = ROOT / ".lowest"
 
 def main(tests: list[str]) -> int:
     """Make the environment and run the tests in it; the exit status is pytest's."""
-    uv, python = [sys.executable, "-m", "uv"], ENVIRONMENT / "bin" / "python"
-    subprocess.run([*uv, "venv", "--quiet", "--clear", "--python", sys.executable, ENVIRONMENT], check=True)
+    python = ENVIRONMENT / "bin" / "python"
+    torch = f"torch=={version('torch').partition('+')[0]}"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", torch], check=True)
     override = ENVIRONMENT / "override.txt"
-    override.write_text(f"torch=={version('torch')}\n", encoding="utf-8")
-    install = [*uv, "pip", "install", "--python", python, "--resolution", "lowest-direct", "--override", override]
-    subprocess.run([*install, "--editable", f"{ROOT}[dev]"], check=True)
+    override.write_text(f"{torch}\n", encoding="utf-8")
+    uv = [sys.executable, "-m", "uv", "pip", "install", "--python", python, "--resolution", "lowest-direct"]
+    subprocess.run([*uv, "--override", override, "--editable", f"{ROOT}[dev]"], check=True)
     return subprocess.run([python, "-m", "pytest", *(tests or ["-m", "not slow"])], cwd=ROOT).returncode
 
 
