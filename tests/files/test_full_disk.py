@@ -70,3 +70,14 @@ def test_a_run_that_cannot_begin_leaves_nothing(disk):
     with pytest.raises(OSError, match=FULL), RunFolder(disk / "run") as folder:
         folder.begin({"text": "x" * 8000})
     assert files_of(disk) == {"old", "filler", "more"}
+
+
+def test_a_mount_point_is_not_overwritten(disk):
+    (disk / "old").unlink()
+    for overwrite in (False, True):
+        with RunFolder(disk, overwrite) as folder:
+            if overwrite:
+                with pytest.raises(ValueError, match="disk is a mount point, so it is not overwritten"):
+                    folder.begin({})
+            else:
+                folder.begin({})

@@ -12,15 +12,16 @@ from mybert.files import worker_processes
 
 PARENT = """
 import os, sys, time
+from contextlib import nullcontext
 from mybert.files import interruptible, worker_processes
 
 def work(_):
     os.write(1, b"%d\\n" % os.getpid())  # in one piece, which print is not
     time.sleep(float(sys.argv[1]))
 
-with interruptible(), worker_processes(2) as pool:
+with nullcontext() if sys.argv[2:] else interruptible(), worker_processes(2) as pool:
     try:
-        list(pool.map(work, range(20)))
+        list(pool.map(work, range(2 if sys.argv[2:] else 20)))
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\\n")
 """
@@ -34,9 +35,9 @@ def is_running(number):
     return True
 
 
-def start(seconds):
+def start(*arguments):
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, seconds],
+        [sys.executable, "-c", PARENT, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -57,8 +58,10 @@ def test_no_worker_outlives_its_parent(number):
         time.sleep(0.05)
 
 
-def test_ctrl_c_in_a_terminal_is_one_line(tmp_path):
-    process, _ = start("0.2")
+@pytest.mark.parametrize("outside_of_commands", [(), ("yes",)])
+def test_ctrl_c_in_a_terminal_is_one_line(outside_of_commands):
+    process, _ = start("1", *outside_of_commands)
+    time.sleep(0.3)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
     assert process.communicate(timeout=20)[1] == "interrupted\n"
 

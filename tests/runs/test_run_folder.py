@@ -118,6 +118,7 @@ def test_changed_files_are_named(tmp_path):
     begin(folder, files=files)
     os.utime(files[0], ns=(1, 1))  # touched, but the same
     begin(folder, files=files)
+    assert json.loads((folder / "run.json").read_text())["files"][str(files[0])]["modified"] == 1
     files[1].write_text("TEXT")
     with pytest.raises(ValueError, match=r"on other data: [^,]*b.txt changed since it began"):
         begin(folder, files=files)
@@ -152,6 +153,16 @@ def test_a_folder_with_other_things_is_never_touched(tmp_path, foreign, said):
         assert (run / foreign).read_text() == "years of work"
         assert names(run) == before
         shutil.rmtree(run)
+
+
+def test_a_link_in_a_run_is_a_foreign_thing(tmp_path):
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    begin(run)
+    elsewhere.mkdir()
+    (elsewhere / "metrics.json").write_text("")
+    (run / "seed_1").symlink_to(elsewhere)
+    with pytest.raises(ValueError, match=r"holds what no run wrote \(seed_1\)"):
+        begin(run, overwrite=True)
 
 
 def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
@@ -252,6 +263,8 @@ def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
     assert in_a_process_that_is_killed(killed)
     if moment == "prepare":
         assert {path.read_text() for path in (run / "vocab.txt", run / "model.safetensors")} == {"old"}
+    if moment in ("prepare", "clear"):
+        assert json.loads((run / "run.json").read_text())["seed"] == "old"  # it still says what the folder is
     begin(run, {"seed": "new"}, overwrite=moment in ("prepare", "clear"), prepare=prepare)
     assert found == [True, True]  # what had been prepared was there
     assert names(run) == {"run.json", "config.json", "vocab.txt"}

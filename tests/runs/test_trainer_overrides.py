@@ -128,6 +128,22 @@ def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatc
     assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
 
 
+def test_a_checkpoint_that_is_written_again_has_no_seal_meanwhile(tmp_path, monkeypatch):
+    def train():
+        trainer = make_trainer(tmp_path)
+        trainer.args.max_steps = 2
+        trainer.train()
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    train()
+    monkeypatch.setattr(trainer_overrides, "seal_checkpoint", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert last_complete_checkpoint(tmp_path) is None
+
+
 def test_an_attempt_that_got_further_does_not_change_what_stays(tmp_path):
     for steps in (4, 6):
         trainer = make_trainer(tmp_path)
