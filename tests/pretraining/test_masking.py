@@ -1,4 +1,4 @@
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from mybert.pretraining import (
     build_token_store,
     mask_tokens,
 )
+from mybert.pretraining.dataset import example_generator
 
 SPECIAL = np.array([2, 3])
 
@@ -221,6 +222,17 @@ def test_masks_depend_on_the_example_not_on_the_batch(dataset, tokenizer):
     assert first.shape != second.shape or not torch.equal(first, second)
 
 
+def test_every_example_epoch_and_purpose_has_a_stream_of_its_own(tokenizer):
+    draws = {example_generator(*key).random() for key in product((0, 1), repeat=4)}
+    assert len(draws) == 16
+    ids = np.array([2, *range(5, 25), 3])
+    for epoch, index in ((0, 5), (1, 5), (1, 6)):
+        example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "example": (epoch, index)}
+        batch = PretrainingCollator(tokenizer, seed=7)([example])
+        _, labels = mask(ids, MaskingRates(), example_generator(7, epoch, index, purpose=1))
+        assert batch["labels"][0].tolist() == labels.tolist()  # cutting has the stream of purpose 0
+
+
 def test_static_masks_stay(dataset, tokenizer):
     static = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, max_length=40, static_masking=True)
     collator = PretrainingCollator(tokenizer)
@@ -287,6 +299,9 @@ def test_a_packed_batch(packed, tokenizer):
     assert batch["cu_seq_lens_q"][0] == 0
     assert batch["cu_seq_lens_q"][-1] == rows * 120
     assert batch["max_length_q"] == batch["max_length_k"] == batch["cu_seq_lens_q"].diff().max()
+    shortest_first = sorted(examples, key=lambda example: example["sequence_lengths"][0])
+    again = PretrainingCollator(tokenizer)(shortest_first)
+    assert again["max_length_q"] == batch["max_length_q"] > again["cu_seq_lens_q"][1]
     sequences = list(sequences_of(batch))
     assert len(batch["next_sentence_label"]) == len(sequences)
     labels, tails = [], 0

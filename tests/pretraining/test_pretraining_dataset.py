@@ -161,6 +161,57 @@ def test_short_lengths_are_any_from_two_to_the_longest(tmp_path, tokenizer):
     assert shares.min() > 0.15  # standard error 0.06
 
 
+def test_cuts_and_random_starts_are_any_with_equal_chances(tmp_path, tokenizer):
+    """In 800 documents of five sentences, each of which is one chunk."""
+    build_token_store([["the cat sat"] * 5] * 800, tokenizer, tmp_path / "s", show_progress=False)
+    store = TokenStore(tmp_path / "s")
+    settings = {"max_length": 18, "short_probability": 0.0}
+    plan, _ = next(plans(make(store, objective="mlm+sop", **settings)))
+    sentences = (plan.a_end - plan.a_start) // 3
+    assert np.bincount(sentences)[1:] / len(plan) == pytest.approx([0.25] * 4, abs=0.06)  # standard error 0.015
+    plan, _ = next(plans(make(store, **settings)))
+    is_random = plan.next_sentence_label == 1
+    starts = plan.b_start[is_random] % 15 // 3
+    assert np.bincount(starts) / is_random.sum() == pytest.approx([0.2] * 5, abs=0.06)
+
+
+def test_examples_of_a_group_are_shuffled(store):
+    plan, _ = next(plans(make(store)))
+    assert np.mean(np.diff(plan.document) == 1) < 0.1
+
+
+def test_groups_of_too_few_examples_begin_anew(store, small_groups, monkeypatch):
+    dataset = make(store, objective="mlm")
+    dataset._shares, dataset._current = 6 * dataset._shares, None  # as if six times as many were expected
+    dataset._length = int(dataset._layout(1).ends[-1])
+    used = []
+    monkeypatch.setattr(dataset, "_sequence", lambda plan, row, generator: (used.append(int(row)), ([], []))[1])
+    for epoch in range(1, 4):
+        dataset.set_epoch(epoch)
+        layout, begin = dataset._layout(epoch), 0
+        for number in layout.order:
+            rows, size = len(dataset._group(layout, int(number)).rows), int(layout.sizes[number])
+            used.clear()
+            for index in range(begin, begin + size):
+                dataset[index]
+            begin += size
+            assert size > 2 * rows
+            assert len(set(used)) == rows
+            assert max(np.bincount(used)) == -(-size // rows)
+        assert len(dataset._groups) <= module._GROUPS_KEPT
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_an_epoch_is_as_long_as_expected_of_all_groups(store, small_groups, pack):
+    lengths, drawn = [], []
+    for seed in range(8):
+        dataset = make(store, pack=pack, row_length=120, seed=seed)
+        lengths.append(len(dataset))
+        groups = dataset._layout(0).groups
+        drawn += [len(dataset._plan(blocks, np.random.default_rng(seed))[2]) - 1 for blocks in groups]
+    assert sum(lengths) == pytest.approx(sum(drawn), rel=0.03)
+
+
 def test_sentence_order(store):
     dataset = make(store, objective="mlm+sop", max_length=60)
     labels = []
