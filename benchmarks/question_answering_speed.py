@@ -8,7 +8,6 @@ batch, try all spans. Both sides run in this process on the same weights and tex
     python -m mybert.benchmarks.question_answering_speed --model path/to/model --data dev-v2.0.json
 """
 
-import logging
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
 
-from ..files import read_rows
+from ..files import only_errors, read_rows
 from .timing import describe_setting, take_turns
 
 
@@ -112,10 +111,10 @@ def plain_loop(
     return results
 
 
+@only_errors()
 def main() -> None:
     """Measure and print."""
     (arguments,) = HfArgumentParser(AnsweringSpeedArguments).parse_args_into_dataclasses()
-    logging.getLogger("transformers").setLevel(logging.ERROR)
     examples = questions_of(arguments)
     model, tokenizer = model_for(arguments, examples)
     answerer = pipeline(

@@ -1,6 +1,7 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
+from .logs import only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .model_files import (
     WEIGHTS_FILE,
@@ -56,6 +57,7 @@ __all__ = [
     "interruptible",
     "is_table",
     "locked",
+    "only_errors",
     "open_text",
     "read_blocks",
     "read_conll",

@@ -14,8 +14,9 @@ from safetensors.numpy import save_file
 from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..files import only_errors
 from ..tokenization import CutTexts
-from .heads import check_encoder, only_errors, read_config
+from .heads import check_encoder, read_config
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,15 @@
 """The model that a task starts from or is measured with: an encoder with the task's head, loaded from a folder."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging as hf_logging
 
-from ..files import check_model_folder, without_foreign_code
+from ..files import check_model_folder, only_errors, without_foreign_code
 from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, reinitialize, reset_head
@@ -219,17 +217,6 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
     if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
         return longest - config.pad_token_id - 1
     return longest
-
-
-@contextmanager
-def only_errors() -> Iterator[None]:
-    """Keep transformers' report on every weight of the heads out; what matters of it is said by the caller."""
-    verbosity = hf_logging.get_verbosity()
-    hf_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(verbosity)
 
 
 def _head_parameters(model: PreTrainedModel) -> list[str]:

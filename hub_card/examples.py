@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..files import check_model_folder
+from ..files import check_model_folder, only_errors
 from ..modeling_mybert import MyBertConfig
 from .card import Example
 
@@ -61,7 +61,7 @@ def run_pipelines(
     model_type = check_model_folder(model_dir).get("model_type")
     pipelines: dict[str, Any] = {}
     examples = []
-    with _only_errors():
+    with only_errors():
         for call in calls:
             imports = _IMPORTS.get(str(model_type), "import mybert" if call.task in OWN_PIPELINES else "")
             exec(imports)
@@ -95,18 +95,6 @@ def run_example(title: str, code: str, opening: str = "", **names: Any) -> Examp
         The example for `CardContent.examples`.
     """
     output = io.StringIO()
-    with _only_errors(), contextlib.redirect_stdout(output):
+    with only_errors(), contextlib.redirect_stdout(output):
         exec(compile(code, f"<{title}>", "exec"), {"__name__": "__example__", **names})
     return Example(title=title, code=opening + code, output=output.getvalue().rstrip("\n"))
-
-
-@contextlib.contextmanager
-def _only_errors() -> Any:
-    from transformers.utils import logging
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)

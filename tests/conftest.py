@@ -9,6 +9,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only get in each other's way
 
 import pytest
+from transformers.utils import logging as transformers_logging
 
 from mybert import MyBertTokenizer
 
@@ -25,6 +26,15 @@ def logger_left_as_it_was() -> Iterator[None]:
     yield
     logger.handlers, logger.propagate = handlers, propagate
     logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def libraries_left_as_they_were() -> Iterator[None]:
+    """What a test sets for the whole process would decide what later tests hear: it fails here instead."""
+    verbosity = transformers_logging.get_verbosity()
+    disabled = logging.root.manager.disable
+    yield
+    assert (transformers_logging.get_verbosity(), logging.root.manager.disable) == (verbosity, disabled)
 
 
 @pytest.fixture(scope="session")
