@@ -12,7 +12,7 @@ from .model_files import (
     without_foreign_code,
 )
 from .signals import INTERRUPTED, interruptible
-from .tables import is_table, read_conll, read_rows
+from .tables import is_table, read_conll, read_rows, stream_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
 from .writing import (
@@ -66,6 +66,7 @@ __all__ = [
     "refuse_link_outside",
     "remove",
     "stays_in_place",
+    "stream_rows",
     "tensor_shapes",
     "usable_cores",
     "weight_files",

@@ -3,13 +3,12 @@
 Everything is streamed; nothing holds a whole file.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
+from .parquet import lacks_column, read_parquet
 from .tables import parse_json
 from .text import JSON_SUFFIXES, PARQUET_SUFFIX, content_suffix, open_text
-
-_ROWS_AT_A_TIME = 256
 
 
 def read_column(
@@ -32,7 +31,8 @@ def read_column(
         ImportError: If pyarrow is missing, for Parquet.
     """
     if content_suffix(path) == PARQUET_SUFFIX:
-        yield from _parquet_column(path, column)
+        for row in read_parquet(path, [column]):
+            yield row[column]
         return
     assert content_suffix(path) in JSON_SUFFIXES
     for number, line in enumerate(open_text(path, encoding, digests), start=1):
@@ -46,37 +46,3 @@ def read_column(
         if column not in row:
             raise ValueError(f"{where} {lacks_column(column, row)}")
         yield row[column]
-
-
-def lacks_column(column: str, names: Iterable[str]) -> str:
-    """Say that a row has other columns than the one that is asked for."""
-    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, without the full stop."""
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def _parquet_column(path: str, column: str) -> Iterator[Any]:
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
-    row = 0
-    try:
-        # Buffered: pages are read one by one, not whole row groups.
-        with ParquetFile(path, buffer_size=1 << 20) as file:
-            if column not in file.schema_arrow.names:
-                raise ValueError(f"{path} {lacks_column(column, file.schema_arrow.names)}")
-            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=[column], use_threads=False):
-                values = batch.column(0).to_pylist()
-                row += len(values)
-                yield from values
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({first_line(error)}).") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {column!r} holds bytes that are not UTF-8, after row {row}.") from error
-    except OSError as error:
-        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error

@@ -1,4 +1,4 @@
-"""Files of task data: tables (CSV, TSV, JSON, JSON lines), SQuAD's JSON and CoNLL's columns, all read as rows."""
+"""Files of task data: tables (CSV, TSV, JSON, JSON lines, Parquet), SQuAD's JSON and CoNLL's columns, read as rows."""
 
 import csv
 import json
@@ -6,14 +6,16 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from .text import content_suffix, open_text
+from .parquet import read_parquet
+from .text import PARQUET_SUFFIX, content_suffix, open_text
 
 logger = logging.getLogger(__name__)
 
-_TABLES = (".csv", ".tsv", ".jsonl", ".json")
+_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", PARQUET_SUFFIX)
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is less than many a text
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
@@ -26,11 +28,21 @@ def read_rows(
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
 ) -> list[dict[str, Any]]:
-    r"""Read a table, plain or compressed.
+    """Read a whole table; see `stream_rows`."""
+    return list(stream_rows(path, columns, encoding, skip_broken_rows))
+
+
+def stream_rows(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+    skip_broken_rows: bool = False,
+) -> Iterator[dict[str, Any]]:
+    r"""Read a table, plain or compressed, row by row; only a list in a `.json` file is held in memory.
 
     Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` without any quoting, as GLUE's files;
-    `.jsonl`, an object a line; `.json`, the same, a list of objects, or SQuAD's articles, which become a row a
-    question with `id`, `question`, `context`, `answers` and `is_impossible`.
+    `.jsonl` or `.ndjson`, an object a line; `.json`, the same, a list of objects, or SQuAD's articles, which become a
+    row a question with `id`, `question`, `context`, `answers` and `is_impossible`; `.parquet`.
 
     Args:
         path: The file.
@@ -40,35 +52,34 @@ def read_rows(
         skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
             counts them; GLUE's QQP has some.
 
-    Returns:
-        A dictionary for each row, column -> value (text, but for JSON).
+    Yields:
+        A dictionary for each row, column -> value (text, but for JSON and Parquet).
 
     Raises:
         OSError: If the file is missing or cannot be read.
         ValueError: If the ending is another one, the file is empty, or a row is broken; the message names file and
             line.
+        ImportError: If pyarrow is missing, for Parquet.
     """
     path = Path(path)
     kind = content_suffix(path)
-    if kind not in _TABLES:
-        raise ValueError(f"{path} ends in {kind or 'nothing'}; expected a .csv, .tsv, .jsonl or .json file.")
     if kind in (".csv", ".tsv"):
-        rows = list(_read_separated(path, kind, columns, encoding, skip_broken_rows))
-    elif kind == ".jsonl":
+        rows = _read_separated(path, kind, columns, encoding, skip_broken_rows)
+    elif kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path, open_text(path, encoding))
-    elif _is_json_lines(lines := list(open_text(path, encoding))):
-        rows = _json_lines(path, lines)
+    elif kind == ".json":
+        rows = _read_json(path, encoding)
+    elif kind == PARQUET_SUFFIX:
+        rows = read_parquet(path)
     else:
-        content = parse_json(path, 1, "\n".join(lines))
-        if isinstance(content, dict) and isinstance(content.get("data"), list):
-            rows = list(_squad_rows(path, content["data"]))
-        elif isinstance(content, list):
-            rows = [_object(path, number, value) for number, value in enumerate(content, start=1)]
-        else:
-            raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a list of objects.")
-    if not rows:
+        expected = f"a {', '.join(_TABLES[:-1])} or {_TABLES[-1]} file"
+        raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
+    is_empty = True
+    for row in rows:
+        is_empty = False
+        yield row
+    if is_empty:
         raise ValueError(f"{path} holds no rows.")
-    return rows
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
@@ -213,23 +224,40 @@ def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]
         ) from error
 
 
-def _is_json_lines(lines: Sequence[str]) -> bool:
-    """Whether there are several lines, the first of which is an object by itself."""
-    filled = [line for line in lines if line.strip()]
+def _read_json(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
+    lines = open_text(path, encoding)
+    head: list[str] = []  # as far as the second line that is not empty
+    filled = 0
+    while filled < 2 and (line := next(lines, None)) is not None:
+        head.append(line)
+        filled += bool(line.strip())
+    if filled == 2 and _is_object(next(line for line in head if line.strip())):
+        yield from _json_lines(path, chain(head, lines))
+        return
+    content = parse_json(path, 1, "\n".join(chain(head, lines)))
+    if isinstance(content, dict) and isinstance(content.get("data"), list):
+        yield from _squad_rows(path, content["data"])
+    elif isinstance(content, list):
+        for number, value in enumerate(content, start=1):
+            yield _object(path, number, value)
+    else:
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected a list of objects.")
+
+
+def _is_object(line: str) -> bool:
+    """Whether a line is an object by itself."""
     try:
-        return len(filled) > 1 and isinstance(json.loads(filled[0]), dict)
+        return isinstance(json.loads(line), dict)
     except json.JSONDecodeError:
         return False
     except (ValueError, RecursionError):  # whoever reads the line says what is wrong with it
         return True
 
 
-def _json_lines(path: Path, lines: Iterable[str]) -> list[dict[str, Any]]:
-    return [
-        _object(path, number, parse_json(path, number, line))
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
+def _json_lines(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _object(path, number, parse_json(path, number, line))
 
 
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..files import content_suffix, expand_paths, open_text
-from ..files.columns import first_line, lacks_column, read_column
+from ..files.columns import read_column
+from ..files.parquet import first_line, lacks_column
 from ..files.text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, PARQUET_SUFFIX
 from .data_settings import TextSettings
 

@@ -2,7 +2,8 @@ import gzip
 
 import pytest
 
-from mybert.files.tables import read_conll, read_rows
+from mybert.files import text
+from mybert.files.tables import read_conll, read_rows, stream_rows
 from mybert.finetuning import TASKS
 from mybert.finetuning.rows import DataRow
 
@@ -24,6 +25,31 @@ def test_formats(tmp_path, name, content):
     compressed = tmp_path / f"{name}.gz"
     compressed.write_bytes(gzip.compress(content.encode()))
     assert read_rows(compressed) == rows
+
+
+def test_parquet(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [{"text": f"text {number}", "label": number, "tags": ["a", "b"]} for number in range(1000)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
+    assert read_rows(tmp_path / "t.parquet") == rows
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"0" * 100)
+    with pytest.raises(ValueError, match=r"bad.parquet is not a Parquet file, or broken after row 0"):
+        read_rows(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.jsonl", "t.ndjson", "t.json"])
+def test_rows_are_streamed(tmp_path, monkeypatch, name):
+    line = '{"text": "a", "label": "b"}' if "son" in name else "a,b".replace(",", "\t" if name == "t.tsv" else ",")
+    (tmp_path / name).write_text("text,label\n".replace(",", "\t" if name == "t.tsv" else ",") * ("son" not in name))
+    with (tmp_path / name).open("a") as file:
+        file.write(f"{line}\n" * 400_000)
+    read, blocks = [], text.read_blocks
+    monkeypatch.setattr(
+        text, "read_blocks", lambda *args, **kwargs: (read.append(1) or b for b in blocks(*args, **kwargs))
+    )
+    rows = stream_rows(tmp_path / name)
+    assert [next(rows), next(rows)] == [{"text": "a", "label": "b"}] * 2
+    assert len(read) == 1
 
 
 def test_tsv_has_no_quoting(tmp_path):
@@ -61,7 +87,7 @@ def test_only_colas_test_file_has_a_header(tmp_path):
         ("t.csv", 'text\nb\n"a', r"t.csv, line 3: not CSV \(a quote is never closed\)"),
         ("t.csv", 'text,label\n"a\nb",1,2\n', r"t.csv, line 2: 3 fields; expected 2 \(text, label\)"),
         ("t.csv", "text,label,text\na,1,b\n", r"t.csv has 2 columns named 'text'; expected a name for each column"),
-        ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl or .json file"),
+        ("t.txt", "text", r"t.txt ends in .txt; expected a .csv, .tsv, .jsonl, .json, .ndjson or .parquet file"),
         ("t", "text", r"ends in nothing"),
         ("t.csv", "", r"t.csv holds no rows"),
         ("t.tsv", "text\tlabel\n", r"t.tsv holds no rows"),

@@ -1,0 +1,58 @@
+"""Rows of Parquet files, page by page; nothing holds a whole file."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+_ROWS_AT_A_TIME = 256
+
+
+def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+    """Read a Parquet file row by row.
+
+    Args:
+        path: The file.
+        columns: Names of the columns to read; None for all.
+
+    Yields:
+        A dictionary for each row, column -> value.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no Parquet file, is broken or lacks a column; the message names file and row.
+        ImportError: If pyarrow is missing.
+    """
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise ImportError(f"Reading {path} needs the pyarrow package: pip install pyarrow.") from error
+    row = 0
+    try:
+        # Buffered: pages are read one by one, not whole row groups.
+        with ParquetFile(path, buffer_size=1 << 20) as file:
+            names = file.schema_arrow.names
+            for name in columns or ():
+                if name not in names:
+                    raise ValueError(f"{path} {lacks_column(name, names)}")
+            for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
+                rows = batch.to_pylist()
+                row += len(rows)
+                yield from rows
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{path} is not a Parquet file, or broken after row {row} ({first_line(error)}).") from error
+    except UnicodeDecodeError as error:
+        what = ", ".join(map(repr, columns)) if columns else "a column"
+        raise ValueError(f"{path}: {what} holds bytes that are not UTF-8, after row {row}.") from error
+    except OSError as error:
+        raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error
+
+
+def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
+    """Say that a row has other columns than the one that is asked for."""
+    return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, without the full stop."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
