@@ -60,8 +60,7 @@ def test_no_worker_outlives_its_parent(number):
 
 @pytest.mark.parametrize("outside_of_commands", [(), ("yes",)])
 def test_ctrl_c_in_a_terminal_is_one_line(outside_of_commands):
-    process, _ = start("1", *outside_of_commands)
-    time.sleep(0.3)
+    process, _ = start("2", *outside_of_commands)
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes
     assert process.communicate(timeout=20)[1] == "interrupted\n"
 
