@@ -25,6 +25,7 @@ FLOORS = {
     "finetuning": 3,
     "studies": 4,
     "benchmarks": 4,
+    "command_line": 4,
     "demo": 4,
 }
 LIBRARIES_OF_EXTRAS = (

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from safetensors import SafetensorError
 
+import mybert
 from mybert import cli
 
 
@@ -114,12 +115,13 @@ def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path,
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("nmber: 1\n", "has unknown settings: nmber"),
+        ("nmber: 1\n", "has unknown settings: nmber. Did you mean number?\n"),
+        ("xyz: 1\n", "has unknown settings: xyz.\n"),
         ("number: [1, 2]\n", "number is [1, 2]; expected a single value"),
         ("number: two\n", "argument --number: invalid int value: 'two'"),
         ("number: 1.5\n", "argument --number: invalid int value: '1.5'"),
         ("number: {a: 1}\n", "argument --number: invalid int value"),
-        ("color: Blue\n", "argument --color: invalid choice: 'Blue' (choose from"),
+        ("color: Blue\n", "argument --color: invalid choice: 'Blue' (choose from red, blue). Did you mean blue?\n"),
         ("disable_tqdm: perhaps\n", "argument --disable_tqdm"),
         ("names:\n- one: of two\n", "names is [{'one': 'of two'}]; expected single values"),
         ("more: {a: !!python/name:os.system x}\n", "could not determine a constructor"),
@@ -146,6 +148,7 @@ def test_broken_yaml(echo_command, tmp_path, capsys, content, message):
 def test_a_config_that_is_not_there(echo_command, tmp_path, capsys):
     for path, message in (
         ("bsae", "There is no file or recipe bsae; the recipes are ablation, "),
+        ("bsae", "Did you mean base?\n"),
         ("nowhere/run.yaml", "There is no file or recipe nowhere/run.yaml"),
         (str(tmp_path), f"{tmp_path}: Is a directory."),
         ("", ": Is a directory."),
@@ -200,9 +203,13 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
         assert cli.main(["echo", "--number", number]) == 2
         assert f"there is not enough memory ({cause}" in capsys.readouterr().err
     assert cli.main(["echo", "--numer", "14"]) == 2
-    assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'; --help lists the flags.\n"
+    assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'. Did you mean --number?\n"
+    assert cli.main(["echo", "--xyz", "14"]) == 2
+    assert capsys.readouterr().err == "mybert echo: unknown flag '--xyz'; --help lists the flags.\n"
     assert cli.main(["ecko"]) == 2
-    assert "unknown command 'ecko'; expected one of demo, vocab, data, pretrain" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "unknown command 'ecko'; expected one of demo, vocab, data, pretrain" in error
+    assert error.endswith("completion, echo. Did you mean echo?\n")
     with pytest.raises(ValueError, match="expected luck"):
         cli.main(["echo", "--debug", "--number", "13"])
 
@@ -238,8 +245,27 @@ def test_usage_of_a_group_lists_its_commands(capsys):
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_loads_and_has_help(name, capsys):
     assert cli.main([*name.split(), "--help"]) == 0
-    assert "show this help message" in capsys.readouterr().out
+    assert "-h, --help" in capsys.readouterr().out
     assert cli.COMMANDS[name].load()[1].__doc__
+
+
+def test_help_of_a_command_by_its_name(capsys):
+    assert cli.main(["help", "curves"]) == cli.main(["curves", "-h"]) == 0
+    twice = capsys.readouterr().out
+    assert twice[: len(twice) // 2] == twice[len(twice) // 2 :]
+    assert twice.startswith("usage: mybert curves [RUN_DIR ...] [flags]")
+    assert cli.main(["help"]) == 0
+    assert "usage: mybert <command>" in capsys.readouterr().out
+    assert cli.main(["help", "convert", "onnx"]) == 0
+    assert capsys.readouterr().out.startswith("usage: mybert convert onnx ")
+    assert cli.main(["help", "curvs"]) == 2
+    assert capsys.readouterr().err.endswith("Did you mean curves?\n")
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_version(flag, capsys):
+    assert cli.main([flag]) == 0
+    assert capsys.readouterr().out == f"mybert {mybert.__version__}\n"
 
 
 def run(*flags, cwd):

@@ -2,13 +2,17 @@
 
 import dataclasses
 import re
+import shlex
 import types
 import typing
 from collections import defaultdict
 
 import pytest
+from transformers import TrainingArguments
 
 from mybert import cli
+from mybert.command_line.flag_groups import GROUPS
+from mybert.command_line.flags import CommandParser, name_positional
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {"data", "encoding", "model", "output", "output_dir", "overwrite", "seed", "task", "text", "tokenizer"}
@@ -55,7 +59,7 @@ def test_a_flag_has_one_help():
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_flags_are_shown_once_and_explained(name):
-    parser = cli._parser(name, cli.COMMANDS[name].load()[0])
+    parser = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0])
     for action in parser._actions:
         assert action.help, action.dest
         shown = [flag for flag in action.option_strings if flag.startswith("--")]
@@ -76,5 +80,63 @@ def test_only_two_flags_say_where_to_write(name):
 def test_positional_values_are_flags_of_the_command(name):
     fields = {field.name for field, _ in own_fields(name)}
     assert {value.removesuffix("...") for value in cli.COMMANDS[name].positional} <= fields
-    usage = cli._parser(name, cli.COMMANDS[name].load()[0]).format_usage()
+    usage = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0]).format_usage()
     assert all(value.upper() in usage for value in cli.COMMANDS[name].positional)
+
+
+TRAINING_FLAGS = {field.name for field in dataclasses.fields(TrainingArguments)}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_flag_of_our_own_has_a_group(name):
+    grouped = [flag for flags in GROUPS.values() for flag in flags]
+    assert len(grouped) == len(set(grouped))
+    own = {field.name for field, _ in own_fields(name)}
+    assert own - TRAINING_FLAGS <= set(grouped), "name its group in command_line/flag_groups.py"
+
+
+def test_groups_name_flags_that_exist():
+    known = {field.name for name in cli.COMMANDS for field in dataclasses.fields(cli.COMMANDS[name].load()[0])}
+    assert {flag for flags in GROUPS.values() for flag in flags} - known == {"config", "help", "help_all"}
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_fits_a_terminal_and_begins_with_a_call_that_is_right(name, monkeypatch):
+    command = cli.COMMANDS[name]
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = CommandParser(name, command, command.load()[0])
+    for text in (parser.format_help(), parser.full_help(every_flag=True)):
+        assert max(map(len, text.splitlines())) <= 80
+        assert "\n  mybert " in text.partition("Example:")[2][:12]
+        assert not text.endswith("\n\n") and text.endswith("\n")
+    lexed = shlex.split(command.example)
+    flags = [*name_positional(lexed[: lexed.index(">")] if ">" in lexed else lexed, command.positional)]
+    assert not parser.parse_known_args(flags)[1]
+
+
+def test_help_shows_what_matters_from_day_to_day(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = CommandParser("pretrain", cli.COMMANDS["pretrain"], cli.COMMANDS["pretrain"].load()[0])
+    short, full = parser.format_help(), parser.full_help(every_flag=True)
+    assert len(short.splitlines()) < 220
+    shown = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
+    assert {"--objective", "--learning_rate", "--no_lower_case"} <= shown[0] < shown[1]
+    assert shown[1] == {flag for action in parser._actions for flag in action.option_strings if flag != "-h"} - {
+        "--help"  # stands behind -h
+    }
+    assert "--deepspeed" in shown[1] - shown[0]
+    titles = re.findall(r"^(\w.*):$", short, re.MULTILINE)
+    assert titles.index("Vocabulary") < titles.index("Training") < titles.index("Every command")
+    assert re.search(r"--output_dir DIR .*\n?.*\(required\)", short)
+    assert "Turn --lower_case off." in short and "(default: 128)" in short
+    assert "(default: None)" not in full and "(default: False)" not in full
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_what_a_command_requires_is_refused_without_it(name):
+    command = cli.COMMANDS[name]
+    arguments_class, _ = command.load()
+    assert set(command.required) <= {field.name for field in dataclasses.fields(arguments_class)}
+    if command.required:
+        with pytest.raises(ValueError, match=r"not set|is empty"):
+            arguments_class()

@@ -25,7 +25,7 @@ TASKS = {
 }
 AUTO_CLASSES = ("AutoConfig", "AutoModelForPreTraining", *TASKS.values())
 # Commands that read no model folder.
-WITHOUT_MODEL = {"demo", "vocab", "ablation", "bench", "convert google"}
+WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "bench", "convert google"}
 # Every other command, on the folder `model` beside a text, GLUE's RTE and a results file.
 COMMANDS = {
     "card": "card {model} --overwrite",

@@ -26,6 +26,7 @@ from markdown_it import MarkdownIt
 from torch.distributed.run import get_args_parser as torchrun_parser
 
 from mybert import cli
+from mybert.command_line.flags import parse_flags
 
 ROOT = Path(__file__).parents[2]
 PAGES = [path.relative_to(ROOT).as_posix() for path in sorted([*ROOT.glob("README*.md"), *ROOT.glob("docs/**/*.md")])]
@@ -141,12 +142,12 @@ def mybert_command(words: list[str]) -> tuple[list[str], Any] | None:
     if not rest or rest[0].startswith("-"):  # mybert --help, --version
         return None
     name = " ".join(rest[:2]) if " ".join(rest[:2]) in cli.COMMANDS else rest[0]
-    flags, _ = cli._take_debug(rest[len(name.split()) :])
+    flags, _ = cli.take_debug(rest[len(name.split()) :])
     if "--help" in flags:
         cli.COMMANDS[name].load()
         return None
     arguments_class, _ = cli.COMMANDS[name].load()
-    return rest, cli._parse(name, arguments_class, cli._name_positional(flags, cli.COMMANDS[name].positional))
+    return rest, parse_flags(name, cli.COMMANDS[name], arguments_class, flags)
 
 
 def outputs_of(code: str) -> set[str]:
@@ -258,7 +259,7 @@ def test_links_lead_somewhere(page):
 @pytest.fixture(scope="session")
 def known_flags():
     """Flags of all commands, and of the launchers."""
-    flags = {"--help", "--version", "--debug", "--config", "--quiet"}
+    flags = {"--help", "--help_all", "--version", "--debug", "--config", "--quiet"}
     for command in cli.COMMANDS.values():
         for name, field in command.load()[0].__dataclass_fields__.items():
             flags |= {f"--{name}", f"--no_{name}"} if field.type in (bool, "bool") else {f"--{name}"}

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from mybert import MyBertTokenizer, cli
+from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
@@ -14,7 +15,7 @@ PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]
 
 def load(path, *flags) -> PretrainingArguments:
     flags = ["--config", str(path), "--text", "corpus", "--output_dir", "out", "--use_cpu", *flags]
-    return cli._parse("pretrain", PretrainingArguments, flags)
+    return parse_flags("pretrain", cli.COMMANDS["pretrain"], PretrainingArguments, flags)
 
 
 def test_the_recipes_are_there():

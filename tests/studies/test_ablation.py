@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from mybert import cli
+from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
 from mybert.studies import ROWS, AblationArguments, run_ablation
 
@@ -99,11 +100,13 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
 def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
     recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
     flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
-    arguments = cli._parse("ablation", AblationArguments, flags)
+    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
     assert arguments.rows == list(ROWS)
     assert set(arguments.tasks) == tasks
     pretraining = arguments.pretraining_of("mlm+nsp", None)
     assert (pretraining.num_hidden_layers or MODEL_SIZES[pretraining.model_size][0]) == layers
     assert f"--config {name} " in recipe.read_text()
     flags += ["--tasks", '{"rte": {"data_dir": "RTE"}}']
-    assert cli._parse("ablation", AblationArguments, flags).tasks == {"rte": {"data_dir": "RTE"}}
+    assert parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags).tasks == {
+        "rte": {"data_dir": "RTE"}
+    }

@@ -1,0 +1,197 @@
+"""The commands: a line for each, with the names of what it loads, so that a list of them loads nothing."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_PACKAGE = __package__.partition(".")[0]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
+
+    Attributes:
+        summary: What becomes what.
+        module: Where class and function are, from the package.
+        arguments: Name of the class.
+        function: Name of the function.
+        positional: Flags whose values may also be given without their names, before all others; a single one takes a
+            list, and so does the last one where dots follow its name.
+        example: Flags of a call that a beginner would make.
+        required: Flags that it needs although their fields have a default.
+    """
+
+    summary: str
+    module: str
+    arguments: str
+    function: str
+    positional: tuple[str, ...] = ()
+    example: str = ""
+    required: tuple[str, ...] = ()
+
+    def load(self) -> tuple[Any, Callable[[Any], Any]]:
+        """Import the class of the arguments and the function."""
+        module = importlib.import_module(self.module, _PACKAGE)
+        return getattr(module, self.arguments), getattr(module, self.function)
+
+
+COMMANDS = {
+    "demo": Command(
+        "a whole BERT life in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
+        ".demo",
+        "DemoArguments",
+        "demo",
+        ("text",),
+        "--output_dir demo_output",
+    ),
+    "vocab": Command(
+        "text to a vocabulary and tokenizer",
+        ".tokenization.commands",
+        "VocabArguments",
+        "train_vocabulary",
+        ("text",),
+        "corpus/ --output_dir tokenizer --vocab_size 32000",
+    ),
+    "data": Command(
+        "text to a token store, ready for pretraining on any number of machines",
+        ".pretraining.commands",
+        "DataArguments",
+        "prepare_data",
+        ("text",),
+        "corpus/ --tokenizer tokenizer --output tokens.safetensors",
+    ),
+    "pretrain": Command(
+        "text to a pretrained model folder",
+        ".pretraining",
+        "PretrainingArguments",
+        "pretrain",
+        ("text",),
+        "corpus/ --output_dir pretrained --model_size tiny --max_steps 2000",
+        ("output_dir",),
+    ),
+    "finetune": Command(
+        "task data to a fine-tuned model folder",
+        ".finetuning",
+        "FinetuningArguments",
+        "finetune",
+        ("model",),
+        "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
+        ("model", "output_dir"),
+    ),
+    "evaluate": Command(
+        "model and task data to metrics, or the metrics of a file of predictions",
+        ".finetuning",
+        "EvaluateArguments",
+        "evaluate_model",
+        ("data",),
+        "test.tsv --model tuned --task classification --predictions_dir predictions",
+        ("data",),
+    ),
+    "features": Command(
+        "text to the vectors of frozen layers, token by token",
+        ".finetuning",
+        "FeaturesArguments",
+        "extract_features",
+        ("text",),
+        "texts.txt --model pretrained --output vectors.safetensors",
+    ),
+    "ablation": Command(
+        "the paper's Table 5: what each part of pretraining gives",
+        ".studies",
+        "AblationArguments",
+        "run_ablation",
+        ("text",),
+        '--config ablation --text corpus/ --output_dir ablation --tasks \'{"sst2": {"data_dir": "SST-2"}}\'',
+        ("text", "output_dir", "tasks"),
+    ),
+    "convert google": Command(
+        "Google's checkpoint to a model folder",
+        ".conversion.commands",
+        "ConvertGoogleArguments",
+        "convert_google",
+        ("source", "output_dir"),
+        "uncased_L-12_H-768_A-12.zip bert-base",
+    ),
+    "convert to-google": Command(
+        "model folder to a checkpoint for Google's code",
+        ".conversion.commands",
+        "ConvertToGoogleArguments",
+        "convert_to_google",
+        ("model", "output"),
+        "pretrained google/bert_model.ckpt",
+    ),
+    "convert bert": Command(
+        "transformers' bert folder to a MyBERT folder",
+        ".conversion.commands",
+        "ConvertBertArguments",
+        "convert_bert",
+        ("model", "output_dir"),
+        "google-bert/bert-base-uncased mybert-base",
+    ),
+    "convert to-bert": Command(
+        "MyBERT folder to a plain bert folder, for servers that know only that",
+        ".conversion.commands",
+        "ConvertToBertArguments",
+        "convert_to_bert",
+        ("model", "output_dir"),
+        "tuned tuned-bert",
+    ),
+    "convert onnx": Command(
+        "model folder to an ONNX graph, run and compared",
+        ".conversion.commands",
+        "ConvertOnnxArguments",
+        "convert_onnx",
+        ("model", "output_dir"),
+        "tuned tuned-onnx --int8",
+    ),
+    "card": Command(
+        "model folder to its model card, with examples that are run",
+        ".hub_card",
+        "CardArguments",
+        "make_card",
+        ("model",),
+        "tuned --license apache-2.0 --languages en",
+    ),
+    "push": Command(
+        "model folder to a repository on the Hub",
+        ".hub_card",
+        "PushArguments",
+        "push",
+        ("model", "repo_id"),
+        "tuned OWNER/NAME --output_dir preview",
+    ),
+    "attention": Command(
+        "attention maps of a text or pair, or its input, as a page or a picture",
+        ".visualization.commands",
+        "AttentionArguments",
+        "draw_attention",
+        ("model", "text..."),
+        "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
+    ),
+    "curves": Command(
+        "the training curves of a run's folder",
+        ".visualization.commands",
+        "CurvesArguments",
+        "draw_run",
+        ("run_dir",),
+        "pretrained",
+    ),
+    "bench": Command(
+        "speed beside transformers and ONNX Runtime, on the same weights and inputs",
+        ".benchmarks",
+        "BenchArguments",
+        "run_benchmarks",
+        (),
+        "--workloads sentences query --model_size mini",
+    ),
+    "completion": Command(
+        "a script with which a shell completes commands and flags",
+        ".command_line.completion",
+        "CompletionArguments",
+        "print_completion",
+        ("shell",),
+        "bash > ~/.local/share/bash-completion/completions/mybert",
+    ),
+}

@@ -1,0 +1,73 @@
+"""Settings from YAML: what stands there means what it would on the command line."""
+
+import json
+from argparse import Action, ArgumentError, ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from .spelling import did_you_mean
+
+_RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
+
+
+def read_settings(path: str, parser: ArgumentParser) -> dict[str, Any]:
+    """The settings of a file, or of a recipe that ships with the package; `null` is None.
+
+    Raises:
+        FileNotFoundError: If there is no such file or recipe.
+        ValueError: If it is not YAML, or holds what the parser does not know.
+    """
+    import yaml
+
+    # Reversed, so that of --pack and --no_pack the first counts, which takes a value.
+    unsettable = ("help", "help_all", "config")
+    actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
+    settings: dict[str, Any] = {}
+    try:
+        root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(root, yaml.MappingNode):
+            raise ValueError("holds no settings; expected lines of the form 'flag: value'")
+        nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
+        if len(nodes) < len(root.value):
+            raise ValueError("names a setting twice")
+        if unknown := sorted(nodes.keys() - actions):
+            raise ValueError(f"has unknown settings: {', '.join(unknown)}.{did_you_mean(unknown[0], actions)}")
+        for name, node in nodes.items():
+            is_null = node.tag == "tag:yaml.org,2002:null"
+            settings[name] = None if is_null else parser._get_values(actions[name], _strings(node, actions[name]))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is nested too deeply; expected lines of the form 'flag: value'.") from error
+    except (ArgumentError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+    return settings
+
+
+def _config_file(path: str) -> Path:
+    file = Path(path)
+    if not file.exists() and file.name == path:
+        file = _RECIPES / f"{path}.yaml"
+    if not file.exists():
+        recipes = sorted(recipe.stem for recipe in _RECIPES.glob("*.yaml"))
+        raise FileNotFoundError(
+            f"There is no file or recipe {path}; the recipes are {', '.join(recipes)}.{did_you_mean(path, recipes)}"
+        )
+    return file
+
+
+def _strings(node: Any, action: Action) -> list[str]:
+    """What would stand on the command line for a node of YAML."""
+    from yaml import SafeLoader, ScalarNode, SequenceNode
+
+    takes_several = action.nargs in ("+", "*")
+    parts = node.value if takes_several and isinstance(node, SequenceNode) else [node]
+    if all(isinstance(part, ScalarNode) for part in parts):
+        return [part.value for part in parts]
+    content = SafeLoader("").construct_document(node)
+    if isinstance(content, dict) and not takes_several:
+        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; a date stays a text
+    raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")

@@ -1,0 +1,68 @@
+"""What a command shows: plain lines beside progress bars, and a sentence for each mistake."""
+
+import errno
+import logging
+import os
+import re
+import sys
+from contextlib import suppress
+
+from safetensors import SafetensorError
+
+LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
+_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
+
+
+def set_up_output(quiet: bool) -> None:
+    """Show what the library has to say in plain lines, beside progress bars."""
+    from tqdm.contrib.logging import _TqdmLoggingHandler
+
+    handler = _TqdmLoggingHandler()
+    handler.handleError = _stop_or_go_on
+    handler.setStream(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger(__package__.partition(".")[0])
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+def _stop_or_go_on(record: logging.LogRecord) -> None:
+    """Called where a line could not be shown. What a command makes is worth more than its words."""
+    if isinstance(sys.exc_info()[1], OSError):
+        drop_output()
+    else:
+        raise  # the error that is being handled
+
+
+def make_output_safe() -> None:
+    """Let output be there even if it was closed, and show characters that it cannot encode."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    with suppress(AttributeError):  # a stream of another kind, as notebooks have
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def drop_output() -> None:
+    """Send what is still to come on standard output nowhere."""
+    with suppress(OSError):  # a stream without a file, as tests have
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def sentence_for(error: Exception) -> str:
+    """What a mistake of the user's or a want of the machine's is in words; "" for what is neither."""
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
+        text = f"there is not enough memory ({text or 'an allocation failed'})."
+    elif isinstance(error, RecursionError):
+        text = "what was read is nested too deeply."
+    elif isinstance(error, SafetensorError):
+        text = f"the weights are no whole safetensors file: {text}."
+    elif isinstance(error, OSError) and error.strerror:
+        cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
+    elif not isinstance(error, ValueError | OSError | ImportError):
+        return ""
+    half = (LONGEST_SENTENCE - 5) // 2
+    return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"

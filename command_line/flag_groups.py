@@ -1,0 +1,65 @@
+"""The groups in which help shows flags. A flag means the same in every command, so it has one group."""
+
+# Title -> flags, both in the order of the help. Flags of transformers' `TrainingArguments` that are named here are
+# those that matter from day to day; `--help_all` shows the others.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Input and output": (
+        *("text", "source", "data", "run_dir", "model", "tokenizer", "task", "tasks", "repo_id", "shell"),
+        *("train_file", "validation_file", "test_file", "data_dir", "dataset", "dataset_config", "predictions"),
+        *("output_dir", "output", "predictions_dir", "report", "export", "export_count", "overwrite"),
+    ),
+    "Reading files": (
+        *("text_column", "text_pair_column", "label_column", "label_columns", "choice_columns", "encoding"),
+        *("split_sentences", "num_processes"),
+    ),
+    "Token store": ("append", "num_shards", "shard_index"),
+    "Vocabulary": (
+        *("vocab_size", "layout", "lower_case", "algorithm", "strip_accents", "character_coverage", "min_frequency"),
+        "held_out_fraction",
+    ),
+    "Model": (
+        *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "bilstm"),
+        *("new_head", "from_scratch", "keep_model_type"),
+    ),
+    "Conversion": (
+        *("head", "config_file", "vocab_file", "do_lower_case", "labels", "optimizer", "ignore", "int8", "opset"),
+        *("allow_other_activation", "verify"),
+    ),
+    "Sequences": (
+        *("max_length", "short_probability", "pack", "row_length", "doc_stride", "max_document_context"),
+        *("max_question_length", "batch_size"),
+    ),
+    "What is learnt in pretraining": (
+        *("objective", "mlm_probability", "mask_replace_prob", "random_replace_prob", "masking_unit"),
+        *("max_predictions", "ltr_probability", "static_masking", "heldout", "causal_share"),
+        *("phase2_max_length", "phase2_steps", "phase2_per_device_train_batch_size"),
+        *("phase2_gradient_accumulation_steps", "pretraining_steps"),
+    ),
+    "Tags and answers": (
+        *("continuation_labels", "max_answer_length", "max_context", "n_best_size", "null_score_threshold"),
+    ),
+    "What is trained of the model": (
+        *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),
+        *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
+    ),
+    "Table": ("rows", "pretraining", "finetuning"),
+    "Picture": ("view", "layer"),
+    "What the card says": (
+        *("name", "summary", "corpus", "license", "languages", "base_model", "datasets", "tags", "limits", "results"),
+        *("texts", "examples"),
+    ),
+    "Upload": ("private", "revision", "branch", "create_pr", "commit_message"),
+    "Measurement": ("workloads", "training_sizes", "repeats", "threads", "sst2", "sentences", "compiled"),
+    "Training": (
+        *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+        *("learning_rate", "warmup_steps", "lr_scheduler_type", "optim", "muon_learning_rate", "correct_bias"),
+        *("weight_decay", "adam_epsilon", "max_grad_norm", "seed", "bf16", "activation_checkpointing"),
+        *("torch_compile", "use_cpu", "dataloader_num_workers"),
+    ),
+    "Evaluation, checkpoints and logs": (
+        *("eval_strategy", "eval_steps", "per_device_eval_batch_size", "metric_for_best_model"),
+        *("load_best_model_at_end", "save_strategy", "save_steps", "save_total_limit", "logging_steps", "report_to"),
+        *("run_name", "disable_tqdm"),
+    ),
+    "Every command": ("config", "quiet", "debug", "help", "help_all"),
+}

@@ -1,0 +1,273 @@
+"""A command's flags: read from the fields of its arguments' class, and shown in groups that fit a terminal.
+
+This module imports transformers, whose parser turns fields into flags; the commands' list and names do without it.
+"""
+
+import copy
+import shlex
+import shutil
+import textwrap
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter
+from collections.abc import Sequence
+from dataclasses import Field, fields
+from itertools import takewhile
+from typing import Any, NoReturn
+
+from transformers import HfArgumentParser, TrainingArguments
+from transformers.hf_argparser import string_to_bool
+from transformers.utils import logging as hf_logging
+
+from .command_table import Command
+from .config_file import read_settings
+from .console import set_up_output
+from .flag_groups import GROUPS
+from .spelling import did_you_mean
+
+_WIDEST = 100  # columns of the help, however wide the terminal is
+_FURTHER_OWN, _FURTHER_TRAINING = "Further flags", "Further flags of transformers' TrainingArguments"
+_GROUP_OF = {name: title for title, names in GROUPS.items() for name in names}
+_KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
+_VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}  # where a name's last word does not say it
+
+
+class GroupedFormatter(HelpFormatter):
+    """Flags with short names for their values, and defaults where they say something."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        super().__init__(prog, max_help_position=26, width=width)
+
+    def _format_action_invocation(self, action: Action) -> str:
+        flags = ", ".join(action.option_strings)
+        value = "" if action.nargs in (0, "?") else f" {_value_name(action)}"
+        return flags + value + (" ..." if action.nargs == "+" else "")
+
+    def _get_help_string(self, action: Action) -> str:
+        text = action.help or ""
+        if action.choices and not all(str(choice) in text for choice in action.choices):
+            text = f"{text} One of {', '.join(map(str, action.choices))}."
+        if action.required:
+            return f"{text} (required)"
+        default = action.default
+        if default in (None, False, "", "{}", SUPPRESS) or default == [] or action.nargs == 0 or "default" in text:
+            return text
+        if isinstance(default, list):
+            default = " ".join(map(str, default))
+        value = "on" if default is True else getattr(default, "value", default)
+        return f"{text} (default: {value})".replace("%)", "%%)")
+
+
+def _value_name(action: Action) -> str:
+    """What stands for a flag's value in the help: its kind, or the last word of its name."""
+    if action.metavar:
+        return str(action.metavar)
+    if action.choices and len(shown := "|".join(map(str, action.choices))) <= 20:
+        return shown
+    kind = "BOOL" if action.type is string_to_bool else _KINDS.get(action.type)
+    return kind or _VALUES.get(action.dest) or action.dest.rpartition("_")[2].upper()
+
+
+class CommandParser(HfArgumentParser):
+    """The parser of a command: a flag for each field of a class, in its group, and those of every command.
+
+    Args:
+        name: The command's name.
+        command: The command.
+        arguments_class: A dataclass.
+    """
+
+    def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
+        self.command = command
+        self._of_transformers, self._as_transformers_has_it = _fields_of_transformers(arguments_class)
+        positional = command.positional
+        values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
+        super().__init__(
+            arguments_class,
+            prog=f"mybert {name}",
+            usage=f"mybert {name} {f'[{values.upper()}] ' if positional else ''}[flags]",
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+            formatter_class=GroupedFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.add_argument(
+            "--config", metavar="FILE", help="YAML file of flags, or the name of a recipe; flags here win."
+        )
+        if "quiet" not in arguments_class.__dataclass_fields__:
+            self.add_argument(
+                "--quiet",
+                type=string_to_bool,
+                nargs="?",
+                const=True,
+                default=False,
+                help="Say nothing but warnings; show no progress bars.",
+            )
+        where = "show where an error was found."
+        if self._of_transformers:
+            debug = next(action for action in self._actions if action.dest == "debug")
+            debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
+            self.add_argument(
+                *("--help_all", "--help-all"),
+                action="help",
+                help="Show this with all flags of transformers' TrainingArguments.",
+            )
+        else:
+            self.add_argument("--debug", action="store_true", help=where.capitalize())
+        self.add_argument("-h", "--help", action="help", help="Show this.")
+        for action in self._actions:  # `--output-dir` is read, and not shown beside `--output_dir`
+            action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
+
+    def _parse_dataclass_field(self, parser: ArgumentParser, field: Field) -> None:
+        count = len(self._actions)
+        super()._parse_dataclass_field(parser, field)
+        for action in self._actions[count + 1 :]:
+            action.help = f"Turn --{field.name} off."
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print with the usage."""
+        raise ValueError(message if message.endswith("?") else f"{message.rstrip('.')}; --help lists the flags.")
+
+    def _check_value(self, action: Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            choices = list(map(str, action.choices))
+            guess = did_you_mean(str(value), choices)
+            raise ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)}).{guess}")
+
+    def full_help(self, every_flag: bool = False) -> str:
+        """The help: usage, example, and the flags group by group.
+
+        Args:
+            every_flag: Whether to show those flags of `TrainingArguments` too that are in no group.
+        """
+        groups: dict[str, list[Action]] = {title: [] for title in (*GROUPS, _FURTHER_OWN, _FURTHER_TRAINING)}
+        for action in map(copy.copy, self._actions):
+            if action.dest in self._as_transformers_has_it and not every_flag:
+                action.help = _first_sentence(action.help or "")
+            action.required = action.required or action.dest in self.command.required
+            further = _FURTHER_TRAINING if action.dest in self._of_transformers else _FURTHER_OWN
+            groups[_GROUP_OF.get(action.dest, further)].append(action)
+        if not every_flag:
+            groups[_FURTHER_TRAINING] = []
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, (), ())
+        formatter.add_text(self.description)
+        sections = [formatter.format_help()]
+        if self.command.example:
+            sections.append(f"Example:\n{shell_lines([self.prog, *_words(self.command.example)])}\n")
+        for title, actions in groups.items():
+            order = GROUPS.get(title, ())
+            formatter = self._get_formatter()
+            formatter.start_section(title)
+            formatter.add_arguments(sorted(actions, key=lambda action: _place(action.dest, order)))
+            formatter.end_section()
+            sections.append(formatter.format_help())
+        return "\n".join(section for section in sections if section)
+
+    def format_help(self) -> str:
+        """The help with the flags that matter from day to day."""
+        return self.full_help()
+
+
+def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """The fields that a class has from `TrainingArguments`, and those of them that it does not state anew."""
+    if not issubclass(arguments_class, TrainingArguments):
+        return frozenset(), frozenset()
+    package = __package__.partition(".")[0]
+    own = [kind for kind in arguments_class.__mro__ if kind.__module__.partition(".")[0] == package]
+    stated = {name for kind in own for name in vars(kind).get("__annotations__", {})}
+    inherited = frozenset(field.name for field in fields(TrainingArguments))
+    return inherited, inherited - stated
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].rstrip(".") + "."
+
+
+def _place(name: str, order: Sequence[str]) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def _words(line: str) -> list[str]:
+    """A shell line's words, each as it is quoted there."""
+    lexer = shlex.shlex(line, posix=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    return list(lexer)
+
+
+def shell_lines(words: Sequence[str], width: int = 78) -> str:
+    """A command over as many lines as it needs, to be copied into a shell."""
+    lines = textwrap.wrap(
+        " ".join(word.replace(" ", "\0") for word in words),
+        width,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(lines).replace("\0", " ")
+
+
+def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
+    """Give the leading values their flags: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`.
+
+    Raises:
+        ValueError: If there are too few or too many, or one is given by its flag as well.
+    """
+    leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
+    rest = flags[len(leading) :]
+    if not leading or not names:
+        return flags
+    *first, last = (name.removesuffix("...") for name in names)
+    given = {flag.partition("=")[0].replace("-", "_") for flag in rest if flag.startswith("--")}
+    if twice := [name for name in (*first, last) if f"__{name}" in given]:
+        raise ValueError(f"{twice[0]} is given twice, as {leading[0]!r} and as --{twice[0]}.")
+    takes_list = not first or names[-1].endswith("...")
+    if len(leading) < len(names) or (len(leading) > len(names) and not takes_list):
+        raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
+    named = [part for name, value in zip(first, leading, strict=False) for part in (f"--{name}", value)]
+    return [*named, f"--{last}", *leading[len(first) :], *rest]
+
+
+def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
+    """Read a command's flags and set up its output.
+
+    Args:
+        name: The command's name.
+        command: The command.
+        arguments_class: A dataclass.
+        flags: What follows the command's name.
+
+    Returns:
+        The arguments.
+
+    Raises:
+        ValueError: If a flag is unknown, misses its value or has a wrong one, or a value is refused by the class.
+        FileNotFoundError: If there is no such settings file.
+    """
+    parser = CommandParser(name, command, arguments_class)
+    flags = name_positional(flags, command.positional)
+    finder = ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    finder.error = parser.error  # type: ignore[method-assign]
+    path = finder.parse_known_args(flags)[0].config
+    settings = read_settings(path, parser) if path is not None else {}
+    parser.set_defaults(**settings)
+    for action in parser._actions:
+        action.required = action.required and settings.get(action.dest) is None
+    known, unknown = parser.parse_known_args(flags)
+    if unknown:
+        parser.error(_unknown(unknown[0], parser))
+    set_up_output(known.quiet)
+    if known.quiet:
+        if "disable_tqdm" in arguments_class.__dataclass_fields__:
+            parser.set_defaults(disable_tqdm=True)
+        hf_logging.disable_progress_bar()
+    return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
+
+
+def _unknown(word: str, parser: ArgumentParser) -> str:
+    if not word.startswith("-"):
+        return f"{word!r} belongs to no flag"
+    flag = word.partition("=")[0]
+    known = [option for action in parser._actions for option in action.option_strings if option.startswith("--")]
+    return f"unknown flag {flag!r}.{did_you_mean(flag, known)}"

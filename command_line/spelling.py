@@ -1,0 +1,20 @@
+"""What a misspelt word was probably meant to be."""
+
+import difflib
+from collections.abc import Iterable
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A question that names the nearest known word, with a space before it; "" where none is near.
+
+    Args:
+        word: What was found. Case, hyphens and underscores do not count.
+        known: What could have been meant.
+    """
+    spellings = {_plain(name): name for name in known}
+    near = difflib.get_close_matches(_plain(word), spellings, n=1)
+    return f" Did you mean {spellings[near[0]]}?" if near else ""
+
+
+def _plain(word: str) -> str:
+    return word.strip("-").replace("-", "_").lower()

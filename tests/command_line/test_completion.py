@@ -1,0 +1,41 @@
+import shutil
+import subprocess
+
+import pytest
+
+from mybert import cli
+
+shtab = pytest.importorskip("shtab")
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    import contextlib
+    import io
+
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        assert cli.main(["completion", "bash"]) == 0
+    path = tmp_path_factory.mktemp("completion") / "mybert.bash"
+    path.write_text(output.getvalue())
+    return path
+
+
+def completed(script, *words):
+    """What bash offers for the last word."""
+    line = " ".join(words)
+    shell = f"""source {script}
+COMP_WORDS=({" ".join(repr(word) for word in words)}); COMP_CWORD={len(words) - 1}; COMP_LINE={line!r}
+COMP_POINT={len(line)}; $(complete -p mybert | grep -oP "(?<=-F )\\S+") mybert {words[-1]!r} {words[-2]!r}
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    return set(subprocess.run(["bash", "-c", shell], capture_output=True, text=True).stdout.split())
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+def test_bash_completes_commands_flags_and_choices(script):
+    assert completed(script, "mybert", "pre") == {"pretrain"}
+    assert completed(script, "mybert", "convert", "") >= {"google", "to-google", "onnx"}
+    assert completed(script, "mybert", "pretrain", "--model_s") == {"--model_size"}
+    assert completed(script, "mybert", "pretrain", "--objective", "mlm") == {"mlm", "mlm+nsp", "mlm+sop"}
+    assert "--no_verify" in completed(script, "mybert", "convert", "bert", "--no")
