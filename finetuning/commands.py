@@ -11,12 +11,11 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import check_output_files, open_text, write_json, written_beside
-from ..runs import started_on_cpus
 from ..tokenization import CutTexts, encode_and_cut
 from .evaluation import PREDICTION_FILES, measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
 from .heads import check_max_length, check_model
-from .task_arguments import TaskArguments, evaluation_names
+from .task_arguments import BATCH_SIZE_HELP, FinetunedModelArguments, evaluation_names
 
 logger = logging.getLogger(__name__)
 
@@ -25,10 +24,9 @@ PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a l
 
 
 @dataclass
-class EvaluateArguments(TaskArguments):
+class EvaluateArguments(FinetunedModelArguments):
     """Settings of `evaluate_model`."""
 
-    model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
     data: list[str] = field(
         default_factory=list, metadata={"help": "Task data with labels; several files are reported one by one."}
     )
@@ -38,9 +36,6 @@ class EvaluateArguments(TaskArguments):
     output: str = field(default=STANDARD_OUTPUT, metadata={"help": "JSON file for the metrics; - prints them."})
     predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
     overwrite: bool = field(default=False, metadata={"help": "Replace files that an earlier call wrote."})
-    batch_size: int = field(default=64, metadata={"help": "Sequences at a time."})
-    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
-    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files.
@@ -57,13 +52,7 @@ class EvaluateArguments(TaskArguments):
             raise ValueError("Expected a model or predictions, and not both.")
         if self.predictions and (len(self.data) > 1 or self.predictions_dir):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
-        if self.model:
-            check_model(self.model)
-        self.resolve_task()
-        if started_on_cpus():
-            self.use_cpu = True
+        super().__post_init__()
 
 
 def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
@@ -96,8 +85,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
         metrics = measure_model(
             *(task, arguments.model, evaluation_names(task, arguments.data)),
             *(arguments.batch_size, arguments.predictions_dir),
-            bf16_full_eval=arguments.bf16,
-            use_cpu=arguments.use_cpu,
+            *(arguments.dtype, arguments.use_cpu),
         )
     if not PartialState(cpu=arguments.use_cpu).is_main_process:
         return metrics
@@ -130,7 +118,7 @@ class FeaturesArguments:
         default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: equal ones)."}
     )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; the rest is cut."})
-    batch_size: int = field(default=32, metadata={"help": "Sequences at a time."})
+    batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
 
@@ -148,10 +136,9 @@ class FeaturesArguments:
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
         if self.weights and FEATURES[self.features].combination != "weighted":
             raise ValueError(f"weights are given, but {self.features} is no weighted sum.")
-        if self.max_length < 3 or self.batch_size < 1:
-            raise ValueError(
-                f"max_length is {self.max_length} and batch_size {self.batch_size}; expected at least 3 and 1."
-            )
+        for name, value, least in (("max_length", self.max_length, 3), ("batch_size", self.batch_size, 1)):
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; expected at least {least}.")
 
 
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:

@@ -15,8 +15,10 @@ from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import only_errors
+from ..pipelines.batched_pipeline import EXAMPLES_AT_ONCE, TOKENS_AT_ONCE
 from ..tokenization import CutTexts
 from .heads import check_encoder, read_config
+from .inference import batches_by_length
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def hidden_states(
     tokenizer: PreTrainedTokenizerBase,
     sequences: Sequence[Mapping[str, Sequence[int]]],
     states: Sequence[int],
-    batch_size: int = 32,
+    batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
     """Run sequences through a frozen encoder.
 
@@ -70,18 +72,24 @@ def hidden_states(
         tokenizer: Its tokenizer, which pads.
         sequences: Model argument -> values for each token.
         states: Numbers of the states to keep; 0 are the embeddings.
-        batch_size: Sequences at a time.
+        batch_size: Sequences at a time; None for what suits their lengths and the device.
 
     Yields:
         For each sequence its states (tokens, len(states), hidden_size).
     """
-    for start in tqdm(range(0, len(sequences), batch_size), desc="Features", unit_scale=batch_size, delay=2):
-        batch = tokenizer.pad(list(sequences[start : start + batch_size]), return_tensors="pt").to(encoder.device)
-        with torch.inference_mode():
-            hidden = encoder(**batch, output_hidden_states=True).hidden_states
-        kept = torch.stack([hidden[number] for number in states], dim=2).float().cpu().numpy()
-        mask = batch["attention_mask"].bool().cpu().numpy()
-        yield from (row[real] for row, real in zip(kept, mask, strict=True))
+    budget = TOKENS_AT_ONCE["cpu" if encoder.device.type == "cpu" else "accelerator"]
+    chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
+    for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
+        chunk = sequences[start : start + EXAMPLES_AT_ONCE]
+        found: list[Any] = [None] * len(chunk)
+        for places in batches_by_length([len(item["input_ids"]) for item in chunk], budget, batch_size):
+            batch = tokenizer.pad([chunk[place] for place in places], return_tensors="pt").to(encoder.device)
+            with torch.inference_mode():
+                hidden = encoder(**batch, output_hidden_states=True).hidden_states
+            kept = torch.stack([hidden[number] for number in states], dim=2).float().cpu().numpy()
+            for place, row, real in zip(places, kept, batch["attention_mask"].bool().cpu().numpy(), strict=True):
+                found[place] = row[real]
+        yield from found
 
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:

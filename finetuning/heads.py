@@ -197,7 +197,7 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
 
 def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:
     """Whether a model of this configuration begins with the head that it has."""
-    return not beginning.new_head and not beginning.from_scratch and _head_name(auto_class) in _heads(config)
+    return not beginning.new_head and not beginning.from_scratch and head_name(auto_class) in heads_of(config)
 
 
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
@@ -219,22 +219,23 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
     return longest
 
 
-def _head_parameters(model: PreTrainedModel) -> list[str]:
-    return [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
-
-
-def _head_name(auto_class: Any) -> str:
+def head_name(auto_class: Any) -> str:
+    """The kind of head of an Auto class: what its name says behind "For"."""
     return auto_class.__name__.partition("For")[2]
 
 
-def _heads(config: PreTrainedConfig) -> set[str]:
+def heads_of(config: PreTrainedConfig) -> set[str]:
     """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none."""
     return {name.partition("For")[2] for name in config.architectures or []}
 
 
+def _head_parameters(model: PreTrainedModel) -> list[str]:
+    return [name for name, _ in model.named_parameters() if not name.startswith(f"{model.base_model_prefix}.")]
+
+
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
-    own = _head_name(auto_class)
-    return bool(own) and not _heads(config) <= {own, ""}
+    own = head_name(auto_class)
+    return bool(own) and not heads_of(config) <= {own, ""}
 
 
 def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:

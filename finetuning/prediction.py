@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..modeling_mybert import MyBertPreTrainedModel
 from .heads import check_model, longest_sequence
 from .labels import Labels
 from .registry import TASKS
@@ -25,13 +26,16 @@ class FinetunedModel(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def load_finetuned_model(task: Task, name: str | Path, device: str | torch.device = "cpu") -> FinetunedModel:
+def load_finetuned_model(
+    task: Task, name: str | Path, device: str | torch.device = "cpu", dtype: str = "float32"
+) -> FinetunedModel:
     """Load a model that `finetune` trained, or another with a head for the task.
 
     Args:
         task: The task. For a tagger on frozen features it becomes one that makes these.
         name: Folder or Hub name.
-        device: Where the encoder of such a tagger runs.
+        device: Where it runs. On a CPU the weights of a MyBERT are laid out for its kernels.
+        dtype: Type of the weights, `"float32"` or `"bfloat16"`.
 
     Raises:
         ValueError: If the model has no head for the task, or cannot read the task's `max_length` tokens.
@@ -43,7 +47,14 @@ def load_finetuned_model(task: Task, name: str | Path, device: str | torch.devic
         check_model(encoder)
         task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
     model, labels = task.load_finetuned(str(name))
-    return FinetunedModel(task, model.eval(), labels, AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
+    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
+    if (
+        isinstance(model, MyBertPreTrainedModel)
+        and model.device.type == "cpu"
+        and torch.backends.mkldnn.is_available()
+    ):
+        model.prepack_weights()
+    return FinetunedModel(task, model, labels, AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
 
 
 def tag_words(

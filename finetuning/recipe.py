@@ -30,6 +30,7 @@ from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
 from .heads import check_model
 from .task import Task
+from .task_record import TASK_RECORD, task_record, write_task_record
 from .task_run import Outcome, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks
@@ -170,6 +171,7 @@ def _train(
     arguments = copy.copy(arguments)
     arguments.seed, arguments.output_dir = seed, str(output_dir)
     model, new = start or starting_model(run, arguments, seed)
+    setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
     if len(new) < len(list(model.parameters())):
         logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     interrupt = StopOnInterrupt()
@@ -198,7 +200,12 @@ def _measure(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     run = trainer.run
     found, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
-    trainer.run = run = replace(run, task=run.task.adapted(metrics))
+    if run.validation:
+        name, data = next(iter(run.validation.items()))
+        task = run.task.adapted(run.task.predict(outputs[name], data, run.labels), data.examples)
+        trainer.run = run = replace(run, task=task)
+        if trainer.args.should_save:
+            write_task_record(output_dir, task_record(trainer.args.task, task))
     test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
     metrics |= test_metrics
     if trainer.args.should_save:

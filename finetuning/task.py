@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import torch
 from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
@@ -87,6 +88,8 @@ class Task(ABC, Generic[E, P]):
 
     options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
     """The fields that a user may set."""
+    fitted_fields: ClassVar[tuple[str, ...]] = ()
+    """The fields that `adapted` may set."""
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
     pipeline: ClassVar[str]
@@ -181,7 +184,8 @@ class Task(ABC, Generic[E, P]):
         """Predictions from the network's outputs.
 
         Args:
-            outputs: Arrays of logits as `Trainer.predict` gives them: a row a sequence, padded with -100.
+            outputs: Arrays of logits, one a sequence, which may be padded; a tuple of such collections where the
+                network has several outputs. See `network_outputs`.
             data: What the network read.
             labels: The classes.
 
@@ -197,9 +201,18 @@ class Task(ABC, Generic[E, P]):
     def right_prediction(self, example: E) -> P:
         """The prediction that agrees with a labelled example."""
 
-    def adapted(self, metrics: Mapping[str, float]) -> Task[E, P]:
-        """The task with what the metrics of the validation data have shown to be best; here the task as it is."""
+    @property
+    def recorded(self) -> tuple[str, ...]:
+        """The fields that a fine-tuned model is told of: those by which data is read and predictions are made."""
+        return (*(name for name in self.options if name != "encoding"), *self.fitted_fields)
+
+    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Task[E, P]:
+        """The task with what its predictions for validation data show to be best; here the task as it is."""
         return self
+
+    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """What is kept of the network's outputs for a batch, a row a sequence."""
+        return tuple(values for name, values in outputs.items() if name.endswith("logits"))
 
     @abstractmethod
     def write_predictions(

@@ -4,9 +4,16 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+from transformers import AutoConfig
+
+from ..runs import started_on_cpus
+from .heads import check_model
 from .registry import TASKS
 from .rows import DataSource, HubSplit
 from .task import Task
+from .task_record import recorded_task, task_of_model
+
+BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and the device)."
 
 
 @dataclass
@@ -57,23 +64,78 @@ class TaskArguments:
             ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
         """
         _check_literals(self)
-        if self.task not in TASKS:
-            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
-        task = TASKS[self.task]
-        given: dict[str, Any] = {}
-        for name in (option.name for option in fields(TaskArguments) if option.name != "task"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if name not in task.options:
-                raise ValueError(f"{name} is no setting of the task {self.task}; it has {', '.join(task.options)}.")
-            given[name] = tuple(value) if isinstance(value, list) else value
+        name, task = self._chosen_task()
         if self.max_length is not None and self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; expected at least 3, of which two frame the text.")
-        return replace(task, **self._hub_fields(task) | given)
+        return replace(task, **self._hub_fields(task) | self._given_settings(name))
+
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        """The settings that were given for a task.
+
+        Raises:
+            ValueError: If one is not the task's.
+        """
+        task = TASKS[name]
+        given: dict[str, Any] = {}
+        for option in (item.name for item in fields(TaskArguments) if item.name != "task"):
+            value = getattr(self, option)
+            if value is None:
+                continue
+            if option not in task.options:
+                raise ValueError(f"{option} is no setting of the task {name}; it has {', '.join(task.options)}.")
+            given[option] = tuple(value) if isinstance(value, list) else value
+        return given
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The task and its name, before settings are applied."""
+        if self.task not in TASKS:
+            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
+        return self.task, TASKS[self.task]
 
     def _hub_fields(self, task: Task) -> dict[str, Any]:
         return {}
+
+
+@dataclass
+class FinetunedModelArguments(TaskArguments):
+    """The settings of commands that use a fine-tuned model; it remembers what it was trained for."""
+
+    task: str | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for)."},
+    )
+    model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
+    batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
+    dtype: Literal["float32", "bfloat16"] = field(
+        default="float32", metadata={"help": "The type of the weights, in which is computed."}
+    )
+    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is out of its range, or none of the task's.
+            OSError: If there is no such model folder.
+        """
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
+        if self.model:
+            check_model(self.model)
+        self.resolve_task()
+        if started_on_cpus():
+            self.use_cpu = True
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The model's own task with its recorded settings, unless another is named."""
+        if self.model is None or self.task not in (None, *TASKS):
+            return TaskArguments._chosen_task(self if self.task else TaskArguments())
+        if self.task is None:
+            return task_of_model(self.model, AutoConfig.from_pretrained(self.model, trust_remote_code=False))
+        self._given_settings(self.task)  # whose mistakes need no model to be seen
+        config = AutoConfig.from_pretrained(self.model, trust_remote_code=False)
+        name, task = recorded_task(self.model, config) or (self.task, TASKS[self.task])
+        return self.task, task if name == self.task else TASKS[self.task]
 
 
 def _check_literals(arguments: Any) -> None:

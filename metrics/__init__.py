@@ -19,6 +19,7 @@ from .glue import (
 from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 from .language_model import perplexity
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
+from .thresholds import best_f1_threshold
 
 if TYPE_CHECKING:
     import evaluate
@@ -28,6 +29,7 @@ __all__ = [
     "GOOGLE_LABELS",
     "HUB_LABELS",
     "accuracy",
+    "best_f1_threshold",
     "entity_metrics",
     "entity_spans",
     "f1",

@@ -13,7 +13,15 @@ from transformers import AutoModelForSequenceClassification, PreTrainedConfig, P
 
 from ...files import read_rows, write_lines
 from ...hub_card import PipelineCall
-from ...metrics import HUB_LABELS, accuracy, f1, glue_metrics, pearson_spearman, require_named_labels
+from ...metrics import (
+    HUB_LABELS,
+    accuracy,
+    best_f1_threshold,
+    f1,
+    glue_metrics,
+    pearson_spearman,
+    require_named_labels,
+)
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
@@ -44,6 +52,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     """Labels of single sentences or of pairs.
 
     Attributes:
+        thresholds: Label -> the probability above which it holds, where several labels may hold at once; 1/2 for
+            others. Those with the best F1 on the validation data.
         text_pair_column: Column of the second sentence of a pair.
         label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
         problem: What a label is, in the words of transformers' `problem_type`.
@@ -60,8 +70,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     classes: tuple[str, ...] = ()
     unlabelled: float | None = None
     glue: str | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns")
+    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds",)
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
@@ -188,7 +200,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
 
     def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
-        """The most probable class, all labels with a probability above 1/2, or the number."""
+        """The most probable class, all labels with a probability above their threshold, or the number."""
         logits = np.asarray(outputs, dtype=np.float64)
         if self.problem == "regression":
             return [LabelPrediction(float(value)) for value in logits[:, 0]]
@@ -198,10 +210,23 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities]
             return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
         tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
+        least = {name: self.thresholds.get(name, _THRESHOLD) for name in labels.names}
         return [
-            LabelPrediction(frozenset(name for name, value in table.items() if value > _THRESHOLD), table)
+            LabelPrediction(frozenset(name for name, value in table.items() if value > least[name]), table)
             for table in tables
         ]
+
+    def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> ClassificationTask:
+        """The task with the thresholds that give every label its best F1, where several may hold at once."""
+        if self.problem != "multi_label_classification":
+            return self
+        thresholds = {}
+        for name in predictions[0].probabilities:
+            holds = np.array([name in example.label for example in examples])  # type: ignore[operator]
+            scores = np.array([prediction.probabilities[name] for prediction in predictions])
+            if holds.any():
+                thresholds[name] = best_f1_threshold(scores, holds)
+        return replace(self, thresholds=thresholds)
 
     def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
         """GLUE's metrics; else accuracy and F1, or the correlations for a regression."""

@@ -224,7 +224,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         for question in tqdm(data.layout, desc="Answers", delay=2):
             lengths = [len(window.inputs["input_ids"]) for window in question.windows]
             rows = [
-                (start_logits[first + number, :length], end_logits[first + number, :length])
+                (start_logits[first + number][:length], end_logits[first + number][:length])
                 for number, length in enumerate(lengths)
             ]
             first += len(lengths)
@@ -259,11 +259,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
 
-    def adapted(self, metrics: Mapping[str, float]) -> QuestionAnsweringTask:
-        """The task with the threshold that gave the best F1, unless the user set one."""
-        if self.null_score_threshold is not None or "best_f1_thresh" not in metrics:
+    def adapted(
+        self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]
+    ) -> QuestionAnsweringTask:
+        """The task with the threshold that gives the best F1, unless the user set one."""
+        if self.null_score_threshold is not None or not self.unanswerable:
             return self
-        return replace(self, null_score_threshold=metrics["best_f1_thresh"])
+        return replace(self, null_score_threshold=self.score(predictions, examples).get("best_f1_thresh"))
 
     def write_predictions(
         self,

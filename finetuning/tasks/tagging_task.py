@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import torch
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
@@ -25,12 +24,12 @@ from ...files import read_conll, write_lines
 from ...hub_card import PipelineCall
 from ...metrics import accuracy, entity_metrics, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
+from ..inference import network_outputs
 from ..labels import Labels
 from ..rows import DataRow, DataSource
 from ..task import Task, TaskData
 
 OUTSIDE = "O"
-_BATCH_SIZE = 32  # sequences that `tag` reads at a time
 
 
 @dataclass(frozen=True)
@@ -195,15 +194,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """Tag the words of sentences with a model."""
         examples = [TaggedSentence(tuple(words), None) for words in sentences]
         (data,) = self.complete([self.encode(examples, labels, tokenizer, "sentences")], tokenizer)
-        collate = self.collator(tokenizer)
-        logits: list[np.ndarray] = []
-        model.eval()
-        with torch.inference_mode():
-            for start in range(0, len(data), _BATCH_SIZE):
-                rows = [data[number] for number in range(start, min(start + _BATCH_SIZE, len(data)))]
-                batch = {name: values.to(model.device) for name, values in collate(rows).items()}
-                logits += list(model(**batch).logits.float().cpu().numpy())
-        return self.predict(logits, data, labels)
+        return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
         """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.

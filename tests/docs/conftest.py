@@ -20,6 +20,8 @@ from mybert import (
     MyBertTokenizer,
 )
 from mybert.conversion import export_google_checkpoint
+from mybert.finetuning import TASKS
+from mybert.finetuning.task_record import task_record
 from mybert.hub_card import CardContent, write_card
 from mybert.pretraining import build_token_store, read_documents
 
@@ -50,6 +52,9 @@ MODELS = {
     "demo_output/pretrained": (MyBertForPreTraining, TWO),
     "demo_output/classifier": (MyBertForSequenceClassification, ["numpy", "python", "torch"]),
 }
+
+# As fine-tuning records it.
+TASK_OF_MODEL = {"my-rte": "rte", "my-sst2": "sst2", "my-ner": "ner", "my-squad": "squad", "my-swag": "swag"}
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"] * 4
 
@@ -155,6 +160,8 @@ def stand_ins(tmp_path_factory, documents) -> Path:
         config_class = BertConfig if model_class is BertForPreTraining else MyBertConfig
         named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
         config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE, **named)
+        if name in TASK_OF_MODEL:
+            config.finetuned_for = task_record(TASK_OF_MODEL[name], TASKS[TASK_OF_MODEL[name]])
         model_class(config).save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
         if config_class is MyBertConfig:  # every recipe ends with a card

@@ -9,9 +9,11 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraini
 
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
+from mybert.conversion import to_transformers_bert
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.heads import Beginning
 from mybert.finetuning.labels import Labels
+from mybert.finetuning.task_record import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 
@@ -60,6 +62,60 @@ def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned):
 
 def test_the_vocabulary_stays_readable_for_googles_tools(pretrained, finetuned):
     assert (finetuned[0] / "vocab.txt").read_bytes() == (pretrained / "vocab.txt").read_bytes()
+
+
+def test_a_model_knows_its_task_columns_and_length(tmp_path, rte, finetuned, monkeypatch):
+    """Also after it was loaded and saved elsewhere, and converted."""
+    folder = tmp_path / "moved"
+    MyBertForSequenceClassification.from_pretrained(finetuned[0]).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(finetuned[0]).save_pretrained(folder)
+    to_transformers_bert(folder, tmp_path / "bert")
+    for model in (finetuned[0], folder, tmp_path / "bert"):
+        task = arguments(tmp_path, rte, task=None, model=str(model)).resolve_task()
+        assert (task.glue, task.text_pair_column, task.max_length) == ("rte", "sentence2", 16)
+        assert arguments(tmp_path, rte, task=None, model=str(model), max_length=9).resolve_task().max_length == 9
+        assert arguments(tmp_path, rte, model=str(model)).resolve_task() == task
+        assert arguments(tmp_path, rte, model=str(model), task="qnli").resolve_task() == TASKS["qnli"]
+    assert evaluate_model(arguments(tmp_path, rte, task=None, model=str(folder))) == {
+        "accuracy": finetuned[1]["accuracy"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("rte", r"finetuned_for in the configuration of .* is rte; expected an object with a task: classification,"),
+        ({"task": "rte", "max_length": "16"}, r"has '16' as max_length; expected int\."),
+        ({"task": "rte", "label_columns": ["a", 2]}, r"as label_columns; expected tuple\[str, ...\]"),
+        ({"task": "multilabel", "thresholds": {"a": "b"}}, r"as thresholds; expected .*Mapping\[str, float\]"),
+    ],
+)
+def test_a_broken_record(tmp_path, rte, finetuned, record, message):
+    folder = shutil.copytree(finetuned[0], tmp_path / "broken")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"finetuned_for": record}))
+    with pytest.raises(ValueError, match=message):
+        arguments(tmp_path, rte, task=None, model=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({}, "classification"),
+        ({"problem_type": "regression", "num_labels": 1}, "regression"),
+        ({"num_labels": 1}, "regression"),
+        ({"problem_type": "multi_label_classification"}, "multilabel"),
+        ({"architectures": ["BertForTokenClassification"]}, "tagging"),
+        ({"architectures": ["BertForQuestionAnswering"]}, "question_answering"),
+        ({"architectures": ["BertForMultipleChoice"]}, "multiple_choice"),
+    ],
+)
+def test_the_task_of_a_model_without_record_is_that_of_its_head(fields, name):
+    config = BertConfig(**{"architectures": ["BertForSequenceClassification"], **fields})
+    found, task = task_of_model("a model", config)
+    assert (found, task.max_length) == (name, 512)
+    with pytest.raises(ValueError, match=r"a model is BertModel, without a head for a task; expected a fine-tuned"):
+        task_of_model("a model", BertConfig(architectures=["BertModel"]))
 
 
 def test_metrics_are_printed(capsys, rte, finetuned):

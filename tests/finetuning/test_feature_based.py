@@ -226,10 +226,10 @@ def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):
     assert [len(sentence) for sentence in tags] == [10 * len(SENTENCES[0]), len(SENTENCES[1])]
     with pytest.raises(ValueError, match=r"max_length is 17; .*short reads at most 16 tokens"):
         tag_words(tmp_path / "out", SENTENCES, max_length=17)
+    settings = {"model": str(tmp_path / "out"), "data": [str(tmp_path / "train.conll")]}
+    assert "f1" in evaluate_model(EvaluateArguments(**settings))
     with pytest.raises(ValueError, match=r"max_length is 128; .*short reads at most 16 tokens"):
-        evaluate_model(
-            EvaluateArguments(task="ner", model=str(tmp_path / "out"), data=[str(tmp_path / "train.conll")])
-        )
+        evaluate_model(EvaluateArguments(task="ner", max_length=128, **settings))
 
 
 def test_a_sentence_without_words(tmp_path):

@@ -12,8 +12,10 @@ from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.labels import Labels
 from mybert.finetuning.rows import DataRow
-from mybert.finetuning.tasks.classification_task import LabelPrediction
+from mybert.finetuning.task import TaskData
+from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
+from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
 from mybert.finetuning.tasks.tagging_task import Stretch, TaggedSentence, cut_into_stretches
 
 
@@ -361,9 +363,25 @@ def test_answers_by_googles_rule(tmp_path, tokenizer):
 
 def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     task = TASKS["squad_v2"]
-    assert task.adapted({"best_f1_thresh": 1.5}).null_score_threshold == 1.5
+    examples = [QuestionExample(name, "q", "a cat", ((0, "a"),) if name == "0" else ()) for name in "01"]
+    predictions = [AnswerPrediction("a", 1.5), AnswerPrediction("a", 2.5)]
+    assert task.adapted(predictions, examples).null_score_threshold == 1.5
     task = replace(task, null_score_threshold=0.5)
-    assert task.adapted({"best_f1_thresh": 1.5}).null_score_threshold == 0.5
+    assert task.adapted(predictions, examples).null_score_threshold == 0.5
+    assert TASKS["squad"].adapted(predictions, examples) is TASKS["squad"]
+
+
+def test_the_thresholds_of_labels_are_those_of_the_best_f1():
+    task = TASKS["multilabel"]
+    wanted = [{"a"}, {"a"}, set(), {"b"}]
+    scores = [{"a": 0.3, "b": 0.1}, {"a": 0.25, "b": 0.6}, {"a": 0.05, "b": 0.2}, {"a": 0.15, "b": 0.9}]
+    examples = [TextExample(("x",), frozenset(names)) for names in wanted]
+    task = task.adapted([LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
+    assert task.thresholds == pytest.approx({"a": 0.2, "b": 0.75})
+    logits = np.array([[np.log(row[name] / (1 - row[name])) for name in "ab"] for row in scores])
+    data = TaskData(examples, {}, "x")
+    found = [prediction.label for prediction in task.predict(logits, data, Labels(("a", "b")))]
+    assert found == [frozenset(names) for names in wanted]
 
 
 @pytest.mark.parametrize(

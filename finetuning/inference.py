@@ -1,0 +1,92 @@
+"""What a fine-tuned network says of tokenized data: batches of similar length, results in the data's order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..pipelines.batched_pipeline import TOKENS_AT_ONCE
+
+if TYPE_CHECKING:
+    from .task import Task, TaskData
+
+_LABELS = ("labels", "start_positions", "end_positions")
+
+
+def network_outputs(
+    task: Task,
+    data: TaskData,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int | None = None,
+    shared: bool = False,
+) -> Any:
+    """Run data through a network in evaluation mode.
+
+    Args:
+        task: The task, which makes batches and says what is kept of the outputs.
+        data: What `Task.encode` gave.
+        model: The network.
+        tokenizer: Its tokenizer.
+        batch_size: Sequences at a time; None for as many as make a good number of tokens for the device.
+        shared: Whether the processes of a run share the work; each gets all results.
+
+    Returns:
+        For each sequence an array without a batch axis, in the data's order; a tuple of such lists for several
+        outputs. It is what `Task.predict` takes.
+    """
+    collate = task.collator(tokenizer, model)
+    budget = TOKENS_AT_ONCE["cpu" if model.device.type == "cpu" else "accelerator"]
+    lengths = [_tokens(data[place]) for place in range(len(data))]
+    batches = batches_by_length(lengths, budget, batch_size)
+    if shared:
+        state = PartialState()
+        batches = batches[state.process_index :: state.num_processes]
+    found: list[tuple[int, Any]] = []
+    with torch.inference_mode():
+        for places in tqdm(batches, desc="Batches", delay=2, leave=False):
+            rows = [{name: value for name, value in data[place].items() if name not in _LABELS} for place in places]
+            batch = {
+                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                for name, value in collate(rows).items()
+            }
+            kept = [values.float().cpu().numpy() for values in task.kept_outputs(model(**batch), batch)]
+            found += zip(places, zip(*kept, strict=True), strict=True)
+    if shared:
+        found = gather_object(found)
+    found.sort(key=lambda item: item[0])
+    columns = [list(column) for column in zip(*(values for _, values in found), strict=True)]
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def batches_by_length(lengths: Sequence[int], budget: int, batch_size: int | None = None) -> list[list[int]]:
+    """Part sequences into batches of similar length, the longest first, where memory would run out first.
+
+    Args:
+        lengths: Tokens of each sequence.
+        budget: Tokens of a batch, padding included; a sequence that is longer is a batch by itself.
+        batch_size: Sequences of a batch, in place of the budget.
+
+    Returns:
+        The places of the sequences of each batch.
+    """
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    batches = []
+    start = 0
+    while start < len(order):
+        size = batch_size or max(1, budget // max(1, lengths[order[start]]))
+        batches.append(order[start : start + size])
+        start += size
+    return batches
+
+
+def _tokens(row: dict[str, Any]) -> int:
+    """How much of the network's work a row is."""
+    values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
+    return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)
