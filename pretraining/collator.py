@@ -1,7 +1,8 @@
 """From examples to a batch: masks drawn, sequences padded or packed into rows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,6 +31,8 @@ class PretrainingCollator:
         rates: Masking rates.
         seed: Seed of the masks.
         objective: That of the data set.
+        changing_rate: From an example's epoch and index to its share of tokens to predict, in place of
+            `rates.mlm_probability`.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class PretrainingCollator:
         rates: MaskingRates | None = None,
         seed: int = 0,
         objective: Objective = "mlm+nsp",
+        changing_rate: Callable[[int, int], float] | None = None,
     ) -> None:
         vocabulary = tokenizer.get_vocab()
         size = max(vocabulary.values()) + 1
@@ -53,6 +57,7 @@ class PretrainingCollator:
         self.rates = rates or MaskingRates()
         self.seed = seed
         self.objective: Objective = objective
+        self.changing_rate = changing_rate
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Make a batch.
@@ -108,6 +113,9 @@ class PretrainingCollator:
             if self.rates.ltr_probability < 1:
                 labels[generator.random(len(labels)) >= self.rates.ltr_probability] = IGNORED_LABEL
             return input_ids, labels
+        rates = self.rates
+        if self.changing_rate is not None:
+            rates = replace(rates, mlm_probability=self.changing_rate(epoch, index))
         pieces = [input_ids[begin:end] for begin, end in pairwise([0, *ends])]
         masked = [
             mask_tokens(
@@ -115,7 +123,7 @@ class PretrainingCollator:
                 self._is_special[sequence],
                 self._mask_token_id,
                 self._ordinary_ids,
-                self.rates,
+                rates,
                 generator,
                 self._is_continuation[sequence],
             )

@@ -1,5 +1,7 @@
 """Masking for the masked LM (paper, section 3.1, task 1)."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..modeling_mybert import IGNORED_LABEL
@@ -8,6 +10,32 @@ from .data_settings import MaskingRates
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)
 _SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
+
+
+@dataclass(frozen=True)
+class ChangingRate:
+    """A share of tokens to predict that changes in a straight line over a run (Ankner et al., 2023, arXiv 2305.15096).
+
+    Attributes:
+        first: The share up to step `begin`, in [0, 1].
+        last: The share at step `end`, in [0, 1].
+        begin, end: Steps of the optimizer, counted from 0.
+        batch_size: Examples of a step.
+        examples: Examples of an epoch.
+    """
+
+    first: float
+    last: float
+    begin: int
+    end: int
+    batch_size: int
+    examples: int
+
+    def __call__(self, epoch: int, index: int) -> float:
+        """The share for an example, which is of the same step whoever asks."""
+        step = epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
+        done = min(max(0.0, (step - self.begin) / (self.end - self.begin)), 1.0)
+        return self.first + (self.last - self.first) * done
 
 
 def mask_tokens(

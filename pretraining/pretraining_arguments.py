@@ -1,6 +1,7 @@
 """The settings of `mybert pretrain`."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,17 @@ MODEL_SIZES = {
 _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
-    *("objective", "causal_share", "short_probability", "mlm_probability", "ltr_probability", "max_predictions"),
-    *("heldout", "mask_replace_prob", "random_replace_prob", "masking_unit", "static_masking", "pack", "row_length"),
+    *("objective", "causal_share", "short_probability", "mlm_probability", "mlm_probability_end", "ltr_probability"),
+    *(
+        "heldout",
+        "max_predictions",
+        "mask_replace_prob",
+        "random_replace_prob",
+        "masking_unit",
+        "static_masking",
+        "pack",
+        "row_length",
+    ),
     *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs"),
     *("bf16", "fp16", "seed", "data_seed"),
@@ -41,7 +51,7 @@ _DECISIVE = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with one objective and sequences of one length.
+    """A part of a run with one objective, sequences of one length and batches of one size.
 
     Attributes:
         objective: What is learnt.
@@ -103,6 +113,20 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             "those before it: more labels than masks give, which small budgets lack. 0 for the paper's training."
         },
     )
+    mlm_probability_end: float | None = field(
+        default=None,
+        metadata={
+            "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability changes to it "
+            "step by step (0.3 to 0.15 in Ankner et al., 2023). Without it the share stays."
+        },
+    )
+    batch_ramp: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps "
+            "micro-batches: 1 first, then 2, 4, ..., for equally many steps each."
+        },
+    )
     phase2_max_length: int | None = field(
         default=None,
         metadata={"help": "Longest sequence of a second phase (paper: 128, then 512); without it there is one phase."},
@@ -161,6 +185,16 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("causal_share is set and objective is ltr, which is left to right from start to end.")
         if self.causal_share and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
+        if self.mlm_probability_end is not None:
+            self._check_changing_rate(self.mlm_probability_end)
+        if not 0 <= self.batch_ramp < 1:
+            raise ValueError(f"batch_ramp is {self.batch_ramp}; expected a share of the steps in [0, 1).")
+        if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
+            raise ValueError(
+                f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
+                f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
+                "several."
+            )
         if self.muon_learning_rate < 0:
             raise ValueError(f"muon_learning_rate is {self.muon_learning_rate}; expected at least 0.")
         if self.phase2_max_length is not None and self.max_steps <= 0:
@@ -193,6 +227,15 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 "torchrun or accelerate launch, a process for each."
             )
 
+    def _check_changing_rate(self, end: float) -> None:
+        if not 0 <= end <= 1:
+            raise ValueError(f"mlm_probability_end is {end}; expected a share in [0, 1].")
+        if self.max_steps <= 0:
+            raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
+        if self.objective == "ltr" or self.static_masking:
+            other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
+            raise ValueError(f"mlm_probability_end is {end} and {other}: no new masks are drawn as the run goes on.")
+
     def _check_sources(self) -> None:
         """Names of what is read, as texts; either text or a token store."""
         self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
@@ -218,27 +261,44 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return ExampleSettings(**settings_of(ExampleSettings, self) | own)
 
     def phases(self) -> list[Phase]:
-        """The phases of the run: left to right, if it starts so; then one or two by their length."""
-        batch = (self.per_device_train_batch_size, self.gradient_accumulation_steps)
-        first = Phase(self.objective, self.max_length, *batch)
-        phases = [first]
-        if causal_steps := round(self.causal_share * self.max_steps):
-            phases.insert(0, replace(first, objective="ltr", last_step=causal_steps))
-        if self.phase2_max_length is None:
-            return phases
-        steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
-        batch2 = (
-            self.phase2_per_device_train_batch_size or batch[0],
-            self.phase2_gradient_accumulation_steps or batch[1],
-        )
-        last_step = self.max_steps - max(steps, 1)
-        if last_step <= causal_steps:
-            raise ValueError(
-                f"causal_share is {self.causal_share} and phase2_steps {self.phase2_steps}; together they leave "
-                "nothing of max_steps for the first phase."
+        """The parts of the run between the steps at which its objective, its length or its batch changes."""
+        causal_steps = round(self.causal_share * self.max_steps)
+        ramp = self._ramp()
+        long_from = None
+        if self.phase2_max_length is not None:
+            steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
+            long_from = self.max_steps - max(steps, 1)
+            for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
+                if end >= long_from:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
+                        "nothing of max_steps for the first phase."
+                    )
+        borders = sorted({causal_steps, long_from or 0, *ramp} - {0})
+        phases = []
+        for begin, end in pairwise([0, *borders, None]):
+            is_long = long_from is not None and begin >= long_from
+            rows = self.phase2_per_device_train_batch_size if is_long else None
+            batches = self.phase2_gradient_accumulation_steps if is_long else None
+            smaller = next((share for last_step, share in ramp.items() if begin < last_step), None)
+            phases.append(
+                Phase(
+                    "ltr" if begin < causal_steps else self.objective,
+                    self.phase2_max_length if is_long else self.max_length,
+                    rows or self.per_device_train_batch_size,
+                    smaller or batches or self.gradient_accumulation_steps,
+                    end,
+                )
             )
-        phases[-1] = replace(first, last_step=last_step)
-        return [*phases, Phase(self.objective, self.phase2_max_length, *batch2)]
+        return phases
+
+    def _ramp(self) -> dict[int, int]:
+        """Last step -> micro-batches of each smaller batch that the run begins with: 1, 2, 4 and so on."""
+        sizes = [2**power for power in range((self.gradient_accumulation_steps - 1).bit_length())]
+        steps = self.batch_ramp * self.max_steps
+        return {
+            last: size for number, size in enumerate(sizes, start=1) if (last := round(steps * number / len(sizes)))
+        }
 
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""

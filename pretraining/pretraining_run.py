@@ -28,6 +28,7 @@ from .collator import PretrainingCollator
 from .data_settings import CorpusSettings, MaskingRates, TextSettings, settings_of
 from .dataset import PretrainingDataset
 from .documents import expand_sources, read_documents
+from .masking import ChangingRate
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
 from .store_builder import build_token_store
@@ -121,7 +122,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if checkpoint and phase.last_step and _step(checkpoint) >= phase.last_step:
             continue
         if len(phases) > 1:
-            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase))
+            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments.batch_size(phase)))
         interrupt = StopOnInterrupt()
         trainer = _trainer(run, arguments, phase, interrupt)
         result = trainer.train(resume_from_checkpoint=checkpoint)
@@ -141,10 +142,10 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     }
 
 
-def _description(phase: Phase) -> str:
+def _description(phase: Phase, batch_size: int) -> str:
     direction = "left to right, " if phase.objective == "ltr" else ""
     end = f", up to step {phase.last_step}" if phase.last_step else ""
-    return f"{direction}sequences of up to {phase.max_length} tokens{end}"
+    return f"{direction}sequences of up to {phase.max_length} tokens, batches of {batch_size}{end}"
 
 
 class _EndOfPhase(TrainerCallback):
@@ -189,7 +190,13 @@ def _trainer(
         # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
         evaluation = Subset(held_out, range(len(held_out)))
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
-    collator = PretrainingCollator(tokenizer, rates=rates, seed=seed, objective=phase.objective)
+    collator = PretrainingCollator(
+        tokenizer,
+        rates=rates,
+        seed=seed,
+        objective=phase.objective,
+        changing_rate=_changing_rate(arguments, arguments.batch_size(phase), len(dataset)),
+    )
     model = _model(arguments, run.config)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
@@ -211,6 +218,16 @@ def _trainer(
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
+
+
+def _changing_rate(arguments: PretrainingArguments, batch_size: int, examples: int) -> ChangingRate | None:
+    """The masking rate of each step, from where masks begin to the end of the run, if it changes."""
+    if arguments.mlm_probability_end is None:
+        return None
+    begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
+    return ChangingRate(
+        arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, batch_size, examples
+    )
 
 
 def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:

@@ -136,8 +136,8 @@ def test_the_model_is_an_ordinary_bert_and_the_border_is_said(tmp_path, text_fil
     )
     with caplog.at_level("INFO", logger="mybert"):
         pretrain(settings)
-    assert "Phase 1 of 2: left to right, sequences of up to 24 tokens, up to step 4." in caplog.text
-    assert "Phase 2 of 2: sequences of up to 24 tokens." in caplog.text
+    assert "Phase 1 of 2: left to right, sequences of up to 24 tokens, batches of 4, up to step 4." in caplog.text
+    assert "Phase 2 of 2: sequences of up to 24 tokens, batches of 4." in caplog.text
     model = MyBertForPreTraining.from_pretrained(tmp_path / "run")
     assert not model.config.is_decoder
     assert not any(module.is_causal for module in model.modules() if hasattr(module, "is_causal"))
