@@ -30,7 +30,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("max_question_length", "batch_size"),
     ),
     "What is learnt in pretraining": (
-        *("objective", "mlm_probability", "mask_replace_prob", "random_replace_prob", "masking_unit"),
+        *(
+            "objective",
+            "mlm_probability",
+            "mlm_probability_end",
+            "mask_replace_prob",
+            "random_replace_prob",
+            "masking_unit",
+        ),
         *("max_predictions", "ltr_probability", "static_masking", "heldout", "causal_share"),
         *("phase2_max_length", "phase2_steps", "phase2_per_device_train_batch_size"),
         *("phase2_gradient_accumulation_steps", "pretraining_steps"),
@@ -52,7 +59,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Measurement": ("workloads", "training_sizes", "repeats", "threads", "sst2", "sentences", "compiled"),
     "Training": (
         *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-        *("learning_rate", "warmup_steps", "lr_scheduler_type", "optim", "muon_learning_rate", "correct_bias"),
+        *(
+            "batch_ramp",
+            "learning_rate",
+            "warmup_steps",
+            "lr_scheduler_type",
+            "optim",
+            "muon_learning_rate",
+            "correct_bias",
+        ),
         *("weight_decay", "adam_epsilon", "max_grad_norm", "seed", "bf16", "activation_checkpointing"),
         *("torch_compile", "use_cpu", "dataloader_num_workers"),
     ),
