@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         MyBertForSequenceClassification,
         MyBertForTokenClassification,
     )
+    from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORED_LABEL, cross_entropy
     from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
     from .pretraining_heads_mybert import (
@@ -31,6 +32,7 @@ _FILES = {
         "MyBertForSequenceClassification",
         "MyBertForTokenClassification",
     ),
+    "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
     "losses_mybert": ("IGNORED_LABEL", "cross_entropy"),
     "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
     "pretraining_heads_mybert": (
@@ -43,6 +45,7 @@ _FILES = {
 
 __all__ = [
     "IGNORED_LABEL",
+    "LinearKernels",
     "MyBertConfig",
     "MyBertForMaskedLM",
     "MyBertForMultipleChoice",
@@ -56,6 +59,8 @@ __all__ = [
     "MyBertPreTrainedModel",
     "auto_map",
     "cross_entropy",
+    "linear_kernels",
+    "set_linear_kernel",
 ]
 
 

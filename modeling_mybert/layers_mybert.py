@@ -172,7 +172,7 @@ class MyBertLayer(GradientCheckpointingLayer):
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
-        return self.output(self.activation(linear(self.intermediate["dense"], hidden_states)), hidden_states)
+        return self.output(linear(self.intermediate["dense"], hidden_states, self.activation), hidden_states)
 
 
 class MyBertPooler(nn.Module):

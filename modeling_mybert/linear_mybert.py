@@ -1,11 +1,18 @@
-"""Products of linear layers on a CPU: weights in its kernels' layout, and few rows as the transposed product."""
+"""Products of linear layers on a CPU: by the faster kernel, weights packed, few rows transposed, GELU included."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
+from transformers.activations import ACT2FN
+
+from .kernels_mybert import linear_kernels
 
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
+_NARROW = 512  # layers up to this width: their weights' gradients are faster from strided than from copied states
+# Activations that are multiplied out within the product: GELU, by the name of its form there.
+_GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
 
 
 class PackedWeight:
@@ -31,50 +38,152 @@ class PackedWeight:
         """Whether the weight is still the one that was packed."""
         return self.origin == self._state_of(weight)
 
-    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        """Product with the weight, and bias: (..., I) to (..., O)."""
-        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(hidden_states, self.packed, bias, "none", [], "")
-        return product
+    def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
+        """Product with the weight, and bias: (..., I) to (..., O); then GELU, "none" (erf) or "tanh", if named."""
+        return multiply_by_onednn(hidden_states, self.packed, bias, gelu)
 
 
-def linear(layer: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Call a linear layer; on a CPU with its packed weight, if it has one, or few rows as the transposed product.
+def multiply_by_onednn(
+    states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, gelu: str | None = None
+) -> torch.Tensor:
+    """Multiply states (..., I) by the transpose of a weight (O, I), in any layout; then bias, and GELU if named."""
+    end: tuple[Any, ...] = ("none", [], "") if gelu is None else ("gelu", [], gelu)
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, *end)
+    return product
 
-    Only a plain layer is looked through: not one that an adapter or a quantizer has put in its place, that has hooks,
-    or whose weight is not a plain one. Training never is: dropout follows the layout of its input in memory, and
-    checkpointing runs a layer with and without gradient.
+
+def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
+    """Call a linear layer, and an activation after it; on a CPU by what is fastest there.
+
+    That is its packed weight, if it has one, or the faster kernel (`set_linear_kernel`), for few rows as the
+    transposed product, and GELU in the same pass. Only a plain layer is looked through: not one that an adapter or a
+    quantizer has put in its place, that has hooks, or whose weight is not a plain one. In training the product is the
+    same with and without gradients, as checkpointing runs it, and contiguous: dropout follows its layout in memory.
 
     Args:
         layer: The layer, (..., I) to (..., O).
         hidden_states: (..., I).
+        activation: Called on the product.
 
     Returns:
         (..., O).
     """
-    if (
-        torch.is_grad_enabled()
-        or type(layer) is not nn.Linear
-        or layer.training
-        or hidden_states.device.type != "cpu"
+    if not _is_plain(layer, hidden_states):
+        product = layer(hidden_states)
+    elif layer.training or torch.is_grad_enabled():
+        product = _product_in_training(layer, hidden_states)
+    else:
+        return _product_in_inference(layer, hidden_states, activation)
+    return product if activation is None else activation(product)
+
+
+def _is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
+    """Whether calling the layer is nothing but a product on a CPU of these states, some of them, and its weight."""
+    return not (
+        type(layer) is not nn.Linear
         or type(layer.weight) is not nn.Parameter
         or layer.bias is None
+        or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
+        or hidden_states.device.type != "cpu"
+        or not hidden_states.numel()
+        or not layer.weight.is_contiguous()
         or layer._forward_hooks
         or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+        or _has_any_global_hook()
         or "forward" in layer.__dict__  # accelerate moves weights in a forward of its own
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
-    ):
-        return layer(hidden_states)
-    packed_weight = getattr(layer, "packed_weight", None)
-    if packed_weight is not None and packed_weight.is_of(layer.weight) and hidden_states.dtype == layer.weight.dtype:
-        product: torch.Tensor = packed_weight.multiply(hidden_states, layer.bias)
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
+def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch.Tensor:
+    kernels = linear_kernels()
+    if not kernels.product or _size(layer, hidden_states) < kernels.smallest or not _in_float32(layer, hidden_states):
+        product: torch.Tensor = layer(hidden_states)
         return product
-    rows = hidden_states.numel() // layer.in_features
-    if rows > FEW_ROWS:
-        return layer(hidden_states)
-    columns = torch.addmm(layer.bias[:, None], layer.weight, hidden_states.reshape(rows, layer.in_features).t())
-    return columns.t().contiguous().view(*hidden_states.shape[:-1], layer.out_features)
+    return _OneDnnProduct.apply(hidden_states.contiguous(), layer.weight, layer.bias)
+
+
+def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
+    """The product and, if there is one, the activation of it."""
+    hooked = activation is not None and (activation._forward_hooks or activation._forward_pre_hooks)
+    gelu = None if hooked else _GELU.get(type(activation))
+    packed_weight = getattr(layer, "packed_weight", None)
+    kernels, size = linear_kernels(), _size(layer, hidden_states)
+    by_onednn = kernels.product and _in_float32(layer, hidden_states)
+    if packed_weight is not None and packed_weight.is_of(layer.weight) and hidden_states.dtype == layer.weight.dtype:
+        product: torch.Tensor = packed_weight.multiply(hidden_states, layer.bias, gelu)
+    elif hidden_states.numel() > FEW_ROWS * layer.in_features and by_onednn and size >= kernels.smallest:
+        product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
+    else:
+        gelu = None
+        if hidden_states.numel() > FEW_ROWS * layer.in_features or (by_onednn and size < kernels.smallest_few_rows):
+            product = layer(hidden_states)
+        else:
+            product = _transposed_product(layer, hidden_states, by_onednn)
+    return product if activation is None or gelu is not None else activation(product)
+
+
+def _size(layer: nn.Linear, hidden_states: torch.Tensor) -> int:
+    """Multiplications of the product."""
+    return hidden_states.numel() * layer.out_features
+
+
+def _in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
+    """Whether it is a product that PyTorch leaves to MKL; it gives those in half precision to oneDNN itself."""
+    return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
+
+
+def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
+    """W x^T, transposed back: the weight, which is the larger one, is read as it lies."""
+    rows = hidden_states.reshape(-1, layer.in_features)
+    if by_onednn:
+        columns = multiply_by_onednn(layer.weight, rows.contiguous())
+        product = torch.add(columns.t(), layer.bias, out=rows.new_empty(len(rows), layer.out_features))
+    else:
+        product = torch.addmm(layer.bias[:, None], layer.weight, rows.t()).t().contiguous()
+    return product.view(*hidden_states.shape[:-1], layer.out_features)
+
+
+class _OneDnnProduct(torch.autograd.Function):
+    """x W^T + b in float32, and its gradients, each by the faster kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(hidden_states, weight)
+        ctx.kernels = linear_kernels()
+        return multiply_by_onednn(hidden_states, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden_states, weight = ctx.saved_tensors
+        gradient, rows = gradients[0].flatten(0, -2).contiguous(), hidden_states.flatten(0, -2)
+        by_onednn = not torch.is_grad_enabled()  # gradients of gradients are PyTorch's own
+        of_states = of_weight = of_bias = None
+        if ctx.needs_input_grad[0]:
+            by_onednn_here = by_onednn and ctx.kernels.input_gradient
+            product = multiply_by_onednn(gradient, weight.t()) if by_onednn_here else gradient @ weight
+            of_states = product.view(hidden_states.shape)
+        if ctx.needs_input_grad[1]:
+            by_onednn_here = by_onednn and ctx.kernels.weight_gradient
+            of_weight = _weight_gradient(gradient, rows) if by_onednn_here else gradient.t() @ rows
+        if ctx.needs_input_grad[2]:
+            of_bias = gradient.sum(0)
+        return of_states, of_weight, of_bias
+
+
+def _weight_gradient(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Gradient (O, I) of a weight by oneDNN, from those of the product (rows, O) and what was multiplied (rows, I)."""
+    left, right = gradient.t(), rows.t()
+    if min(len(left), len(right)) > _NARROW:
+        return multiply_by_onednn(left.contiguous(), right.contiguous())
+    if len(left) > len(right):
+        return multiply_by_onednn(right, left).t().contiguous()
+    return multiply_by_onednn(left, right)
 
 
 def pack_weights(model: nn.Module) -> None:
@@ -107,4 +216,4 @@ def drop_packed_weights(model: nn.Module) -> None:
         module.__dict__.pop("packed_weight", None)
 
 
-__all__ = ["PackedWeight", "drop_packed_weights", "linear", "pack_weights"]
+__all__ = ["PackedWeight", "drop_packed_weights", "linear", "multiply_by_onednn", "pack_weights"]

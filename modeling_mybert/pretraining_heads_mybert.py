@@ -38,7 +38,7 @@ class MyBertPredictionHead(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(..., D) to (..., V)."""
-        hidden_states = self.activation(linear(self.transform["dense"], hidden_states))
+        hidden_states = linear(self.transform["dense"], hidden_states, self.activation)
         return linear(self.decoder, self.transform["LayerNorm"](hidden_states))
 
 
