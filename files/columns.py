@@ -1,4 +1,4 @@
-"""One column of JSON lines or Parquet, row by row.
+"""One column of a table, row by row: CSV, TSV, JSON lines or Parquet.
 
 Everything is streamed; nothing holds a whole file.
 """
@@ -7,19 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from .parquet import lacks_column, read_parquet
-from .tables import parse_json
-from .text import JSON_SUFFIXES, PARQUET_SUFFIX, content_suffix, open_text
+from .tables import parse_json, read_separated
+from .text import JSON_SUFFIXES, PARQUET_SUFFIX, SEPARATED_SUFFIXES, content_suffix, open_text
 
 
 def read_column(
     path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
 ) -> Iterator[Any]:
-    """Read one column of JSON lines (`.jsonl`, `.json`, `.ndjson`, plain or compressed) or Parquet, row by row.
+    """Read one column of a table, row by row: `.csv`, `.tsv`, JSON lines (`.jsonl`, `.json`, `.ndjson`) or `.parquet`.
+
+    All but Parquet may be compressed.
 
     Args:
         path: The file.
         column: The field or column.
-        encoding: Encoding of JSON.
+        encoding: Encoding of text.
         digests: As in `open_text`; not of Parquet.
 
     Yields:
@@ -32,6 +34,12 @@ def read_column(
     """
     if content_suffix(path) == PARQUET_SUFFIX:
         for row in read_parquet(path, [column]):
+            yield row[column]
+        return
+    if content_suffix(path) in SEPARATED_SUFFIXES:
+        for row in read_separated(path, encoding=encoding, digests=digests):
+            if column not in row:
+                raise ValueError(f"{path} {lacks_column(column, row)}")
             yield row[column]
         return
     assert content_suffix(path) in JSON_SUFFIXES

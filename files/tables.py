@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .parquet import read_parquet
-from .text import PARQUET_SUFFIX, content_suffix, open_text
+from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
 
 logger = logging.getLogger(__name__)
 
-_TABLES = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", PARQUET_SUFFIX)
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is less than many a text
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
@@ -63,8 +62,8 @@ def stream_rows(
     """
     path = Path(path)
     kind = content_suffix(path)
-    if kind in (".csv", ".tsv"):
-        rows = _read_separated(path, kind, columns, encoding, skip_broken_rows)
+    if kind in SEPARATED_SUFFIXES:
+        rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows)
     elif kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path, open_text(path, encoding))
     elif kind == ".json":
@@ -72,7 +71,7 @@ def stream_rows(
     elif kind == PARQUET_SUFFIX:
         rows = read_parquet(path)
     else:
-        expected = f"a {', '.join(_TABLES[:-1])} or {_TABLES[-1]} file"
+        expected = f"a {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]} file"
         raise ValueError(f"{path} ends in {kind or 'nothing'}; expected {expected}.")
     is_empty = True
     for row in rows:
@@ -137,17 +136,34 @@ def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]
 
 def is_table(path: str | Path) -> bool:
     """Whether a file's ending says that it is a table."""
-    return content_suffix(path) in _TABLES
+    return content_suffix(path) in TABLE_SUFFIXES
 
 
-def _read_separated(
-    path: Path, kind: str, columns: Sequence[str] | None, encoding: str, skip_broken_rows: bool
-) -> Iterator[dict[str, Any]]:
+def read_separated(
+    path: str | Path,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+    skip_broken_rows: bool = False,
+    digests: dict[str, str] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Read a CSV or TSV file row by row; see `read_rows`, which holds them all.
+
+    Args:
+        path: The file.
+        columns: As in `read_rows`, like the following two.
+        encoding: See above.
+        skip_broken_rows: See above.
+        digests: As in `mybert.files.open_text`.
+
+    Raises:
+        OSError, ValueError: As in `read_rows`; a file may have no rows here.
+    """
+    kind = content_suffix(path)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # the lines of the row that is read
 
     def lines() -> Iterator[str]:
-        for line in open_text(path, encoding):
+        for line in open_text(path, encoding, digests):
             record.append(f"{line}\n")
             yield record[-1]
 
@@ -195,7 +211,7 @@ def _is_unclosed(record: Sequence[str]) -> bool:
     return False
 
 
-def _checked_header(path: Path, header: Sequence[str]) -> Sequence[str]:
+def _checked_header(path: str | Path, header: Sequence[str]) -> Sequence[str]:
     """The names of the columns; only those without a name may stand there twice, as nobody can ask for them."""
     for name, count in Counter(filter(None, header)).items():
         if count > 1:

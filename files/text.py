@@ -8,19 +8,28 @@ import codecs
 import gzip
 import hashlib
 import io
+import logging
 import lzma
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+logger = logging.getLogger(__name__)
+
 STDIN = "-"
 
+SEPARATED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX = ".parquet"
+TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+
+# Of a folder's files those with these endings are taken; all others have to be named.
+_FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 
 # Names with these first letters are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
 _HIDDEN = (".", "_")
@@ -30,8 +39,10 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
     """List the text files that paths, folders and patterns name.
 
     Args:
-        paths: One path or several. A folder stands for all files below it (names starting with ``.`` or ``_`` left
-            out), a pattern with ``*``, ``?`` or ``[`` for what it matches, ``"-"`` for standard input.
+        paths: One path or several. A folder stands for all files below it that end like text, which are those
+            without an ending, .txt, .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet, plain or
+            compressed (names starting with ``.`` or ``_`` are left out); how many others there are is logged. A
+            pattern with ``*``, ``?`` or ``[`` stands for what it matches, ``"-"`` for standard input.
 
     Returns:
         Paths in the order given, those of a folder or pattern sorted; a file named twice appears once.
@@ -49,7 +60,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             files[STDIN] = None
             continue
         if where.is_dir():
-            found = [p for p in where.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(where).parts)]
+            found = _text_files(where)
         elif where.exists():
             files[str(where)] = None
             continue
@@ -62,6 +73,21 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             raise FileNotFoundError(f"{path} holds no text file.")
         files.update((str(p), None) for p in found)
     return list(files)
+
+
+def _text_files(folder: Path) -> list[Path]:
+    """The files below a folder that end like text; of the others their number is said."""
+    found = [p for p in folder.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(folder).parts)]
+    found = [path for path in found if path.is_file()]
+    texts = [path for path in found if content_suffix(path) in _FOLDER_SUFFIXES]
+    if others := Counter(content_suffix(path) for path in found if content_suffix(path) not in _FOLDER_SUFFIXES):
+        endings = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
+        files = "1 file that does" if others.total() == 1 else f"{others.total()} files that do"
+        skipped = f"{files} not end like text ({endings}{', ...' if len(others) > 5 else ''})"
+        if not texts:
+            raise FileNotFoundError(f"{folder} holds no text file, but {skipped}; name files or a pattern.")
+        logger.info("%s: left out: %s; what is named is read.", folder, skipped)
+    return texts
 
 
 def content_suffix(path: str | Path) -> str:

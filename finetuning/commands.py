@@ -10,7 +10,8 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..files import check_output_files, open_text, write_json, written_beside
+from ..files import check_output_files, write_json, written_beside
+from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..tokenization import CutTexts, encode_and_cut
 from .evaluation import PREDICTION_FILES, measure_model
 from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
@@ -105,12 +106,15 @@ def _check_outputs(paths: Sequence[str | Path], read: Sequence[str], overwrite: 
 
 
 @dataclass
-class FeaturesArguments:
+class FeaturesArguments(SourceSettings):
     """Settings of `extract_features`."""
 
     model: str = field(metadata={"help": "Model folder or Hub name."})
     text: list[str] = field(
-        metadata={"help": f"Text files, a text a line; a pair has{PAIR_SEPARATOR}between its sentences."}
+        metadata={
+            "help": f"Text files, a text a line, or tables, a text a row; a pair has{PAIR_SEPARATOR}between its "
+            "sentences."
+        }
     )
     output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
     features: str = field(default="concat_last_four", metadata={"help": f"What: {', '.join(FEATURES)}."})
@@ -120,7 +124,6 @@ class FeaturesArguments:
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; the rest is cut."})
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files.
@@ -160,7 +163,8 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         OSError: If a file cannot be read or written.
     """
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
-    texts = [line for file in arguments.text for line in open_text(file, arguments.encoding) if line.strip()]
+    settings = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
+    texts = list(Corpus(arguments.text, settings).texts())
     if not texts:
         raise ValueError(f"{', '.join(arguments.text)} hold no text.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)

@@ -7,11 +7,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..files.sentences import split_sentences
     from .collator import PretrainingCollator
     from .commands import DataArguments, prepare_data
     from .data_settings import ExampleSettings, MaskingRates, StoreSettings
     from .dataset import PretrainingDataset
-    from .documents import read_documents, split_sentences
+    from .documents import read_documents
     from .masking import mask_tokens
     from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
     from .pretraining_run import pretrain
@@ -36,7 +37,7 @@ _MODULES = {
     "prepare_data": "commands",
     "pretrain": "pretraining_run",
     "read_documents": "documents",
-    "split_sentences": "documents",
+    "split_sentences": "store_builder",
 }
 
 __all__ = [

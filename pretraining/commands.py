@@ -29,8 +29,9 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     text: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Text files (plain, JSON lines, Parquet; compressed too), folders, patterns, - (standard input) "
-            "or data sets of the Hub (hf:owner/name:configuration:split). Without text, a look at the store."
+            "help": "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
+            "(standard input) or data sets of the Hub (hf:owner/name:configuration:split). Without text, a look at "
+            "the store."
         },
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace a store, or exported examples, that are there."})

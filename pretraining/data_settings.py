@@ -6,6 +6,8 @@ Commands inherit these classes; library functions take their fields by name (`se
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from ..files.corpus import DocumentSettings
+
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
 SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
@@ -18,20 +20,7 @@ def settings_of(kind: type, source: Any) -> dict[str, Any]:
 
 
 @dataclass
-class TextSettings:
-    """How text is read: see `read_documents`."""
-
-    split_sentences: bool = field(
-        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
-    )
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text and JSON."})
-    text_column: str = field(
-        default="text", metadata={"help": "Field or column of the text in JSON, Parquet and on the Hub."}
-    )
-
-
-@dataclass
-class CorpusSettings(TextSettings):
+class CorpusSettings(DocumentSettings):
     """How text is read and worked on.
 
     Raises:
@@ -44,6 +33,7 @@ class CorpusSettings(TextSettings):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         if self.num_processes is not None and self.num_processes < 1:
             raise ValueError(f"num_processes is {self.num_processes}; expected 1 or more.")
 

@@ -30,7 +30,8 @@ MODEL_SIZES = {
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.
 _DECISIVE = (
-    *("encoding", "text_column", "split_sentences", "tokenizer", "vocab_size", "layout", "lower_case"),
+    *("encoding", "text_column", "split_sentences", "join_lines", "document_end", "heading_pattern"),
+    *("tokenizer", "vocab_size", "layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
     *("objective", "causal_share", "short_probability", "mlm_probability", "mlm_probability_end", "ltr_probability"),
     *(
@@ -79,7 +80,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         default_factory=list,
         metadata={
             "help": "Text to learn from: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text "
-            "has a sentence a line and a blank line between documents; JSON lines and Parquet are read too."
+            "has a sentence a line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and "
+            "Parquet are read too."
         },
     )
     data: str | None = field(

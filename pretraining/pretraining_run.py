@@ -14,6 +14,7 @@ from torch.utils.data import Subset
 from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
 from ..files import check_model_folder, files_written_beside
+from ..files.corpus import Corpus, DocumentSettings
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -25,9 +26,9 @@ from ..runs import (
 )
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .collator import PretrainingCollator
-from .data_settings import CorpusSettings, MaskingRates, TextSettings, settings_of
+from .data_settings import CorpusSettings, MaskingRates, settings_of
 from .dataset import PretrainingDataset
-from .documents import expand_sources, read_documents
+from .documents import documents_of_lines
 from .masking import ChangingRate
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
@@ -276,11 +277,13 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
     if arguments.model and Path(arguments.model).is_dir():
         check_model_folder(arguments.model)
+    corpus = None
     if arguments.data:
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))
     else:
-        sources = expand_sources(arguments.text)
+        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
+        sources = corpus.sources
         files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
     settings = arguments.decisive() | {"text": sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
@@ -288,8 +291,8 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     digests: dict[str, str] = {}
 
     def documents() -> Iterator[list[str]]:
-        text = settings_of(TextSettings, arguments) | {"split_sentences": False}  # the token store splits
-        return read_documents(sources, digests=digests, **text)
+        assert corpus is not None
+        return documents_of_lines(corpus.lines(digests))  # the token store splits them
 
     def prepare(place: Path) -> dict[str, str]:
         tokenizer = _tokenizer(arguments, documents, place)

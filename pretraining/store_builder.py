@@ -16,9 +16,10 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
+from ..files.corpus import Corpus
+from ..files.sentences import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
 from .data_settings import StoreSettings
-from .documents import expand_sources, read_text_lines, split_sentences
 from .store_format import (
     FORMAT,
     SHARD,
@@ -63,10 +64,9 @@ def build_token_store(
         path: The file to write; it appears when it is complete. With several shards, the folder for them.
         overwrite: Whether a token store that is there is replaced; other files, and links, never are.
         show_progress: Whether to show a progress bar.
-        settings: Those of `StoreSettings`: `split_sentences`, `encoding`, `text_column`, `num_processes`,
-            `shard_index`, `num_shards` (each shard takes every so many-th document and may be built on another
-            machine) and `append`. Text of less than four million characters takes one process unless their number
-            is given.
+        settings: Those of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
+            (each shard takes every so many-th document and may be built on another machine) and `append`. Text of less
+            than four million characters takes one process unless their number is given.
 
     Returns:
         What the store (or this shard) holds.
@@ -119,7 +119,7 @@ def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settin
     first = next(items, None)
     given: Iterable = chain([] if first is None else [first], items)
     are_files = isinstance(first, (str, PathLike))
-    lines = read_text_lines(expand_sources(given), settings) if are_files else _lines_of_documents(given)
+    lines = Corpus(given, settings).lines() if are_files else _lines_of_documents(given)
     if settings.num_shards == 1:
         return lines
     return _every_nth_document(lines, settings.shard_index, settings.num_shards)

@@ -17,7 +17,8 @@ class VocabArguments(VocabularySettings):
 
     text: list[str] = field(
         metadata={
-            "help": "Text to learn from: files (plain, .gz, .xz, .bz2, .zst), folders, patterns; - is standard input."
+            "help": "Text to learn from: files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, "
+            "patterns, - (standard input) or data sets of the Hub (hf:owner/name:configuration:split)."
         }
     )
     output_dir: str = field(metadata={"help": f"Folder for {', '.join(_TOKENIZER_FILES)}."})
@@ -50,7 +51,7 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
     owned: tuple[str, ...] = _TOKENIZER_FILES
     if report is not None and report.resolve().parent == folder.resolve():
         owned = (*owned, report.name)
-    blocks = read_files(arguments.text, arguments.encoding)
+    blocks = read_files(arguments.text, arguments)
     check_output_folder(folder, owned, arguments.overwrite)
     with locked(folder):
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)

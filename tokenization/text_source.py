@@ -1,11 +1,11 @@
 """The text that a vocabulary is learnt from: files or texts, read as blocks of whole lines."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import cast
 
-from ..files import content_suffix, expand_paths, read_blocks
-from ..files.text import JSON_SUFFIXES, PARQUET_SUFFIX
+from ..files.corpus import Corpus, DocumentSettings, TextSettings
 
 # Text that one process counts at a time, in characters; less than one block is counted in the process that reads it.
 BLOCK_CHARACTERS = 8 << 20
@@ -13,16 +13,14 @@ BLOCK_CHARACTERS = 8 << 20
 Texts = Iterable[str | Sequence[str]]  # texts, or lists of texts
 FilesOrTexts = str | Path | Collection[str | Path] | Texts
 
-_TABLE_SUFFIXES = (".csv", ".tsv")
 
-
-def read_source(source: FilesOrTexts | None, texts: Texts | None, encoding: str) -> Iterator[str]:
+def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: TextSettings) -> Iterator[str]:
     """Read what `train_wordpiece` was given.
 
     Args:
         source: Files, if it is a name or a list, tuple or set of names; else an iterable of texts.
         texts: Texts in any iterable, in place of `source`.
-        encoding: Of the files.
+        settings: Of the files.
 
     Raises:
         TypeError: None of the two is given, or both.
@@ -43,38 +41,27 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, encoding: str)
                 f"Item {number} of the files is a {type(name).__name__}, expected a path; pass texts as texts=[...]."
             )
     try:
-        return read_files(names, encoding)
+        return read_files(names, settings)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{str(error)[:400]} Texts are passed as texts=[...].") from error
 
 
-def read_files(files: str | Path | Iterable[str | Path], encoding: str = "utf-8") -> Iterator[str]:
-    """Read plain text, a block of whole lines at a time.
+def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings) -> Iterator[str]:
+    """Read files, a block of whole lines at a time.
 
     Args:
-        files: Files, folders, patterns, ``"-"`` for standard input: see `mybert.files.expand_paths`.
-        encoding: Of the files.
+        files: Plain text and tables, folders, patterns, data sets of the Hub: see `mybert.files.corpus.Corpus`.
+        settings: How they are read.
 
     Raises:
-        ValueError: By its name a file is no plain text (nothing is read then), or see `mybert.files.open_text`.
+        ValueError: A file is not what its name says, or has no such column.
         OSError: A path does not exist, or a file cannot be read.
     """
-    paths = expand_paths(files)
-    if not paths:
+    known = {option.name: getattr(settings, option.name) for option in fields(TextSettings)}
+    corpus = Corpus(files, DocumentSettings(**known))
+    if not corpus.sources:
         raise ValueError("No file is named, expected at least one.")
-    for path in paths:
-        suffix = content_suffix(path)
-        if suffix in (*JSON_SUFFIXES, PARQUET_SUFFIX):
-            raise ValueError(
-                f"{path} is not plain text, by its name; `mybert pretrain` learns a vocabulary from JSON lines and "
-                "Parquet, in Python train_wordpiece(mybert.pretraining.read_documents(...)) does."
-            )
-        if suffix in _TABLE_SUFFIXES:
-            raise ValueError(
-                f"{path} is a table and not plain text, by its name; in Python a column of it is learnt from by "
-                "train_wordpiece(row['text'] for row in mybert.files.read_rows(...))."
-            )
-    return (block for path in paths for block in read_blocks(path, encoding, BLOCK_CHARACTERS))
+    return read_texts(corpus.lines())
 
 
 def read_texts(texts: Texts) -> Iterator[str]:

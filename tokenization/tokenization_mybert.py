@@ -290,15 +290,15 @@ def train_wordpiece(
     not learned from; nor are words of more than 200 characters, which BERT never splits.
 
     Args:
-        files_or_iterator: Files, by a name or a list of names (plain text or .gz, .xz, .bz2, .zst; folders; patterns;
-            ``"-"`` for standard input); or texts, by an iterator, a generator or a column of a data set, such as
-            `mybert.pretraining.read_documents` gives from JSON lines and Parquet. A list holds names, never texts.
+        files_or_iterator: Files, by a name or a list of names (plain text; a column of CSV, TSV, JSON lines or
+            Parquet; compressed too; folders; patterns; ``"-"`` for standard input; ``"hf:owner/name"``); or texts, by
+            an iterator, a generator or a column of a data set. A list holds names, never texts.
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: In place of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
         **settings: The other fields of `VocabularySettings`: ``layout``, ``lower_case``, ``algorithm``,
-            ``strip_accents``, ``character_coverage``, ``min_frequency``, ``held_out_fraction``, ``encoding`` and
-            ``num_processes``.
+            ``strip_accents``, ``character_coverage``, ``min_frequency``, ``held_out_fraction``,
+            ``num_processes``, and of the files ``encoding``, ``text_column`` and ``join_lines``.
 
     Returns:
         The tokenizer; its attribute ``training_report`` is a `VocabularyReport`. If the text cannot give the size, the
@@ -306,12 +306,12 @@ def train_wordpiece(
 
     Raises:
         TypeError: An unknown setting, neither files nor texts, or both.
-        ValueError: A setting is out of range, the text holds no word, an item is no text, a file is no plain text by
-            its name or not text in this encoding, or reserved tokens and alphabet do not fit into ``vocab_size``.
+        ValueError: A setting is out of range, the text holds no word, an item is no text, a file is not what its
+            name says or has no such column, or reserved tokens and alphabet do not fit into ``vocab_size``.
         OSError: A file cannot be read.
     """
     chosen = VocabularySettings(vocab_size=vocab_size, **settings)
-    return learn_tokenizer(read_source(files_or_iterator, texts, chosen.encoding), chosen, show_progress)
+    return learn_tokenizer(read_source(files_or_iterator, texts, chosen), chosen, show_progress)
 
 
 def learn_tokenizer(

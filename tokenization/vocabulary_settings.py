@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from ..files.corpus import TextSettings
 from .pair_merging import Algorithm
 from .vocab import Layout, reserved_tokens
 
@@ -22,8 +23,8 @@ class VocabularyBasics:
 
 
 @dataclass(kw_only=True)
-class VocabularySettings(VocabularyBasics):
-    """All settings of `train_wordpiece`.
+class VocabularySettings(VocabularyBasics, TextSettings):
+    """All settings of `train_wordpiece`: those below, of the vocabulary and of the text.
 
     Raises:
         ValueError: A setting is out of its range.
@@ -45,7 +46,6 @@ class VocabularySettings(VocabularyBasics):
         default=0.0,
         metadata={"help": "Share of the lines to put aside for the report, 0 to 0.5; their content says which."},
     )
-    encoding: str = field(default="utf-8", metadata={"help": "Encoding of the text files."})
     num_processes: int | None = field(
         default=None, metadata={"help": "Processes that count words; by default one per core."}
     )

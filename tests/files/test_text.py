@@ -110,6 +110,20 @@ def test_an_empty_name_is_no_folder():
         expand_paths("")
 
 
+def test_a_folder_stands_for_what_ends_like_text(tmp_path, caplog):
+    taken = ["a.md", "b.csv.gz", "c.JSONL", "d.parquet", "e.txt.xz", "f", "g.tsv"]
+    for name in (*taken, "h.pdf", "i.pdf", "j.tar.gz", "k.py"):
+        (tmp_path / name).touch()
+    with caplog.at_level("INFO", logger="mybert"):
+        assert expand_paths(tmp_path) == [str(tmp_path / name) for name in taken]
+    assert "left out: 4 files that do not end like text (2 .pdf, 1 .tar, 1 .py)" in caplog.text
+    assert expand_paths(f"{tmp_path}/*.py") == expand_paths(tmp_path / "k.py") == [str(tmp_path / "k.py")]
+    (tmp_path / "only").mkdir()
+    (tmp_path / "only" / "scan.pdf").touch()
+    with pytest.raises(FileNotFoundError, match=r"only holds no text file, but 1 file that .*\(1 .pdf\); name"):
+        expand_paths(tmp_path / "only")
+
+
 def test_expand_paths(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.txt", ".hidden", "_SUCCESS", ".git/x", "sub/_tmp/y"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from mybert.files.corpus import expand_sources
 from mybert.pretraining import build_token_store, read_documents, split_sentences
-from mybert.pretraining.documents import expand_sources
 
 TEXTS = ["One. Two.\nThree.\n\nFour.", None, "", ["Five.", " Six\n\nor so. "], "Seven\u2028still."]
 DOCUMENTS = [["One. Two.", "Three.", "Four."], ["Five.", "Six  or so."], ["Seven\u2028still."]]

@@ -193,24 +193,15 @@ class TestInput:
         with pytest.raises(ValueError, match=r"Item 1 of the files is a list, expected a path; .* texts=\[...\]"):
             train_files([tmp_path / "a.txt", ["a cat"]])
 
-    @pytest.mark.parametrize(
-        ("name", "message"),
-        [
-            ("a.jsonl.gz", r"a\.jsonl\.gz is not plain text, by its name; .*read_documents"),
-            ("a.CSV", r"a\.CSV is a table and not plain text, by its name; .*read_rows"),
-            ("a.tsv.xz", r"a\.tsv\.xz is a table"),
-        ],
-    )
-    def test_what_is_not_plain_text_by_its_name(self, tmp_path, name, message):
-        (tmp_path / name).write_text("text\nthe cat\n", encoding="utf-8")
-        with pytest.raises(ValueError, match=message):
-            train_files(tmp_path)
-
     def test_a_column_of_a_table(self, tmp_path):
         (tmp_path / "a.csv").write_text('label,text\n0,"low, lower"\n1,lowest\n' * 1, encoding="utf-8")
-        rows = read_rows(tmp_path / "a.csv")
-        report = train_files((row["text"] for row in rows), 100).training_report
-        assert (report.words, report.distinct_words) == (4, 4)
+        for report in (
+            train_files((row["text"] for row in read_rows(tmp_path / "a.csv")), 100).training_report,
+            train_files([tmp_path / "a.csv"], 100).training_report,
+        ):
+            assert (report.words, report.distinct_words) == (4, 4)
+        with pytest.raises(ValueError, match=r"a.csv has no 'body', only 'label', 'text'; name it with --text_column"):
+            train_files([tmp_path / "a.csv"], 100, text_column="body")
 
     def test_texts_come_in_blocks_of_whole_lines(self, monkeypatch):
         monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 4)

@@ -1,3 +1,4 @@
+import gzip
 import io
 import json
 import os
@@ -78,17 +79,41 @@ def test_standard_input(tmp_path, monkeypatch):
     assert MyBertTokenizer.from_pretrained(out).tokenize("mat") != ["[UNK]"]
 
 
-@pytest.mark.parametrize("name", ["more.jsonl", "more.JSON", "more.ndjson.gz", "more.parquet"])
-def test_what_is_not_plain_text_is_refused(text_file, tmp_path, name):
+def write_table(path, rows):
+    """Rows as the table that the name says; the column of the text is `body`."""
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow", reason="Parquet files are written with pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return
+    separator = {"csv": ",", "tsv": "\t"}.get(path.name.split(".")[1].lower())
+    if separator:
+        text = "\n".join([separator.join(rows[0]), *(separator.join(row.values()) for row in rows)])
+    else:
+        text = "\n".join(json.dumps(row) for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.csv.gz", "a.jsonl", "a.ndjson.gz", "a.parquet"])
+def test_a_table_is_read_by_its_column(tmp_path, name):
+    lines = TEXT.strip().split("\n")
+    (tmp_path / "plain.txt").write_text("\n".join(lines))
     folder = tmp_path / "corpus"
     folder.mkdir()
-    text_file.rename(folder / "a.txt")
-    (folder / name).write_text('{"text": "The cats sat."}')
-    message = r"/more\..* is not plain text, by its name; `mybert pretrain` learns a vocabulary from JSON"
-    for text in ([folder / name], [folder], [folder / "a.txt", f"{folder}/more*"]):
-        with pytest.raises(ValueError, match=message):
-            train_vocabulary(parse("--text", *text, "--output_dir", tmp_path / "out", "--quiet"))
-    assert not (tmp_path / "out").exists()
+    rows = [{"id": f"row{number}", "body": line, "verdict": "good"} for number, line in enumerate(lines)]
+    write_table(folder / name, rows)
+    found = {}
+    for text, flags in ((tmp_path / "plain.txt", []), (folder, ["--text_column", "body"])):
+        out = tmp_path / f"of_{text.name}"
+        common = ["--output_dir", out, "--vocab_size", 80, "--layout", "compact", "--quiet"]
+        found[text] = train_vocabulary(parse("--text", text, *common, *flags)).get_vocab()
+    plain, table = found.values()
+    assert plain == table
+    message = r"corpus/a\..* has no 'text', only 'id', 'body', 'verdict'; name it with --text_column"
+    with pytest.raises(ValueError, match=message):
+        train_vocabulary(parse("--text", folder, "--output_dir", tmp_path / "none", "--quiet"))
+    assert not (tmp_path / "none").exists()
 
 
 def test_missing_and_bad_files(tmp_path):
@@ -150,13 +175,13 @@ def test_workers_end_with_the_command(tmp_path, how):
     flags = ["vocab", "-", "--output_dir", tmp_path / "out", "--num_processes", "2"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", script, *map(str, flags)], **pipes) as process:
-        process.stdin.write(TEXT.encode() * 20)
+        process.stdin.write(TEXT.encode() * 2000)  # more than is read at a time
         process.stdin.flush()
         while len(workers := psutil.Process(process.pid).children()) < 2:
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(how)
-        assert process.stdout.read() == b""  # returns when nobody holds it
+        assert process.stdout.read().startswith(b"- begins:")  # returns when nobody holds it
         assert not psutil.wait_procs(workers, timeout=20)[1]
         process.stdin.close()
     assert not (tmp_path / "out").exists()

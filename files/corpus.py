@@ -1,0 +1,327 @@
+"""The text of a corpus: files, folders, tables and data sets of the Hub, read as lines.
+
+Whatever the source, the text passes as lines without surrounding white space, an empty one after each document: the
+format of google-research/bert. Everything is streamed; nothing holds a whole file.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import get_args
+
+from .columns import read_column
+from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
+from .parquet import first_line, lacks_column
+from .tables import is_table
+from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, content_suffix, expand_paths, open_text
+
+logger = logging.getLogger(__name__)
+
+HUB = "hf:"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
+_SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # of a file, to tell its layout from
+_SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
+
+
+@dataclass(kw_only=True)
+class SourceSettings:
+    """Where in a file text is."""
+
+    encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text, tables and JSON."})
+    text_column: str = field(
+        default="text", metadata={"help": "Column of the text in CSV, TSV, JSON, Parquet and on the Hub."}
+    )
+
+
+@dataclass(kw_only=True)
+class TextSettings(SourceSettings):
+    """How text is read, whatever for."""
+
+    join_lines: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Join lines to paragraphs, and split these into sentences; by default where lines look wrapped at "
+            "some column, which is said."
+        },
+    )
+
+
+@dataclass(kw_only=True)
+class DocumentSettings(TextSettings):
+    """How text is read as documents of sentences.
+
+    Raises:
+        ValueError: If a setting is unknown or no regular expression.
+    """
+
+    split_sentences: bool = field(
+        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
+    )
+    document_end: DocumentEnd = field(
+        default="auto",
+        metadata={
+            "help": "Where documents end: blank_line, blank_lines (two or more), form_feed, or file, its end alone. "
+            "By default at a blank line; where lines are joined, at two or more if there are some, else with the file."
+        },
+    )
+    heading_pattern: str | None = field(
+        default=None,
+        metadata={"help": r"Regular expression of the line that begins a document, such as '^CHAPTER \d+'."},
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.document_end not in get_args(DocumentEnd):
+            raise ValueError(
+                f"document_end is {self.document_end!r}; expected one of {', '.join(get_args(DocumentEnd))}."
+            )
+        self.heading()
+
+    def heading(self) -> re.Pattern[str] | None:
+        """The pattern of headings, if there is one."""
+        try:
+            return None if self.heading_pattern is None else re.compile(self.heading_pattern)
+        except re.error as error:
+            raise ValueError(
+                f"heading_pattern is {self.heading_pattern!r}, no regular expression ({error})."
+            ) from error
+
+
+def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
+    """List the files and Hub data sets that the files of a corpus name.
+
+    Args:
+        files: Files, folders, patterns and "-", as in `expand_paths`; or data sets of the Hub as
+            `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (the split is `train`
+            unless named; the configuration may be empty). `owner/name` alone is one too, where there is no file or
+            folder `owner` and the name does not end like a file's.
+
+    Returns:
+        Paths, and data sets as `hf:...`, in the order given, each once.
+
+    Raises:
+        FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+    """
+    sources: dict[str, None] = {}
+    for item in [files] if isinstance(files, (str, Path)) else files:
+        name = str(item)
+        if name.startswith(HUB):
+            sources[name] = None
+        elif _is_hub_name(name):
+            sources[HUB + name] = None
+        else:
+            sources.update(dict.fromkeys(expand_paths(item)))
+    return list(sources)
+
+
+class Corpus:
+    """Files and data sets, read as lines, as often as wanted.
+
+    What a file holds is told from its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones: `.jsonl`,
+    `.json` and `.ndjson` hold a document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
+    others are plain text. In rows, and on the Hub, `text_column` holds a document: text, whose lines are its
+    sentences, or a list of sentences, in which a line break is a space. Null and empty documents are left out.
+
+    What the lines of a text are is told from the first ones, and said where they are joined; see `guess_layout`.
+
+    Args:
+        files: See `expand_sources`.
+        settings: How the text is read; sentences of lines that are not joined are not split here.
+
+    Attributes:
+        sources: The files and data sets.
+
+    Raises:
+        OSError: A file is missing or cannot be read.
+        ValueError: A table has no such column; the message lists those that it has.
+        ImportError: The package that reads this kind of file is missing.
+    """
+
+    def __init__(self, files: str | Path | Iterable[str | Path], settings: DocumentSettings) -> None:
+        self.sources = expand_sources(files)
+        self._settings = settings
+        self._said: set[tuple[object, ...]] = set()
+        for source in self.sources:
+            if _is_table(source):
+                next(read_column(source, settings.text_column, settings.encoding), None)
+
+    def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+        """Read all sources line by line.
+
+        Args:
+            digests: Takes up the digests of files that were read to their ends, see `open_text`; of Parquet none.
+
+        Yields:
+            Lines without surrounding white space, and `""` after each document.
+
+        Raises:
+            OSError: A file is broken or cannot be read, or there is no such data set.
+            ValueError: A file is not what its name says, or has no such column; the message names the file and the
+                byte offset, line or row (counted from 1).
+            ImportError: As above.
+        """
+        for source in self.sources:
+            yield from self._shown(source, self._lines_of(source, digests))
+
+    def texts(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+        """Read texts: the lines of plain text, the rows of tables; empty ones are left out.
+
+        Args:
+            digests: As in `lines`.
+
+        Raises:
+            OSError, ValueError, ImportError: As in `lines`.
+        """
+        for source in self.sources:
+            if not _is_table(source) and not source.startswith(HUB):
+                yield from (line for line in open_text(source, self._settings.encoding, digests) if line.strip())
+                continue
+            for text in self._rows(source, digests):
+                value = " ".join(text) if isinstance(text, list) else text
+                if value.strip():
+                    yield value
+
+    def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
+        settings = self._settings
+        in_rows = _is_table(source) or source.startswith(HUB)
+        lines: Iterator[str | None]
+        if in_rows:
+            lines = _lines_of_rows(self._rows(source, digests))
+        else:
+            lines = open_text(source, settings.encoding, digests)
+        sample, rest = _beginning(lines)
+        document_end = settings.document_end
+        if document_end == "auto" and settings.heading_pattern is not None:
+            document_end = "file"
+        layout = guess_layout(sample, settings.join_lines, document_end, in_rows)
+        self._say_layout(source, layout)
+        parts = marked_documents(chain(sample, rest), layout.document_end, settings.heading())
+        if layout.joined:
+            parts = sentences_of_lines(parts, layout.width)
+        return _ended(parts)
+
+    def _rows(self, source: str, digests: dict[str, str] | None) -> Iterator[str | list[str]]:
+        """The documents of rows, each a text or a list of sentences."""
+        column = self._settings.text_column
+        if source.startswith(HUB):
+            return _texts_of_values(_hub_column(source, column), f"{source}, row", column)
+        counted = "line" if content_suffix(source) in (".jsonl", ".json", ".ndjson") else "row"
+        values = read_column(source, column, self._settings.encoding, digests)
+        return _texts_of_values(values, f"{source}, {counted}", column)
+
+    def _say_layout(self, source: str, layout: LineLayout) -> None:
+        key = (layout.joined, layout.document_end)
+        if not layout.joined or key in self._said:
+            return
+        self._said.add(key)
+        ends = {
+            "blank_line": "a blank line ends a document",
+            "blank_lines": "two or more blank lines end a document",
+            "form_feed": "a form feed ends a document",
+            "file": "a document ends with its file or row",
+        }[layout.document_end]
+        wrapped = f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined"
+        logger.info(
+            "%s: %s to paragraphs and split into sentences; %s (--join_lines, --document_end).", source, wrapped, ends
+        )
+
+    def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
+        """Pass lines on, and say once how the text begins."""
+        if "first" not in self._said:
+            first = []
+            for line in lines:
+                first.append(line)
+                if not line or len(first) == _SHOWN_LINES:
+                    break
+            if first:
+                self._said.add("first")
+                logger.info("%s begins:", source)
+                for line in filter(None, first):
+                    logger.info("  %s", line if len(line) <= _SHOWN_CHARACTERS else f"{line[:_SHOWN_CHARACTERS]}...")
+            yield from first
+        yield from lines
+
+
+def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
+    """The first lines, and those behind them; an error waits until it is its turn."""
+    sample: list[str | None] = []
+    characters = 0
+    try:
+        for line in lines:
+            sample.append(line)
+            characters += len(line or "")
+            if len(sample) >= _SAMPLE_LINES or characters >= _SAMPLE_CHARACTERS:
+                break
+    except (OSError, ValueError, ImportError) as error:
+        return sample, _raising(error)
+    return sample, lines
+
+
+def _raising(error: Exception) -> Iterator[None]:
+    raise error
+    yield
+
+
+def _is_table(source: str) -> bool:
+    return not source.startswith(HUB) and is_table(source)
+
+
+def _is_hub_name(name: str) -> bool:
+    path = Path(name)
+    is_file_like = path.suffix.lower() in _FILE_SUFFIXES or path.exists() or path.parent.exists()
+    return bool(_HUB_NAME.fullmatch(name)) and not is_file_like
+
+
+def _ended(parts: Iterable[str | None]) -> Iterator[str]:
+    """Lines without white space around them, and "" after each document that has some."""
+    is_open = False
+    for part in parts:
+        if part is None:
+            if is_open:
+                yield ""
+            is_open = False
+        elif line := part.strip():
+            yield line
+            is_open = True
+    if is_open:
+        yield ""
+
+
+def _lines_of_rows(rows: Iterable[str | list[str]]) -> Iterator[str | None]:
+    for row in rows:
+        yield from row.split("\n") if isinstance(row, str) else row
+        yield None
+
+
+def _texts_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str | list[str]]:
+    """Check documents that are one value each: text, a list of texts or None, which is left out."""
+    for number, text in enumerate(values, start=1):
+        if isinstance(text, str):
+            yield text
+        elif isinstance(text, list) and all(isinstance(sentence, str) for sentence in text):
+            yield [sentence.replace("\n", " ") for sentence in text]
+        elif text is not None:
+            raise ValueError(
+                f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
+            )
+
+
+def _hub_column(source: str, column: str) -> Iterator[object]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(f"Reading {source} needs the datasets package: pip install datasets.") from error
+    name, configuration, split = [*source.removeprefix(HUB).split(":", 2), "", ""][:3]
+    try:
+        rows = datasets.load_dataset(name, configuration or None, split=split or "train", streaming=True)
+    except (OSError, ValueError) as error:
+        kind = OSError if isinstance(error, OSError) else ValueError
+        raise kind(f"{source} cannot be read from the Hub ({first_line(error)}).") from error
+    for number, row in enumerate(rows, start=1):
+        if column not in row:
+            raise ValueError(f"{source}, row {number} {lacks_column(column, row)}")
+        yield row[column]

@@ -1,0 +1,191 @@
+"""What the lines of a text are: sentences, one each, or paragraphs that were wrapped at some column.
+
+Lines pass as text, `""` for a blank one, and None where a document ends.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Literal
+
+from .sentences import ends_sentence, split_sentences
+
+DocumentEnd = Literal["auto", "blank_line", "blank_lines", "form_feed", "file"]
+
+_WIDTHS = range(40, 201)  # columns at which text is wrapped
+_FEWEST_BREAKS = 8  # within paragraphs, to tell from
+_TOLERANCE = 0.1  # of the width: text wrapped by hand is ragged
+_SHORT = 0.2  # of the width: so much room at a line's end is no accident
+_WORD_HYPHEN = re.compile(r"[^\W\d_]-$")
+_WIDE = "WF"  # classes of Unicode's East Asian width that take two columns
+
+
+@dataclass(frozen=True)
+class LineLayout:
+    """How lines become sentences and documents.
+
+    Attributes:
+        joined: Whether lines are joined to paragraphs, and these split into sentences.
+        width: Columns at which lines are wrapped; None where that is not known, or they are not.
+        document_end: Where documents end, beside the end of a file or row.
+    """
+
+    joined: bool
+    width: int | None
+    document_end: DocumentEnd
+
+
+def guess_layout(
+    lines: Sequence[str | None], join_lines: bool | None, document_end: DocumentEnd, in_rows: bool
+) -> LineLayout:
+    """Find out what lines are.
+
+    Args:
+        lines: The first lines of a text, as they stand there.
+        join_lines: Whether they are to be joined; None to find out.
+        document_end: Where documents end; "auto" to find out: as ever at a blank line, or, where lines are joined and
+            blank lines stand between paragraphs, at several blank lines if the text has them, else at its end.
+        in_rows: Whether the text is in rows, each a document.
+    """
+    width = None if join_lines is False else wrapped_at(lines)
+    joined = width is not None if join_lines is None else join_lines
+    if document_end == "auto":
+        if in_rows:
+            document_end = "file"
+        elif not joined:
+            document_end = "blank_line"
+        else:
+            gaps = [
+                len(list(run)) for is_blank, run in groupby(lines, lambda line: not (line or "").strip()) if is_blank
+            ]
+            document_end = "blank_lines" if sum(gap > 1 for gap in gaps) > 1 else "file"
+    return LineLayout(joined, width, document_end)
+
+
+def wrapped_at(lines: Sequence[str | None]) -> int | None:
+    """The column at which lines are wrapped, None if they are not.
+
+    Wrapped lines are as long as they can be: the first word of the next line would not have fitted. Lines of one
+    sentence each are of any length, and most of them end as sentences do.
+
+    Args:
+        lines: Lines as they stand in the text.
+    """
+    breaks = [
+        (line.rstrip(), following.strip())
+        for line, following in pairwise(lines)
+        if line and following and line.strip() and following.strip() and _indent(following) <= _indent(line)
+    ]
+    if len(breaks) < _FEWEST_BREAKS:
+        return None
+    if sum(ends_sentence(line) for line, _ in breaks) > len(breaks) / 2:
+        return None
+    if sum(" " in line.strip() or _breaks_anywhere(line[-1]) for line, _ in breaks) < 0.8 * len(breaks):
+        return None
+    measures: tuple[Callable[[str], int], ...] = (len, _columns)
+    for measure in measures:
+        lengths = sorted(measure(line) for line, _ in breaks)
+        width = lengths[int(0.98 * len(lengths))]
+        least = width - _TOLERANCE * width
+        full = sum(measure(line) + 1 + measure(_first_word(following)) > least for line, following in breaks)
+        long = sum(length > 0.6 * width for length in lengths)
+        if width in _WIDTHS and min(full, long) >= 0.8 * len(breaks):
+            return width
+    return None
+
+
+def marked_documents(
+    lines: Iterable[str | None], document_end: DocumentEnd, heading: re.Pattern[str] | None
+) -> Iterator[str | None]:
+    """Put None where documents end.
+
+    Args:
+        lines: Lines as they stand in the text, and None where documents end in any case.
+        document_end: Where else they end.
+        heading: What the first line of a document looks like.
+    """
+    blank = 0
+    needed = {"blank_line": 1, "blank_lines": 2}.get(document_end, 0)
+    for line in lines:
+        if line is None:
+            blank = 0
+            yield None
+            continue
+        if heading is not None and heading.search(line):
+            yield None
+        if "\f" in line and document_end == "form_feed":
+            first, *others = line.split("\f")
+            yield first
+            for other in others:
+                yield None
+                yield other
+            continue
+        blank = 0 if line.strip() else blank + 1
+        yield None if needed and blank == needed else line
+
+
+def sentences_of_lines(lines: Iterable[str | None], width: int | None) -> Iterator[str | None]:
+    """Join lines to paragraphs and split these into sentences.
+
+    A paragraph ends at a blank line, at a line that is much shorter than the others though the next word would have
+    fitted, and before a line that is indented behind the end of a sentence.
+
+    Args:
+        lines: Lines as they stand in the text, and None where documents end.
+        width: Columns at which they are wrapped; None to join whatever stands between blank lines.
+    """
+    paragraph, last = "", ""
+    for line in lines:
+        text = (line or "").replace("\f", " ").strip()
+        if paragraph and (not text or _ends_paragraph(last, line or "", width)):
+            yield from split_sentences(paragraph)
+            paragraph = ""
+        if line is None:
+            yield None
+        elif text:
+            paragraph = _joined(paragraph, text) if paragraph else text
+            last = line
+    if paragraph:
+        yield from split_sentences(paragraph)
+
+
+def _ends_paragraph(line: str, following: str, width: int | None) -> bool:
+    if _indent(following) > _indent(line) and ends_sentence(line.rstrip()):
+        return True
+    if width is None:
+        return False
+    least = width - _SHORT * width
+    line, word = line.rstrip(), _first_word(following.strip())
+    return len(line) + 1 + len(word) < least and (line.isascii() or _columns(line) + 1 + len(word) < least)
+
+
+def _joined(line: str, following: str) -> str:
+    if _breaks_anywhere(line[-1]) and _breaks_anywhere(following[0]):
+        return line + following
+    if line.endswith("\u00ad"):
+        return line[:-1] + following
+    return line + following if _WORD_HYPHEN.search(line) else f"{line} {following}"
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _columns(text: str) -> int:
+    """Columns that a text takes in a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(1 + (unicodedata.east_asian_width(character) in _WIDE) for character in text)
+
+
+def _breaks_anywhere(character: str) -> bool:
+    """Whether lines break beside a character that is no space: Chinese characters, kana and their punctuation."""
+    return unicodedata.east_asian_width(character) in _WIDE and not "가" <= character <= "힣"
+
+
+def _first_word(text: str) -> str:
+    """The part of a line that a line break may not divide."""
+    word = text.split(None, 1)[0]
+    return word[:1] if _breaks_anywhere(word[0]) else word
