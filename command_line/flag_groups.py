@@ -10,7 +10,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Reading files": (
         *("text_column", "text_pair_column", "label_column", "label_columns", "choice_columns", "encoding"),
-        *("split_sentences", "num_processes"),
+        *("split_sentences", "join_lines", "document_end", "heading_pattern", "num_processes"),
     ),
     "Token store": ("append", "num_shards", "shard_index"),
     "Vocabulary": (

@@ -144,7 +144,7 @@ class Corpus:
     def __init__(self, files: str | Path | Iterable[str | Path], settings: DocumentSettings) -> None:
         self.sources = expand_sources(files)
         self._settings = settings
-        self._said: set[tuple[object, ...]] = set()
+        self._said: set[object] = set()
         for source in self.sources:
             if _is_table(source):
                 next(read_column(source, settings.text_column, settings.encoding), None)

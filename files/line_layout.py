@@ -49,7 +49,8 @@ def guess_layout(
             blank lines stand between paragraphs, at several blank lines if the text has them, else at its end.
         in_rows: Whether the text is in rows, each a document.
     """
-    width = None if join_lines is False else wrapped_at(lines)
+    parts = [part for line in lines for part in (line or "").split("\f")]
+    width = None if join_lines is False else wrapped_at(parts)
     joined = width is not None if join_lines is None else join_lines
     if document_end == "auto":
         if in_rows:
@@ -57,14 +58,12 @@ def guess_layout(
         elif not joined:
             document_end = "blank_line"
         else:
-            gaps = [
-                len(list(run)) for is_blank, run in groupby(lines, lambda line: not (line or "").strip()) if is_blank
-            ]
+            gaps = [len(list(run)) for is_blank, run in groupby(parts, lambda part: not part.strip()) if is_blank]
             document_end = "blank_lines" if sum(gap > 1 for gap in gaps) > 1 else "file"
     return LineLayout(joined, width, document_end)
 
 
-def wrapped_at(lines: Sequence[str | None]) -> int | None:
+def wrapped_at(lines: Sequence[str]) -> int | None:
     """The column at which lines are wrapped, None if they are not.
 
     Wrapped lines are as long as they can be: the first word of the next line would not have fitted. Lines of one
@@ -76,7 +75,7 @@ def wrapped_at(lines: Sequence[str | None]) -> int | None:
     breaks = [
         (line.rstrip(), following.strip())
         for line, following in pairwise(lines)
-        if line and following and line.strip() and following.strip() and _indent(following) <= _indent(line)
+        if line.strip() and following.strip() and _indent(following) <= _indent(line)
     ]
     if len(breaks) < _FEWEST_BREAKS:
         return None

@@ -81,7 +81,8 @@ def _text_files(folder: Path) -> list[Path]:
     found = [path for path in found if path.is_file()]
     texts = [path for path in found if content_suffix(path) in _FOLDER_SUFFIXES]
     if others := Counter(content_suffix(path) for path in found if content_suffix(path) not in _FOLDER_SUFFIXES):
-        endings = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
+        most = sorted(others.items(), key=lambda each: (-each[1], each[0]))[:5]
+        endings = ", ".join(f"{count} {suffix}" for suffix, count in most)
         files = "1 file that does" if others.total() == 1 else f"{others.total()} files that do"
         skipped = f"{files} not end like text ({endings}{', ...' if len(others) > 5 else ''})"
         if not texts:

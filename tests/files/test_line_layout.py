@@ -39,7 +39,7 @@ def test_wrapped_lines_are_told_from_sentences(width, indent):
     first, second = paragraphs(width, initial_indent=indent)
     lines = [*first, "", *second, "", *first]
     assert abs(wrapped_at(lines) - width) < 8
-    assert abs(wrapped_at([f"  > {line}" for line in lines]) - width - 4) < 8
+    assert abs(wrapped_at([f"    {line}" for line in lines]) - width - 4) < 8
     assert wrapped_at(PROSE) is None
     assert wrapped_at(SENTENCES * 10) is None
     assert wrapped_at([" ".join(PROSE), "", " ".join(PROSE)] * 20) is None
@@ -91,7 +91,7 @@ def test_where_documents_end(tmp_path):
     assert documents(f"{first}\n\n{second}", document_end="blank_line") == both
     assert documents(f"{first}\n\n\n{second}\n\n\n{first}") == [*both, both[0]]
     assert documents(f"{first}\n\n\n{second}", document_end="file") == [SENTENCES]
-    assert documents(f"{first}\f{second}", document_end="form_feed") == both
+    assert documents(f"{first}\f{second}\f{first}", document_end="form_feed") == [*both, both[0]]
     assert documents(f"{first}\n\n{second}\n\n\f\n") == [SENTENCES]
     headed = f"Part 1\n\n{first}\n\n\nPart 2\n\n{second}"
     expected = [["Part 1", *both[0]], ["Part 2", *both[1]]]

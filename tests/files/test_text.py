@@ -116,7 +116,7 @@ def test_a_folder_stands_for_what_ends_like_text(tmp_path, caplog):
         (tmp_path / name).touch()
     with caplog.at_level("INFO", logger="mybert"):
         assert expand_paths(tmp_path) == [str(tmp_path / name) for name in taken]
-    assert "left out: 4 files that do not end like text (2 .pdf, 1 .tar, 1 .py)" in caplog.text
+    assert "left out: 4 files that do not end like text (2 .pdf, 1 .py, 1 .tar)" in caplog.text
     assert expand_paths(f"{tmp_path}/*.py") == expand_paths(tmp_path / "k.py") == [str(tmp_path / "k.py")]
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "scan.pdf").touch()
