@@ -10,7 +10,7 @@ from mybert.files.line_layout import wrapped_at
 from mybert.files.sentences import split_sentences
 from mybert.pretraining import read_documents
 
-DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 PROSE = [
     "It was late when the two of them came down from the hills, and the road had long been dark.",
     "Nobody spoke. The older one carried a lamp that he had not lit, since there was no oil left in it.",
