@@ -25,9 +25,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("head", "config_file", "vocab_file", "do_lower_case", "labels", "optimizer", "ignore", "int8", "opset"),
         *("allow_other_activation", "verify"),
     ),
-    "Sequences": (
+    "Sequences and batches": (
         *("max_length", "short_probability", "pack", "row_length", "doc_stride", "max_document_context"),
-        *("max_question_length", "batch_size"),
+        *("max_question_length", "batch_size", "dtype"),
     ),
     "What is learnt in pretraining": (
         *(

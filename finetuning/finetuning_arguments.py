@@ -4,11 +4,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-from transformers import TrainingArguments
-from transformers.trainer_utils import IntervalStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
-from ..runs import started_on_cpus
+from ..runs import RunArguments, started_on_cpus
 from .rows import DataSource, hub_splits
 from .task import Task
 from .task_arguments import TaskArguments, evaluation_names
@@ -35,10 +33,11 @@ _OF_THE_WHOLE_MODEL = (
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_SHARED = RunArguments.__dataclass_fields__
 
 
 @dataclass
-class FinetuningArguments(TaskArguments, TrainingArguments):
+class FinetuningArguments(TaskArguments, RunArguments):
     """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`."""
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
@@ -92,8 +91,6 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     keep_model_type: bool = field(
         default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
-    do_train: bool = field(default=True, metadata={"help": "Always; mybert evaluate measures without training."})
     learning_rate: float | None = field(
         default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
     )
@@ -103,24 +100,13 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
     per_device_train_batch_size: int | None = field(
         default=None, metadata={"help": "Sequences of a batch on a device (default 32, SWAG 16)."}
     )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
-    dataloader_pin_memory: bool = field(
-        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
-    )
-    logging_steps: float = field(default=50, metadata={"help": "Log every so many steps."})
-    save_strategy: str = field(default="epoch", metadata={"help": "When to save a checkpoint: no, steps, epoch."})
-    eval_strategy: str = field(default="epoch", metadata={"help": "When to evaluate: no, steps, epoch."})
+    save_strategy: SaveStrategy | str = field(default="epoch", metadata=_SHARED["save_strategy"].metadata)
+    eval_strategy: IntervalStrategy | str = field(default="epoch", metadata=_SHARED["eval_strategy"].metadata)
     save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, and the best."})
-    metric_for_best_model: str | None = field(
-        default=None, metadata={"help": "The metric that decides it (default: the task's main one)."}
-    )
     load_best_model_at_end: bool | None = field(
-        default=None,
-        metadata={"help": "Keep the best checkpoint by the task's metric (default: if evaluated and saved)."},
-    )
+        default=None, metadata=_SHARED["load_best_model_at_end"].metadata
+    )  # if evaluated and saved
 
     def __post_init__(self) -> None:
         """Fill in what the task decides, and check what can be checked without looking at the data.
@@ -148,7 +134,7 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
             if getattr(self, name) is None:
                 setattr(self, name, value)
         if not self.validation_file and not self.dataset:
-            self.eval_strategy = "no"
+            self.eval_strategy, self.eval_steps = "no", None
         if self.load_best_model_at_end is None:
             saved = self.save_strategy in (self.eval_strategy, "best")
             self.load_best_model_at_end = saved and self.eval_strategy != "no"
@@ -159,6 +145,12 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
         if started_on_cpus():
             self.use_cpu = True
         super().__post_init__()
+        for name, given, wanted in (
+            ("do_eval", self.validation_file or self.data_dir or self.dataset, "validation data (validation_file)"),
+            ("do_predict", self.test_file or self.data_dir or self.dataset, "test data (test_file)"),
+        ):
+            if getattr(self, name) and not given:
+                raise ValueError(f"{name} is set without {wanted}; what has data is done in any case.")
 
     def _check(self) -> None:
         for name, fulfilled, expected in (
@@ -181,13 +173,6 @@ class FinetuningArguments(TaskArguments, TrainingArguments):
                         f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
                         "whatever the setting; leave it out."
                     )
-        if not self.do_train:
-            raise ValueError("do_train is False; mybert evaluate measures a model without training it.")
-        if self.resume_from_checkpoint:
-            raise ValueError(
-                f"resume_from_checkpoint is {self.resume_from_checkpoint!r}; a run goes on from its own last "
-                "checkpoint by itself, and weights to start from are named by model."
-            )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
 

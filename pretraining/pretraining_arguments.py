@@ -5,13 +5,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import TrainingArguments
-from transformers.trainer_utils import SaveStrategy
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..files import without_foreign_code
 from ..modeling_mybert import MyBertConfig
-from ..runs import started_on_cpus
+from ..runs import RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .trainer import OPTIMIZERS
@@ -70,7 +69,7 @@ class Phase:
 
 
 @dataclass
-class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, TrainingArguments):
+class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, RunArguments):
     """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
 
     Defaults are the paper's.
@@ -142,7 +141,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     phase2_gradient_accumulation_steps: int | None = field(
         default=None, metadata={"help": "Batches of a step in the second phase, if others."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
     optim: str = field(
         default="google",
         metadata={
@@ -155,17 +153,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     )
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
     warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
-    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
-    dataloader_pin_memory: bool = field(
-        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
-    )
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences of a batch on a device."})
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "The same in evaluation."})
     ddp_find_unused_parameters: bool | None = field(
         default=False, metadata={"help": "Look for parameters without a gradient: there are none."}
     )
-    logging_steps: float = field(default=50, metadata={"help": "Log every so many steps."})
     save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
 
     def __post_init__(self) -> None:
@@ -214,7 +205,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             self.optim = TrainingArguments.optim
         if started_on_cpus():
             self.use_cpu = True
-        TrainingArguments.__post_init__(self)
+        RunArguments.__post_init__(self)
+        self._check_flags_of_other_work()
         if optim in OPTIMIZERS:
             self.optim = optim
         if self.lr_scheduler_type == "linear" and self.lr_scheduler_kwargs:
@@ -237,6 +229,20 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         if self.objective == "ltr" or self.static_masking:
             other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
             raise ValueError(f"mlm_probability_end is {end} and {other}: no new masks are drawn as the run goes on.")
+
+    def _check_flags_of_other_work(self) -> None:
+        """Refuse settings of `TrainingArguments` that pretraining would not heed."""
+        for name, default, reason in (
+            ("do_predict", False, "pretraining has nothing to predict; mybert predict does with a fine-tuned model"),
+            ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),
+            ("train_sampling_strategy", "random", "every epoch draws new examples in an order of its own"),
+            ("length_column_name", "length", "every epoch draws new examples in an order of its own"),
+            ("use_liger_kernel", False, "it has no kernels for this model"),
+        ):
+            if (value := getattr(self, name)) != default:
+                raise ValueError(f"{name} is {value!r}, which mybert pretrain does not heed: {reason}.")
+        if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
+            raise ValueError("do_eval is set and heldout is 0; an evaluation needs documents that are held out.")
 
     def _check_sources(self) -> None:
         """Names of what is read, as texts; either text or a token store."""

@@ -5,6 +5,7 @@ from .interruption import StopOnInterrupt
 from .muon import MuonWithAdamW, matrix_groups
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process, started_on_cpus
+from .run_arguments import RunArguments
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .trainer_overrides import DivergedError, ResumableTrainer
@@ -16,6 +17,7 @@ __all__ = [
     "MuonWithAdamW",
     "MyBertAdamW",
     "ResumableTrainer",
+    "RunArguments",
     "RunFolder",
     "StopOnInterrupt",
     "draw_curves",

@@ -4,6 +4,7 @@ Private methods of `Trainer` are overridden and called here and nowhere else; a 
 transformers in which they were read. The recipes' trainers override public ones: those of `Trainer`, and hooks.
 """
 
+import logging
 import math
 import shutil
 from pathlib import Path
@@ -15,8 +16,9 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, pa
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import Sampler
-from transformers import Trainer
+from transformers import PrinterCallback, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, sort_checkpoints
 
 from .checkpoints import (
@@ -31,6 +33,9 @@ from .checkpoints import (
     seal_checkpoint,
     trouble_names_checkpoint,
 )
+from .progress import ReadableProgress
+
+logger = logging.getLogger(__name__)
 
 
 class DivergedError(ValueError):
@@ -44,6 +49,7 @@ class ResumableTrainer(Trainer):
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
       one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
       further step.
+    - What it logs is said in readable lines (`ReadableProgress`).
     - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
       gradient overflows now and then and the step is left out; there the loss is watched.)
 
@@ -59,6 +65,9 @@ class ResumableTrainer(Trainer):
         super().__init__(*args, **kwargs)
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
+        for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
+            self.remove_callback(shown)
+        self.add_callback(ReadableProgress)
 
     def training_sampler(self, dataset: Any) -> Sampler | None:
         """The order in which training reads its data: by `train_sampling_strategy`, if no trainer overrides it."""
@@ -177,6 +186,9 @@ class ResumableTrainer(Trainer):
             lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
         ):
             raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
+        if isinstance(resume_from_checkpoint, str):
+            step = resume_from_checkpoint.rpartition("-")[2]
+            logger.info("Going on from step %s, from %s.", step, resume_from_checkpoint)
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:

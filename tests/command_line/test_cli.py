@@ -287,7 +287,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file)
     flags = flags.split()
     process = run(*flags, cwd=tmp_path)
     deadline = time.monotonic() + 120
-    while "mlm_loss" not in (line := process.stdout.readline()):
+    while ": mlm " not in (line := process.stdout.readline()):
         assert line or process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
     process.send_signal(signal.SIGINT)

@@ -1,0 +1,127 @@
+"""What a run says while it trains: a bar, and a readable line for each entry of its log."""
+
+import logging
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .run_arguments import fitting_logging_steps
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = 80
+# Of no interest in a line; the log has them all.
+_LEFT_OUT = ("epoch", "step", "total_flos", "grad_norm", "learning_rate", "num_input_tokens_seen")
+_TOKEN_SPEED = "tokens_per_second"
+_SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+
+
+class ReadableProgress(ProgressCallback):
+    """A bar where somebody looks, and lines of at most 80 columns in place of dictionaries.
+
+    Lines go to the log of this package; where that is off, as in scripts that set up none, they are printed beside the
+    bar. It also lets a run log as often as fits its length, if its settings do not say how often.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last = ""
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Begin the bar, at the step from which training goes on."""
+        if args.logging_steps is None:
+            state.logging_steps = fitting_logging_steps(state.max_steps)
+        self.current_step = state.global_step
+        if state.is_world_process_zero:
+            self.training_bar = tqdm(
+                total=state.max_steps,
+                initial=state.global_step,
+                unit="step",
+                dynamic_ncols=True,
+                disable=True if args.disable_tqdm else None,  # None: where there is no terminal
+            )
+
+    def on_prediction_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        eval_dataloader: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        """Move the bar of an evaluation."""
+        if not args.disable_tqdm:
+            super().on_prediction_step(args, state, control, eval_dataloader=eval_dataloader, **kwargs)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Say an entry of the log, unless it is the same as the one before."""
+        line = log_line(logs or {}, state.global_step, state.max_steps)
+        if not state.is_world_process_zero or not line or line == self._last:
+            return
+        self._last = line
+        if logger.isEnabledFor(logging.INFO):
+            logger.info(line)
+        elif not args.disable_tqdm:
+            tqdm.write(line)
+
+
+def log_line(logs: Mapping[str, Any], step: int, max_steps: int) -> str:
+    """An entry of a log in words and at most 80 columns a line; "" if there is nothing to say.
+
+    Args:
+        logs: Name -> value, as `Trainer` logs them: of training, of evaluations (`eval_`, `test_`) or of the end.
+        step: Steps that were taken.
+        max_steps: Steps of the whole run.
+    """
+    if "train_runtime" in logs:
+        text = f"Trained {step:,} steps in {_duration(logs['train_runtime'])}."
+        return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."
+    values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_SPEEDS)}
+    parts = {name.partition("_")[0] for name in values}
+    where = f"step {step:,}/{max_steps:,}" if max_steps > 0 else ""
+    if len(parts) == 1 and (kind := {"eval": "evaluation", "test": "test"}.get(next(iter(parts)))):
+        values = {name.partition("_")[2]: value for name, value in values.items()}
+        where = f"{where}, {kind}" if where and kind == "evaluation" else kind
+    said = _said(values)
+    text = f"{where}: {', '.join(said)}".lstrip(": ") if said else ""
+    lines = textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return lines.replace("\0", " ")
+
+
+def _said(values: Mapping[str, Any]) -> list[str]:
+    """Name and value of each, its blanks protected; a loss with the accuracy that belongs to it, speed at the end."""
+    said = []
+    for name, value in values.items():
+        task, _, kind = name.rpartition("_")
+        if name == _TOKEN_SPEED or (name == "loss" and any(other.endswith("_loss") for other in values)):
+            continue  # that is the sum of its parts
+        if kind == "loss" and f"{task}_accuracy" in values:
+            said.append(f"{task} {value:.4g} ({100 * values[f'{task}_accuracy']:.1f} %)")
+        elif kind == "accuracy" and f"{task}_loss" in values:
+            continue
+        else:
+            shown = f"{value:.4g}" if isinstance(value, int | float) else str(value)
+            said.append(f"{name.replace('_', ' ')} {shown}")
+    if _TOKEN_SPEED in values:
+        said.append(f"{values[_TOKEN_SPEED]:,.0f} tokens/s")
+    return [part.replace(" ", "\0") for part in said]
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60) if seconds >= 60 else (0, seconds)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds:.1f} s"

@@ -1,0 +1,134 @@
+"""What the training commands share of settings: transformers' `TrainingArguments`, without those nobody would heed."""
+
+import logging
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
+
+logger = logging.getLogger(__name__)
+
+_PUBLISHED = "publish the finished folder with mybert push"
+# Settings of `TrainingArguments` that a run of ours would ignore, or that break it, and what to do in their place.
+UNHEEDED = {
+    "resume_from_checkpoint": "a run goes on from its own last checkpoint by itself, and weights to start from are "
+    "named by model",
+    "push_to_hub": _PUBLISHED,
+    **dict.fromkeys(("hub_model_id", "hub_token", "hub_strategy", "hub_always_push", "hub_revision"), _PUBLISHED),
+    "prediction_loss_only": "metrics are measured with the loss",
+    "batch_eval_metrics": "metrics are measured on all of the validation data",
+    "include_for_metrics": "metrics are measured on predictions and labels alone",
+    "eval_do_concat_batches": "predictions are those of all of the validation data",
+    "remove_unused_columns": "batches hold what the model and the metrics read",
+    "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
+    "local_rank": "torchrun and accelerate launch tell each process its rank",
+}
+LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps, and points of a curve
+
+
+@dataclass
+class RunArguments(TrainingArguments):
+    """`TrainingArguments` of `pretrain` and `finetune`; what is stated here has another default or plainer help."""
+
+    output_dir: str = field(  # type: ignore[assignment]  # whoever inherits this asks for it
+        default=None, metadata={"help": "Folder of the run: model, checkpoints, curves and card."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
+    do_train: bool = field(default=True, metadata={"help": "Always; mybert evaluate measures without training."})
+    max_steps: int = field(
+        default=-1, metadata={"help": "Optimizer steps, in place of --num_train_epochs; -1 for that."}
+    )
+    gradient_accumulation_steps: int = field(
+        default=1, metadata={"help": "Batches of a device that make up one optimizer step."}
+    )
+    lr_scheduler_type: SchedulerType | str = field(
+        default="linear", metadata={"help": "Course of the learning rate after the warm-up."}
+    )
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
+    adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
+    max_grad_norm: float = field(default=1.0, metadata={"help": "L2 norm to which gradients are clipped; 0 for none."})
+    seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
+    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16."})
+    activation_checkpointing: bool | None = field(
+        default=None,
+        metadata={
+            "help": "Compute activations anew in the backward pass: less memory, a fifth slower.",
+            "nargs": "?",
+            "const": True,
+        },
+    )
+    torch_compile: bool = field(default=False, metadata={"help": "Compile the model (torch.compile)."})
+    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
+    dataloader_num_workers: int = field(default=0, metadata={"help": "Processes that make batches; 0: the main one."})
+    dataloader_pin_memory: bool = field(
+        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
+    )
+    eval_strategy: IntervalStrategy | str = field(
+        default="no", metadata={"help": "When to evaluate: no, steps, epoch."}
+    )
+    eval_steps: float | None = field(
+        default=None, metadata={"help": "Evaluate every so many steps; below 1 a share of all steps."}
+    )
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sequences of a batch in evaluation."})
+    metric_for_best_model: str | None = field(
+        default=None,
+        metadata={"help": "The metric that tells the best model; if unset the task's main one, or the loss."},
+    )
+    load_best_model_at_end: bool | None = field(
+        default=False, metadata={"help": "Keep the best checkpoint by that metric, not the last."}
+    )
+    save_strategy: SaveStrategy | str = field(
+        default="steps", metadata={"help": "When to save a checkpoint: no, steps, epoch, best."}
+    )
+    save_steps: float = field(
+        default=500, metadata={"help": "Save a checkpoint every so many steps; below 1 a share of all steps."}
+    )
+    logging_steps: float | None = field(
+        default=None,
+        metadata={"help": "Log every so many steps; below 1 a share of all. If unset 50, in short runs a 20th part."},
+    )
+    run_name: str | None = field(default=None, metadata={"help": "Name of the run in those tools."})
+    disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
+
+    def __post_init__(self) -> None:
+        """`TrainingArguments`'s, behind a look at what no run heeds.
+
+        Raises:
+            ValueError: If such a setting is given, or one of `TrainingArguments` is wrong.
+        """
+        if not self.do_train:
+            raise ValueError(
+                "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
+            )
+        self._refuse_unheeded()
+        # Trainer's own check knows numbers only. The number of steps, which decides, is known when training begins.
+        fits_the_run, self.logging_steps = self.logging_steps is None, self.logging_steps or LOGGED_EVERY
+        super().__post_init__()
+        if fits_the_run:
+            self.logging_steps = None
+
+    def _refuse_unheeded(self) -> None:
+        for name, instead in UNHEEDED.items():
+            if (value := getattr(self, name)) != _default(name):
+                shown = "set" if name == "hub_token" else repr(value)
+                raise ValueError(f"{name} is {shown}; {instead}.")
+        for name, default in (("eval_steps", None), ("save_steps", _default("save_steps"))):
+            strategy = name.replace("steps", "strategy")
+            if getattr(self, name) != default and getattr(self, strategy) in ("epoch", IntervalStrategy.EPOCH):
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and {strategy} is 'epoch'; pass --{strategy} steps with it."
+                )
+        if self.eval_steps is not None and self.eval_strategy in ("no", IntervalStrategy.NO):
+            logger.warning("eval_steps is %s and eval_strategy is 'no': nothing is evaluated.", self.eval_steps)
+
+
+def fitting_logging_steps(max_steps: int) -> int:
+    """How often a run of so many steps logs if nothing is said: 50, or so that its curves have 20 points."""
+    return max(1, min(LOGGED_EVERY, max_steps // FEWEST_POINTS))
+
+
+def _default(name: str) -> Any:
+    option = next(option for option in fields(TrainingArguments) if option.name == name)
+    return option.default if option.default_factory is MISSING else option.default_factory()

@@ -1,0 +1,97 @@
+import logging
+
+import pytest
+import torch
+from transformers import TrainerControl, TrainerState, TrainingArguments
+
+from mybert.pretraining import PretrainingArguments
+from mybert.runs import ResumableTrainer
+from mybert.runs.progress import ReadableProgress, log_line
+from mybert.runs.run_arguments import fitting_logging_steps
+
+
+@pytest.mark.parametrize(
+    ("logs", "line"),
+    [
+        ({"loss": 0.69213, "grad_norm": 1.0, "learning_rate": 2e-5, "epoch": 0.5}, "step 1,500/20,000: loss 0.6921"),
+        (
+            {"loss": 7.0, "mlm_loss": 6.4, "mlm_accuracy": 0.0421, "nsp_loss": 0.6, "nsp_accuracy": 0.75}
+            | {"tokens_per_second": 17244.4},
+            "step 1,500/20,000: mlm 6.4 (4.2 %), nsp 0.6 (75.0 %), 17,244 tokens/s",
+        ),
+        (
+            {"eval_loss": 0.25, "eval_accuracy": 0.912345, "eval_runtime": 3.0, "eval_samples_per_second": 3.0},
+            "step 1,500/20,000, evaluation: loss 0.25, accuracy 0.9123",
+        ),
+        ({"test_f1": 0.5, "epoch": 3.0}, "test: f1 0.5"),
+        ({"eval_f1": 0.5, "test_f1": 0.25}, "step 1,500/20,000: eval f1 0.5, test f1 0.25"),
+        ({"train_runtime": 59.94, "train_loss": 0.5}, "Trained 1,500 steps in 59.9 s, with a mean loss of 0.5."),
+        ({"train_runtime": 7505}, "Trained 1,500 steps in 2 h 5 min."),
+        ({"epoch": 1.0}, ""),
+        ({}, ""),
+    ],
+)
+def test_an_entry_of_the_log_in_words(logs, line):
+    assert log_line(logs, 1500, 20000) == line
+
+
+def test_lines_fit_a_terminal_and_are_broken_between_values():
+    logs = {f"eval_recall_of_type_{number}": number / 7 for number in range(12)}
+    lines = log_line(logs, 1500, 20000).splitlines()
+    assert len(lines) > 3 and max(map(len, lines)) <= 80
+    assert all(line.startswith("  recall of type ") for line in lines[1:])
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (60, 3), (999, 49), (1000, 50), (10**6, 50)])
+def test_runs_log_as_often_as_fits_their_length(steps, expected):
+    assert fitting_logging_steps(steps) == expected
+
+
+class Linear(torch.nn.Linear):
+    def forward(self, x, labels=None):
+        return {"loss": super().forward(x).pow(2).mean()}
+
+
+def train(tmp_path, **settings):
+    arguments = TrainingArguments(tmp_path, max_steps=6, save_strategy="no", use_cpu=True, **settings)
+    data = [{"x": torch.ones(2)}] * 8
+    trainer = ResumableTrainer(Linear(2, 1), arguments, train_dataset=data)
+    trainer.train()
+    return trainer
+
+
+def test_a_script_sees_lines_and_no_dictionaries(tmp_path, capsys):
+    train(tmp_path, logging_steps=3)
+    shown = capsys.readouterr().out
+    assert "step 3/6: loss " in shown and "Trained 6 steps in " in shown and "{" not in shown
+
+
+def test_without_bars_a_script_that_shows_no_log_sees_nothing(tmp_path, capsys):
+    train(tmp_path, logging_steps=3, disable_tqdm=True)
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_the_log_has_the_lines_without_bars_too(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    train(tmp_path, logging_steps=3, disable_tqdm=True)
+    lines = [record.getMessage().split(" loss")[0] for record in caplog.records]
+    assert lines[:2] == ["step 3/6:", "step 6/6:"] and lines[2].startswith("Trained 6 steps in ")
+
+
+def test_the_same_line_is_said_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    progress, state = ReadableProgress(), TrainerState(global_step=3, max_steps=6)
+    for _ in range(2):
+        progress.on_log(TrainingArguments(tmp_path), state, TrainerControl(), logs={"eval_loss": 0.5})
+    assert [record.getMessage() for record in caplog.records] == ["step 3/6, evaluation: loss 0.5"]
+
+
+def test_steps_that_are_given_stay(tmp_path):
+    arguments = {"text": ["x"], "output_dir": str(tmp_path), "max_steps": 100, "use_cpu": True}
+    for given, expected in (({}, 5), ({"logging_steps": 50}, 50), ({"logging_steps": 0.3}, 30)):
+        settings = PretrainingArguments(**arguments, **given)
+        state = TrainerState(max_steps=100)
+        state.compute_steps(settings, 100)  # as `Trainer` does
+        ReadableProgress().on_train_begin(settings, state, TrainerControl())
+        assert state.logging_steps == expected

@@ -1,0 +1,109 @@
+"""Settings of `TrainingArguments` that nobody would heed are refused, not ignored."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import transformers
+from transformers import TrainingArguments
+
+from mybert.finetuning import FinetuningArguments
+from mybert.pretraining import PretrainingArguments
+from mybert.runs.run_arguments import UNHEEDED
+
+# Read by `TrainingArguments` itself: devices, precision, processes and logging are set up there.
+_READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
+_READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
+_READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
+# What scripts are to heed: ours refuse them where they do something else.
+_FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
+
+
+def pretraining(**settings):
+    return PretrainingArguments(**{"text": ["x"], "output_dir": "out", "use_cpu": True} | settings)
+
+
+def finetuning(tmp_path, **settings):
+    file = tmp_path / "train.tsv"
+    file.write_text("text\tlabel\na\t1\n")
+    return FinetuningArguments(
+        **{"model": "x", "output_dir": "out", "train_file": str(file), "use_cpu": True} | settings
+    )
+
+
+def test_every_setting_that_transformers_leaves_to_scripts_is_known_here():
+    folder = Path(transformers.__file__).parent
+    files = [*folder.glob("trainer*.py"), *folder.glob("integrations/*.py"), folder / "optimization.py"]
+    source = "".join(path.read_text(encoding="utf-8") for path in files)
+    names = [option.name for option in fields(TrainingArguments)]
+    unread = {name for name in names if not re.search(rf"args\.{name}\b|[\"']{name}[\"']", source)}
+    assert unread <= _READ_BY_ITSELF | _FOR_SCRIPTS | set(UNHEEDED)
+
+
+VALUES = {
+    **dict.fromkeys(("push_to_hub", "prediction_loss_only", "batch_eval_metrics", "enable_jit_checkpoint"), True),
+    **dict.fromkeys(("hub_always_push",), True),
+    **dict.fromkeys(("eval_do_concat_batches", "remove_unused_columns"), False),
+    "resume_from_checkpoint": "out/checkpoint-3",
+    "hub_model_id": "owner/name",
+    "hub_token": "hf_secret",
+    "hub_strategy": "end",
+    "hub_revision": "main",
+    "include_for_metrics": ["inputs"],
+    "local_rank": 3,
+}
+
+
+@pytest.mark.parametrize("name", UNHEEDED)
+def test_what_nobody_heeds_is_refused(tmp_path, name):
+    for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
+        with pytest.raises(ValueError, match=rf"^{name} is .*; {re.escape(UNHEEDED[name])}") as error:
+            make(**{name: VALUES[name]})
+        assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_train": False}, "do_train is False; mybert evaluate measures"),
+        ({"do_train": False, "do_predict": True}, "do_train is False; mybert evaluate measures"),
+        ({"do_predict": True}, "do_predict is True, which mybert pretrain does not heed"),
+        ({"do_eval": True, "heldout": 0}, "do_eval is set and heldout is 0"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1, which mybert pretrain does not heed"),
+        ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy is 'group_by_length', which"),
+        ({"use_liger_kernel": True}, "use_liger_kernel is True, which"),
+        ({"eval_steps": 10, "eval_strategy": "epoch"}, "eval_steps is 10 and eval_strategy is 'epoch'; pass"),
+        ({"save_steps": 10, "save_strategy": "epoch"}, "save_steps is 10 and save_strategy is 'epoch'; pass"),
+    ],
+)
+def test_what_pretraining_does_not_heed(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pretraining(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_train": False, "do_predict": True}, "do_train is False; mybert evaluate measures"),
+        ({"do_predict": True}, "do_predict is set without test data (test_file)"),
+        ({"do_eval": True}, "do_eval is set without validation data (validation_file)"),
+    ],
+)
+def test_what_finetuning_does_not_heed(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        finetuning(tmp_path, **settings)
+
+
+def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
+    file = tmp_path / "dev.tsv"
+    file.write_text("text\tlabel\na\t1\n")
+    finetuning(
+        tmp_path, do_train=True, do_eval=True, do_predict=True, validation_file=[str(file)], test_file=[str(file)]
+    )
+    pretraining(do_train=True, do_eval=True)
+
+
+def test_steps_of_evaluations_that_do_not_take_place(caplog):
+    pretraining(eval_steps=10)  # no mistake: a recipe's, switched off on the command line
+    assert "eval_strategy is 'no': nothing is evaluated" in caplog.text
