@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from glob import escape
@@ -151,6 +151,7 @@ def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple
 
     return {
         "sources": {name: len(documents) for name, documents in sorted(sources.items())},
+        "majority": max(Counter(label for _, label in task["test"]).values()) / len(task["test"]),
         "pretraining": pretrained,
         **classifiers,
     }
@@ -319,8 +320,11 @@ def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
         logger.info("    %s\n", "\n    ".join(example["output"].splitlines()))
     without = report["classifier_without_pretraining"]["accuracy"]
     logger.info("Hidden words guessed, on held-out text: %.1f %%", 100 * pretrained["eval_mlm_accuracy"])
-    logger.info("Next sentence told from a random one: %.1f %%", 100 * pretrained["eval_nsp_accuracy"])
-    logger.info("Source of a passage, of %d: %.1f %%", len(report["classes"]), 100 * classifier["accuracy"])
+    for what, accuracy, majority in (
+        ("Next sentence told from a random one", pretrained["eval_nsp_accuracy"], pretrained["eval_nsp_majority"]),
+        (f"Source of a passage, of {len(report['classes'])}", classifier["accuracy"], report["majority"]),
+    ):
+        logger.info("%s: %.1f %% (always the more frequent answer: %.1f %%)", what, 100 * accuracy, 100 * majority)
     logger.info("The same without pretraining: %.1f %%", 100 * without)
     logger.info(
         "All of it took %.0f seconds. Everything is in %s: models, cards, curves, report.",

@@ -21,7 +21,7 @@ from ..runs import (
     parameter_groups,
 )
 
-_SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "tokens")
+_SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 
 
 # Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, Muon beside it, LAMB.
@@ -54,7 +54,9 @@ class PretrainingTrainer(ResumableTrainer):
     - Gradients of accumulated or distributed batches are those of one large batch, for the masked-LM loss (a mean over
       masked tokens) and the next-sentence loss (a mean over sequences) alike.
     - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
-      left out); evaluation has the same with the prefix `eval_`, and `eval_perplexity` = exp(mlm_loss).
+      left out); evaluation has the same with the prefix `eval_`, `eval_perplexity` = exp(mlm_loss) and
+      `eval_nsp_majority`, the accuracy of always giving the more frequent answer (by Google's rule more than half of
+      the pairs are random).
     - The optimizer is Google's unless `optim` is set to another than its default or one is passed; besides
       transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". So is the schedule
       where `lr_scheduler_type` is linear.
@@ -176,6 +178,7 @@ class PretrainingTrainer(ResumableTrainer):
             sums["nsp_loss"] += _sum_over_labels(outputs["nsp_loss"], labels, items)
             sums["nsp_correct"] += (logits.argmax(-1) == labels).sum()
             sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
+            sums["nsp_random"] += (labels == 1).sum()
         mask = inputs.get("attention_mask")
         if mask is None:  # packed rows; what is left of them is padding
             padding = self.model.config.pad_token_id
@@ -198,13 +201,17 @@ class PretrainingTrainer(ResumableTrainer):
             if count := sums[f"{task}_count"]:
                 means[f"{task}_loss"] = sums[f"{task}_loss"] / count
                 means[f"{task}_accuracy"] = sums[f"{task}_correct"] / count
+        if count := sums["nsp_count"]:
+            means["nsp_majority"] = max(sums["nsp_random"], count - sums["nsp_random"]) / count
         self._sums, self._since = self._zeros(), now
         return means
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add both losses and accuracies to what `Trainer` logs during training."""
         if "loss" in logs:
-            logs |= {name: round(value, 4) for name, value in self._take_means().items()}
+            means = self._take_means()
+            means.pop("nsp_majority", None)  # of so few pairs it says nothing
+            logs |= {name: round(value, 4) for name, value in means.items()}
         super().log(logs, start_time)
 
     def prediction_step(

@@ -7,7 +7,7 @@ and vermilion of Okabe and Ito's palette, which colour-blind readers can tell ap
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,8 @@ _LARGEST = 1e15  # steps and values beyond it are broken, and no axis shows them
 _MARKED_UP_TO = 30  # evaluations, each with a dot
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
-_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen"}
+_MAJORITY = "eval_nsp_majority"  # share of the more frequent answer among held-out pairs
+_NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_majority"}
 
 
 @dataclass(frozen=True)
@@ -40,18 +41,22 @@ class _Panel:
     title: str
     unit: str
     is_share: bool = False  # in [0, 1], shown in per cent
-    chance: float | None = None  # value of guessing
+    chance: Callable[[float], float] | None = None  # value of guessing, from the share of the more frequent answer
     from_zero: bool = False
+
+
+def _entropy(share: float) -> float:
+    return -sum(part * math.log(part) for part in (share, 1 - share) if part > 0)
 
 
 _LOSSES = [
     _Panel("loss", "Loss", "nats"),
     _Panel("mlm_loss", "Masked LM loss", "nats per masked token"),
-    _Panel("nsp_loss", "Next sentence loss", "nats per pair", chance=math.log(2)),
+    _Panel("nsp_loss", "Next sentence loss", "nats per pair", chance=_entropy),
 ]
 _ACCURACIES = [
     _Panel("mlm_accuracy", "Masked LM accuracy", "% of masked tokens", is_share=True),
-    _Panel("nsp_accuracy", "Next sentence accuracy", "% of pairs", is_share=True, chance=0.5),
+    _Panel("nsp_accuracy", "Next sentence accuracy", "% of pairs", is_share=True, chance=float),
     _Panel("accuracy", "Accuracy", "% of examples", is_share=True),
 ]
 _OPTIMISATION = [
@@ -66,7 +71,8 @@ def training_curves(
     """Draws a run's losses, accuracies and other metrics, learning rate and gradient norm over the optimizer steps.
 
     Quantities that were not logged have no panel; neither has the total loss where its parts `mlm_loss` and
-    `nsp_loss` are logged. The same history gives the same bytes.
+    `nsp_loss` are logged. What guessing the more frequent answer gives is drawn where it was measured
+    (`eval_nsp_majority`). The same history gives the same bytes.
 
     Args:
         log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers, whose evaluation
@@ -95,6 +101,7 @@ def training_curves(
     height = rows * _PANEL_HEIGHT + (_TITLE_HEIGHT if title else 0) + _KEY_HEIGHT
     figure = new_figure(columns * _PANEL_WIDTH, height)
     last_step = max(steps[-1] for steps, _ in curves.values())
+    majority = float(curves[_MAJORITY][1][-1]) if _MAJORITY in curves else None
     axes = figure.subplots(rows, columns, squeeze=False)
     # Column by column: losses beside accuracies beside the optimizer's state.
     for position, ax in enumerate(axes.T.flat):
@@ -102,7 +109,7 @@ def training_curves(
             ax.set_visible(False)
             continue
         panel = panels[position]
-        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step)
+        _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step, majority)
         if position % rows == rows - 1 or position == len(panels) - 1:
             ax.set_xlabel("optimizer step", fontsize=8, color=_QUIET_COLOUR)
     lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
@@ -206,6 +213,7 @@ def _draw_panel(
     training: tuple[np.ndarray, np.ndarray] | None,
     evaluation: tuple[np.ndarray, np.ndarray] | None,
     last_step: int,
+    majority: float | None,
 ) -> None:
     from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
@@ -222,9 +230,10 @@ def _draw_panel(
         marker = "o" if len(steps) <= _MARKED_UP_TO else ""
         ax.plot(steps, values, label=_KEYS[1], color=_EVALUATION_COLOUR, marker=marker, **_LINE)
         labels.append((values[-1], _format_value(values[-1], panel), _EVALUATION_COLOUR))
-    if panel.chance is not None:
-        ax.axhline(panel.chance, color=_QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-        labels.append((panel.chance, "chance", _QUIET_COLOUR))
+    if panel.chance is not None and majority is not None:
+        height = panel.chance(majority)
+        ax.axhline(height, color=_QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
+        labels.append((height, "guessing", _QUIET_COLOUR))
     if panel.from_zero:
         ax.set_ylim(bottom=0)
     if panel.is_share:

@@ -218,6 +218,8 @@ def test_log_and_evaluation_hold_what_a_plain_computation_gives(tmp_path):
     assert metrics["eval_mlm_accuracy"] == pytest.approx((logits.argmax(-1) == labels).float().mean().item())
     expected = (nsp.argmax(-1) == batch["next_sentence_label"]).float().mean().item()
     assert metrics["eval_nsp_accuracy"] == pytest.approx(expected)
+    random = batch["next_sentence_label"].float().mean().item()
+    assert metrics["eval_nsp_majority"] == pytest.approx(max(random, 1 - random)) != pytest.approx(0.5)
     assert model.config.sparse_prediction is False
 
 

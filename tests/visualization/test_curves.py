@@ -48,6 +48,17 @@ def test_pretraining_run_has_a_panel_per_quantity(tmp_path):
         assert (np.abs(image[..., :3] - wanted).max(axis=-1) < 0.01).sum() > 200
 
 
+def test_guessing_is_drawn_where_it_was_measured(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(matplotlib.axes.Axes, "axhline", lambda ax, height, **kwargs: drawn.append(height))
+    history = pretraining_history()
+    training_curves(history, tmp_path / "curves.png")
+    assert not drawn  # more than half of the pairs are random, by a share that nobody measured
+    history.append({"step": 600, "eval_nsp_majority": 0.6})
+    training_curves(history, tmp_path / "curves.png")
+    assert drawn == [pytest.approx(-0.6 * math.log(0.6) - 0.4 * math.log(0.4)), 0.6]
+
+
 def test_fine_tuning_run_shows_the_loss_and_every_evaluation_metric():
     history = [
         {"step": 10, "loss": 0.7, "learning_rate": 1e-5, "grad_norm": 2.0},
