@@ -58,7 +58,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Upload": ("private", "revision", "branch", "create_pr", "commit_message"),
     "Measurement": ("workloads", "training_sizes", "repeats", "threads", "sst2", "sentences", "compiled"),
     "Training": (
-        *("max_steps", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+        *("max_steps", "max_hours", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
         *(
             "batch_ramp",
             "learning_rate",

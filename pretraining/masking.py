@@ -1,8 +1,10 @@
 """Masking for the masked LM (paper, section 3.1, task 1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from ..modeling_mybert import IGNORED_LABEL
 from .data_settings import MaskingRates
@@ -19,23 +21,52 @@ class ChangingRate:
     Attributes:
         first: The share up to step `begin`, in [0, 1].
         last: The share at step `end`, in [0, 1].
-        begin, end: Steps of the optimizer, counted from 0.
-        batch_size: Examples of a step.
-        examples: Examples of an epoch.
+        begin, end: Steps of the optimizer, counted from 0, or parts of a run that is measured in time.
+        position: From an example's epoch and index to the step that it is for.
     """
 
     first: float
     last: float
     begin: int
     end: int
+    position: Callable[[int, int], int]
+
+    def __call__(self, epoch: int, index: int) -> float:
+        """The share for an example."""
+        done = min(max(0.0, (self.position(epoch, index) - self.begin) / (self.end - self.begin)), 1.0)
+        return self.first + (self.last - self.first) * done
+
+
+@dataclass(frozen=True)
+class StepOfExample:
+    """At which step an example is learnt, whoever asks.
+
+    Attributes:
+        batch_size: Examples of a step.
+        examples: Examples of an epoch.
+    """
+
     batch_size: int
     examples: int
 
-    def __call__(self, epoch: int, index: int) -> float:
-        """The share for an example, which is of the same step whoever asks."""
-        step = epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
-        done = min(max(0.0, (step - self.begin) / (self.end - self.begin)), 1.0)
-        return self.first + (self.last - self.first) * done
+    def __call__(self, epoch: int, index: int) -> int:
+        """The step, counted from 0; an epoch ends with its last whole batch."""
+        return epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
+
+
+@dataclass(frozen=True)
+class PositionNow:
+    """How far a run is that is measured in time: where it was when its last step ended.
+
+    Attributes:
+        position: A scalar in shared memory.
+    """
+
+    position: torch.Tensor
+
+    def __call__(self, epoch: int, index: int) -> int:
+        """The position, whatever the example."""
+        return int(self.position)
 
 
 def mask_tokens(

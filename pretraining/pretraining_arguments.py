@@ -10,7 +10,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..files import without_foreign_code
 from ..modeling_mybert import MyBertConfig
-from ..runs import RunArguments, started_on_cpus
+from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .trainer import OPTIMIZERS
@@ -44,8 +44,8 @@ _DECISIVE = (
         "row_length",
     ),
     *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
-    *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "num_train_epochs"),
-    *("bf16", "fp16", "seed", "data_seed"),
+    *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
+    *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
 
 
@@ -58,7 +58,8 @@ class Phase:
         max_length: Longest sequence in tokens.
         per_device_train_batch_size: Sequences of a micro-batch on a device.
         gradient_accumulation_steps: Micro-batches of a step.
-        last_step: Step that ends the phase; None for the run's last.
+        last_step: Step that ends the phase, or part of the time (in `TICKS`) where that measures the run; None for the
+            run's last.
     """
 
     objective: Objective
@@ -106,6 +107,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     )
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
+    )
+    max_hours: float | None = field(
+        default=None,
+        metadata={
+            "help": "Hours to train, in place of --max_steps: the schedule, and all shares of --max_steps, are of the "
+            "time, whatever the machine makes of it. Stops and starts do not count."
+        },
     )
     causal_share: float = field(
         default=0.0,
@@ -166,6 +174,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             ValueError: If a setting is missing, out of its range or does not go with another.
         """
         self._check_sources()
+        if self.max_hours is not None:
+            self._measure_in_time(self.max_hours)
         if self.output_dir is None:
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
@@ -220,6 +230,25 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 f"pack is set and {self.n_gpu} GPUs share one process, which cannot divide packed rows; start with "
                 "torchrun or accelerate launch, a process for each."
             )
+
+    def _measure_in_time(self, hours: float) -> None:
+        """Let steps be parts of the time, but for those of the optimizer."""
+        if hours <= 0:
+            raise ValueError(f"max_hours is {hours}; expected more than 0.")
+        if self.max_steps not in (-1, TICKS):
+            raise ValueError(f"max_hours is {hours} and max_steps {self.max_steps}; expected one of them.")
+        self.max_steps = TICKS
+        if self.warmup_steps >= 1 or (self.phase2_max_length is not None and self.phase2_steps >= 1):
+            name = "warmup_steps" if self.warmup_steps >= 1 else "phase2_steps"
+            raise ValueError(f"{name} is {getattr(self, name)}; with max_hours expected a share of the time, below 1.")
+        for name in ("logging_steps", "save_steps", "eval_steps"):
+            if 0 < (getattr(self, name) or 0) < 1:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)}; with max_hours nobody knows how many steps there will be: "
+                    "expected a number of steps."
+                )
+        if self.lr_scheduler_type != "linear":
+            raise ValueError(f"lr_scheduler_type is {self.lr_scheduler_type!r}; max_hours goes with 'linear' only.")
 
     def _check_changing_rate(self, end: float) -> None:
         if not 0 <= end <= 1:

@@ -19,6 +19,7 @@ from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTrain
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
+    TimeBudget,
     draw_curves,
     last_complete_checkpoint,
     prepare_once,
@@ -29,7 +30,7 @@ from .collator import PretrainingCollator
 from .data_settings import CorpusSettings, MaskingRates, settings_of
 from .dataset import PretrainingDataset
 from .documents import documents_of_lines
-from .masking import ChangingRate
+from .masking import ChangingRate, PositionNow, StepOfExample
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
 from .store_builder import build_token_store
@@ -118,14 +119,17 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """
     checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
+    hours = arguments.max_hours
+    budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
     for number, phase in enumerate(phases, start=1):
-        if checkpoint and phase.last_step and _step(checkpoint) >= phase.last_step:
+        done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
+        if phase.last_step and done >= phase.last_step:
             continue
         if len(phases) > 1:
-            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments.batch_size(phase)))
+            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments))
         interrupt = StopOnInterrupt()
-        trainer = _trainer(run, arguments, phase, interrupt)
+        trainer = _trainer(run, arguments, phase, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.stopped or (interrupt.interrupted and phase.last_step):
@@ -143,22 +147,29 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     }
 
 
-def _description(phase: Phase, batch_size: int) -> str:
+def _description(phase: Phase, arguments: PretrainingArguments) -> str:
     direction = "left to right, " if phase.objective == "ltr" else ""
-    end = f", up to step {phase.last_step}" if phase.last_step else ""
-    return f"{direction}sequences of up to {phase.max_length} tokens, batches of {batch_size}{end}"
+    end = ""
+    if phase.last_step:
+        share = 100 * phase.last_step / arguments.max_steps
+        end = (
+            f", up to step {phase.last_step}" if arguments.max_hours is None else f", up to {share:.3g} % of the time"
+        )
+    batch = f"batches of {arguments.batch_size(phase)}"
+    return f"{direction}sequences of up to {phase.max_length} tokens, {batch}{end}"
 
 
 class _EndOfPhase(TrainerCallback):
-    """Stops, with a checkpoint, at the step that ends a phase."""
+    """Stops, with a checkpoint, at the step, or the part of the time, that ends a phase."""
 
-    def __init__(self, last_step: int) -> None:
+    def __init__(self, last_step: int, budget: TimeBudget | None) -> None:
         self.last_step = last_step
+        self.budget = budget
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if state.global_step >= self.last_step:
+        if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
             control.should_save = True
             control.should_training_stop = True
 
@@ -168,7 +179,11 @@ def _step(checkpoint: str) -> int:
 
 
 def _trainer(
-    run: PreparedRun, arguments: PretrainingArguments, phase: Phase, interrupt: StopOnInterrupt
+    run: PreparedRun,
+    arguments: PretrainingArguments,
+    phase: Phase,
+    interrupt: StopOnInterrupt,
+    budget: TimeBudget | None,
 ) -> PretrainingTrainer:
     tokenizer = run.tokenizer
     seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
@@ -196,7 +211,12 @@ def _trainer(
         rates=rates,
         seed=seed,
         objective=phase.objective,
-        changing_rate=_changing_rate(arguments, arguments.batch_size(phase), len(dataset)),
+        changing_rate=_changing_rate(
+            arguments,
+            StepOfExample(arguments.batch_size(phase), len(dataset))
+            if budget is None
+            else PositionNow(budget.position),
+        ),
     )
     model = _model(arguments, run.config)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
@@ -213,22 +233,21 @@ def _trainer(
         # At the paper's rates whatever the training does, so that runs compare.
         eval_collator=PretrainingCollator(tokenizer, seed=seed, objective=arguments.objective),
         is_causal=phase.objective == "ltr",
+        budget=budget,
         processing_class=tokenizer,
-        callbacks=[interrupt, *([_EndOfPhase(phase.last_step)] if phase.last_step else [])],
+        callbacks=[interrupt, *([_EndOfPhase(phase.last_step, budget)] if phase.last_step else [])],
     )
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
 
 
-def _changing_rate(arguments: PretrainingArguments, batch_size: int, examples: int) -> ChangingRate | None:
-    """The masking rate of each step, from where masks begin to the end of the run, if it changes."""
+def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:
+    """The masking rate of each example, from where masks begin to the end of the run, if it changes."""
     if arguments.mlm_probability_end is None:
         return None
     begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
-    return ChangingRate(
-        arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, batch_size, examples
-    )
+    return ChangingRate(arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, position)
 
 
 def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:

@@ -16,6 +16,7 @@ from ..runs import (
     MuonWithAdamW,
     MyBertAdamW,
     ResumableTrainer,
+    TimeBudget,
     linear_schedule,
     matrix_groups,
     parameter_groups,
@@ -70,13 +71,24 @@ class PretrainingTrainer(ResumableTrainer):
         *args: Those of `Trainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
         is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
+        budget: The run's time, where that and not the number of steps is its length (`max_steps` is then `TICKS`).
         **kwargs: Those of `Trainer`.
     """
 
     data_collator: Any
 
-    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        eval_collator: Any = None,
+        is_causal: bool | None = None,
+        budget: TimeBudget | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if budget is not None:
+            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # others look where it is
         super().__init__(*args, **kwargs)
+        self.budget = budget
         self.eval_collator = eval_collator
         self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}
         if is_causal is not None:
@@ -119,7 +131,9 @@ class PretrainingTrainer(ResumableTrainer):
         """Google's where `lr_scheduler_type` is linear, its default."""
         if self.args.lr_scheduler_type != "linear":
             return None
-        return linear_schedule(optimizer, self.args.get_warmup_steps(num_training_steps), num_training_steps)
+        position = None if self.budget is None else self.budget.position.item
+        warmup_steps = self.args.get_warmup_steps(num_training_steps)
+        return linear_schedule(optimizer, warmup_steps, num_training_steps, position)
 
     def training_sampler(self, dataset: Any) -> Sampler | None:
         """The data's own order, in whole batches."""

@@ -8,10 +8,12 @@ from .processes import prepare_once, speak_in_one_process, started_on_cpus
 from .run_arguments import RunArguments
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
+from .time_budget import TICKS, TimeBudget
 from .trainer_overrides import DivergedError, ResumableTrainer
 
 __all__ = [
     "RUN_FOLDER",
+    "TICKS",
     "DivergedError",
     "Lamb",
     "MuonWithAdamW",
@@ -20,6 +22,7 @@ __all__ = [
     "RunArguments",
     "RunFolder",
     "StopOnInterrupt",
+    "TimeBudget",
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",

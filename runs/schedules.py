@@ -1,10 +1,17 @@
 """Learning-rate schedules: Google's, from google-research/bert, `optimization.py` (paper, appendix A.2)."""
 
+from collections.abc import Callable
+
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 
-def linear_schedule(optimizer: torch.optim.Optimizer, num_warmup_steps: int, num_training_steps: int) -> LambdaLR:
+def linear_schedule(
+    optimizer: torch.optim.Optimizer,
+    num_warmup_steps: int,
+    num_training_steps: int,
+    position: Callable[[], int] | None = None,
+) -> LambdaLR:
     """Google's schedule: linear warm-up, then linear decay to 0, as if the decay had begun at step 0.
 
     At step s, counted from 0, the factor is s / num_warmup_steps during warm-up, then 1 - s / num_training_steps.
@@ -14,6 +21,7 @@ def linear_schedule(optimizer: torch.optim.Optimizer, num_warmup_steps: int, num
         optimizer: Whose learning rates are the peak rates.
         num_warmup_steps: Steps of warm-up, at least 0.
         num_training_steps: All steps, at least 1.
+        position: Says at which step a run is that is not measured in the optimizer's steps (see `TimeBudget`).
 
     Returns:
         The schedule; call its `step` after each of the optimizer's.
@@ -28,6 +36,8 @@ def linear_schedule(optimizer: torch.optim.Optimizer, num_warmup_steps: int, num
         )
 
     def factor(step: int) -> float:
+        if position is not None:
+            step = position()
         if step < num_warmup_steps:
             return step / num_warmup_steps
         return max(0.0, 1 - step / num_training_steps)
