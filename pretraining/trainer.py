@@ -16,7 +16,6 @@ from ..runs import (
     MuonWithAdamW,
     MyBertAdamW,
     ResumableTrainer,
-    TimeBudget,
     linear_schedule,
     matrix_groups,
     parameter_groups,
@@ -68,27 +67,16 @@ class PretrainingTrainer(ResumableTrainer):
     - Checkpoints and divergence: see `ResumableTrainer`.
 
     Args:
-        *args: Those of `Trainer`.
+        *args: Those of `ResumableTrainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
         is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
-        budget: The run's time, where that and not the number of steps is its length (`max_steps` is then `TICKS`).
-        **kwargs: Those of `Trainer`.
+        **kwargs: Those of `ResumableTrainer`.
     """
 
     data_collator: Any
 
-    def __init__(
-        self,
-        *args: Any,
-        eval_collator: Any = None,
-        is_causal: bool | None = None,
-        budget: TimeBudget | None = None,
-        **kwargs: Any,
-    ) -> None:
-        if budget is not None:
-            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # others look where it is
+    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.budget = budget
         self.eval_collator = eval_collator
         self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}
         if is_causal is not None:

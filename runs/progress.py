@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
 from .run_arguments import fitting_logging_steps
+from .time_budget import TICKS, TimeBudget
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +25,14 @@ class ReadableProgress(ProgressCallback):
 
     Lines go to the log of this package; where that is off, as in scripts that set up none, they are printed beside the
     bar. It also lets a run log as often as fits its length, if its settings do not say how often.
+
+    Args:
+        budget: The run's time, if that is its length.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: TimeBudget | None = None) -> None:
         super().__init__()
+        self.budget = budget
         self._last = ""
 
     def on_train_begin(
@@ -39,7 +44,7 @@ class ReadableProgress(ProgressCallback):
         self.current_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(
-                total=state.max_steps,
+                total=state.max_steps if self.budget is None else None,
                 initial=state.global_step,
                 unit="step",
                 dynamic_ncols=True,
@@ -67,7 +72,8 @@ class ReadableProgress(ProgressCallback):
         **kwargs: Any,
     ) -> None:
         """Say an entry of the log, unless it is the same as the one before."""
-        line = log_line(logs or {}, state.global_step, state.max_steps)
+        share = None if self.budget is None else int(self.budget.position) / TICKS
+        line = log_line(logs or {}, state.global_step, state.max_steps, share)
         if not state.is_world_process_zero or not line or line == self._last:
             return
         self._last = line
@@ -77,13 +83,14 @@ class ReadableProgress(ProgressCallback):
             tqdm.write(line)
 
 
-def log_line(logs: Mapping[str, Any], step: int, max_steps: int) -> str:
+def log_line(logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None) -> str:
     """An entry of a log in words and at most 80 columns a line; "" if there is nothing to say.
 
     Args:
         logs: Name -> value, as `Trainer` logs them: of training, of evaluations (`eval_`, `test_`) or of the end.
         step: Steps that were taken.
         max_steps: Steps of the whole run.
+        share_of_time: Where its length is measured in time how much of that is over, in [0, 1].
     """
     if "train_runtime" in logs:
         text = f"Trained {step:,} steps in {_duration(logs['train_runtime'])}."
@@ -91,6 +98,8 @@ def log_line(logs: Mapping[str, Any], step: int, max_steps: int) -> str:
     values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_SPEEDS)}
     parts = {name.partition("_")[0] for name in values}
     where = f"step {step:,}/{max_steps:,}" if max_steps > 0 else ""
+    if share_of_time is not None:
+        where = f"step {step:,}, {100 * share_of_time:.0f} % of the time"
     if len(parts) == 1 and (kind := {"eval": "evaluation", "test": "test"}.get(next(iter(parts)))):
         values = {name.partition("_")[2]: value for name, value in values.items()}
         where = f"{where}, {kind}" if where and kind == "evaluation" else kind

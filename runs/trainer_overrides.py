@@ -34,6 +34,7 @@ from .checkpoints import (
     trouble_names_checkpoint,
 )
 from .progress import ReadableProgress
+from .time_budget import TimeBudget
 
 logger = logging.getLogger(__name__)
 
@@ -55,19 +56,25 @@ class ResumableTrainer(Trainer):
 
     Hooks, for trainers to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
 
-    All arguments are those of `Trainer`.
+    Args:
+        *args: Those of `Trainer`.
+        budget: The run's time, where that and not the number of steps is its length (`max_steps` is then `TICKS`).
+        **kwargs: Those of `Trainer`.
     """
 
     optimizer: Any
     lr_scheduler: LRScheduler | None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
+        if budget is not None:
+            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before others, which look at it
         super().__init__(*args, **kwargs)
+        self.budget = budget
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
-        self.add_callback(ReadableProgress)
+        self.add_callback(ReadableProgress(budget))
 
     def training_sampler(self, dataset: Any) -> Sampler | None:
         """The order in which training reads its data: by `train_sampling_strategy`, if no trainer overrides it."""

@@ -69,6 +69,7 @@ def test_a_run_ends_with_its_time(tmp_path, settings, caplog):
     assert "Phase 1 of 2: left to right, sequences of up to 24 tokens, batches of 2, up to 50 % of the time." in (
         caplog.text
     )
+    assert "step 1, 2 % of the time: " in caplog.text and ", 100 % of the time: " in caplog.text
     rates = {entry["step"]: entry["learning_rate"] for entry in history(tmp_path) if "learning_rate" in entry}
     steps = max(rates)
     assert SECONDS * 0.7 < steps <= SECONDS  # a second a step, and some for checkpoints
