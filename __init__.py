@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._registration import register
 
 if TYPE_CHECKING:
+    from .finetuning import predict
     from .modeling_mybert import (
         MyBertConfig,
         MyBertForMaskedLM,
@@ -54,6 +55,7 @@ __all__ = [
     "MyBertPreTrainedModel",
     "MyBertTokenizer",
     "__version__",
+    "predict",
 ]
 
 
@@ -62,7 +64,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = "tokenization" if name == "MyBertTokenizer" else "modeling_mybert"
+    room = {"MyBertTokenizer": "tokenization", "predict": "finetuning"}.get(name, "modeling_mybert")
     return getattr(importlib.import_module(f".{room}", __name__), name)
 
 

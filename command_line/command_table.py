@@ -89,6 +89,15 @@ COMMANDS = {
         "test.tsv --model tuned --task classification --predictions_dir predictions",
         ("data",),
     ),
+    "predict": Command(
+        "fine-tuned model and new texts to labels, scores, answers",
+        ".finetuning",
+        "PredictArguments",
+        "predict_files",
+        ("model", "data..."),
+        "tuned texts.txt --output labels.csv",
+        ("model", "data"),
+    ),
     "features": Command(
         "text to the vectors of frozen layers, token by token",
         ".finetuning",

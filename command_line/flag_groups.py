@@ -6,7 +6,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Input and output": (
         *("text", "source", "data", "run_dir", "model", "tokenizer", "task", "tasks", "repo_id", "shell"),
         *("train_file", "validation_file", "test_file", "data_dir", "dataset", "dataset_config", "predictions"),
-        *("output_dir", "output", "predictions_dir", "report", "export", "export_count", "overwrite"),
+        *("output_dir", "output", "keep_columns", "predictions_dir", "report", "export", "export_count", "overwrite"),
     ),
     "Reading files": (
         *("text_column", "text_pair_column", "label_column", "label_columns", "choice_columns", "encoding"),
@@ -44,6 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Tags and answers": (
         *("continuation_labels", "max_answer_length", "max_context", "n_best_size", "null_score_threshold"),
+        *("top_k", "probabilities"),
     ),
     "What is trained of the model": (
         *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),

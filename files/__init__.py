@@ -12,7 +12,7 @@ from .model_files import (
     without_foreign_code,
 )
 from .signals import INTERRUPTED, interruptible
-from .tables import is_table, read_conll, read_rows, stream_rows
+from .tables import is_table, parse_json, read_conll, read_rows, stream_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import worker_processes
 from .writing import (
@@ -59,6 +59,7 @@ __all__ = [
     "locked",
     "only_errors",
     "open_text",
+    "parse_json",
     "read_blocks",
     "read_conll",
     "read_json_object",

@@ -4,6 +4,7 @@ from .commands import EvaluateArguments, FeaturesArguments, evaluate_model, extr
 from .features import FEATURES, TABLE_7
 from .finetuning_arguments import FinetuningArguments
 from .prediction import tag_words
+from .prediction_run import PredictArguments, predict, predict_files
 from .recipe import finetune
 from .registry import TASKS
 from .tagger import FeatureTagger
@@ -17,9 +18,12 @@ __all__ = [
     "FeatureTagger",
     "FeaturesArguments",
     "FinetuningArguments",
+    "PredictArguments",
     "Task",
     "evaluate_model",
     "extract_features",
     "finetune",
+    "predict",
+    "predict_files",
     "tag_words",
 ]

@@ -14,14 +14,21 @@ from ..files import check_output_files, write_json, written_beside
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..tokenization import CutTexts, encode_and_cut
 from .evaluation import PREDICTION_FILES, measure_model
-from .features import FEATURES, combine, hidden_states, load_encoder, write_json_lines, write_safetensors
+from .features import (
+    FEATURES,
+    PAIR_SEPARATOR,
+    combine,
+    hidden_states,
+    load_encoder,
+    write_json_lines,
+    write_safetensors,
+)
 from .heads import check_max_length, check_model
 from .task_arguments import BATCH_SIZE_HELP, FinetunedModelArguments, evaluation_names
 
 logger = logging.getLogger(__name__)
 
 STANDARD_OUTPUT = "-"
-PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
 
 
 @dataclass

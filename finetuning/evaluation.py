@@ -48,7 +48,7 @@ def measure_model(
     predicted = {}
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
     for name, data in zip(sources, task.complete(encoded, tokenizer), strict=True):
-        outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True)
+        outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
         predicted[name] = predictions = task.predict(outputs, data, labels)
         prefix = f"{name}_" if name else ""
         metrics |= {f"{prefix}{key}": value for key, value in task.score(predictions, data.examples).items()}

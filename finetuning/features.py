@@ -20,6 +20,8 @@ from ..tokenization import CutTexts
 from .heads import check_encoder, read_config
 from .inference import batches_by_length
 
+PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
+
 
 @dataclass(frozen=True)
 class Features:

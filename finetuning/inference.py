@@ -26,6 +26,7 @@ def network_outputs(
     tokenizer: PreTrainedTokenizerBase,
     batch_size: int | None = None,
     shared: bool = False,
+    progress: bool = False,
 ) -> Any:
     """Run data through a network in evaluation mode.
 
@@ -35,6 +36,7 @@ def network_outputs(
         model: The network.
         tokenizer: Its tokenizer.
         batch_size: Sequences at a time; None for as many as make a good number of tokens for the device.
+        progress: Whether to show it.
         shared: Whether the processes of a run share the work; each gets all results.
 
     Returns:
@@ -50,7 +52,7 @@ def network_outputs(
         batches = batches[state.process_index :: state.num_processes]
     found: list[tuple[int, Any]] = []
     with torch.inference_mode():
-        for places in tqdm(batches, desc="Batches", delay=2, leave=False):
+        for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
             rows = [{name: value for name, value in data[place].items() if name not in _LABELS} for place in places]
             batch = {
                 name: value.to(model.device) if isinstance(value, torch.Tensor) else value

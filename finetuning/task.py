@@ -39,6 +39,7 @@ class TaskData(Dataset, Generic[E]):
     Attributes:
         examples: The examples of the file.
         inputs: Model argument -> a value for each sequence; some tasks make several sequences of an example.
+        cut: How many examples were longer than the network reads.
         layout: How sequences and tokens belong to examples; what it holds is the kind of task's own affair.
         source: Where the examples come from.
     """
@@ -47,6 +48,7 @@ class TaskData(Dataset, Generic[E]):
     inputs: Mapping[str, Sequence[Any]]
     source: DataSource
     layout: Any = None
+    cut: int = 0
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -54,6 +56,11 @@ class TaskData(Dataset, Generic[E]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Model arguments of a sequence."""
         return {name: values[index] for name, values in self.inputs.items()}
+
+
+def rounded(value: float) -> float:
+    """A score as it is told: six digits behind the point, which is what float32 gives."""
+    return round(float(value), 6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +199,35 @@ class Task(ABC, Generic[E, P]):
         Returns:
             A prediction for each example.
         """
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
+        """The examples in rows of new data, which nobody has prepared for the task."""
+        return [self.example(row, labelled=False) for row in rows]
+
+    def answers(
+        self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
+    ) -> list[dict[str, Any]]:
+        """What is told to a user about each example.
+
+        Args:
+            outputs: As in `predict`.
+            data: What the network read.
+            labels: The classes.
+            top_k: How many labels or answers to list as `best`, if more than one.
+            probabilities: Whether to give the probability of every class, as `probability_<class>`.
+
+        Returns:
+            For each example name -> value: `label` and `score`, or what the kind of task has in their place.
+        """
+        predictions = self.predict(outputs, data, labels)
+        return [
+            self.answer(prediction, example, top_k, probabilities)
+            for prediction, example in zip(predictions, data.examples, strict=True)
+        ]
+
+    def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
+        """What is told about an example, see `answers`."""
+        raise NotImplementedError
 
     @abstractmethod
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:

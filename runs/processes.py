@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,19 @@ def started_on_cpus() -> bool:
     return accelerator is None or accelerator.type == "mps"  # of which a machine has one
 
 
-def prepare_once(arguments: TrainingArguments, prepare: Callable[[], T]) -> T:
+class Processes(Protocol):
+    """What is to be known of a run's processes; `TrainingArguments` know it."""
+
+    @property
+    def world_size(self) -> int:
+        """How many there are."""
+
+    @property
+    def should_save(self) -> bool:
+        """Whether this is the one that writes."""
+
+
+def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
     """Prepare files in one process while the others of the run wait, as long as it takes.
 
     The process is the first of the run, or, with `save_on_each_node`, of each node: a node without a file system in

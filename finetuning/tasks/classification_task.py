@@ -25,7 +25,7 @@ from ...metrics import (
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData
+from ..task import Task, TaskData, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds, as tables write it
@@ -174,10 +174,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     ) -> TaskData[TextExample]:
         """Tokenize sentences or pairs, cut as Google's code cuts them: of a pair the longer sentence first."""
         texts = [example.texts for example in examples]
-        inputs: dict[str, list[Any]] = encode_and_cut(tokenizer, texts, self.max_length).inputs
+        encoded = encode_and_cut(tokenizer, texts, self.max_length)
+        inputs: dict[str, list[Any]] = encoded.inputs
         if examples[0].label is not None:
             inputs["labels"], examples = self._targets(examples, labels, source)
-        return TaskData(examples, inputs, source)
+        return TaskData(examples, inputs, source, cut=encoded.cut)
 
     def _targets(
         self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
@@ -215,6 +216,25 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             LabelPrediction(frozenset(name for name, value in table.items() if value > least[name]), table)
             for table in tables
         ]
+
+    def answer(
+        self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool
+    ) -> dict[str, Any]:
+        """Label and its probability, several labels with theirs, or the number of a regression as `score`."""
+        label, table = prediction.label, prediction.probabilities
+        if isinstance(label, float):
+            return {"score": rounded(label)}
+        ranked = sorted(table, key=lambda name: -table[name])
+        if isinstance(label, frozenset):
+            held = [name for name in ranked if name in label]
+            found: dict[str, Any] = {"label": held, "score": [rounded(table[name]) for name in held]}
+        else:
+            found = {"label": label, "score": rounded(table[label])}
+        if top_k > 1:
+            found["best"] = [{"label": name, "score": rounded(table[name])} for name in ranked[:top_k]]
+        if probabilities:
+            found |= {f"probability_{name}": rounded(value) for name, value in table.items()}
+        return found
 
     def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> ClassificationTask:
         """The task with the thresholds that give every label its best F1, where several may hold at once."""

@@ -19,7 +19,7 @@ from ...metrics import accuracy
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData
+from ..task import Task, TaskData, rounded
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,14 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         examples = super().examples(rows, labelled)
         for row, example in zip(rows, examples, strict=True):
             if len(example.choices) != len(examples[0].choices):
-                raise row.mistake(f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row 1")
+                raise row.mistake(
+                    f"{len(example.choices)} choices; expected {len(examples[0].choices)} as in row {rows[0].number}"
+                )
         return examples
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[ChoiceExample]:
+        """The examples in rows of new data; all have the same number of choices."""
+        return self.examples(rows, labelled=False)
 
     def example(self, row: DataRow, labelled: bool) -> ChoiceExample:
         """Text, choices and label of a row."""
@@ -96,15 +102,15 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     ) -> TaskData[ChoiceExample]:
         """Tokenize each choice behind its text; the longer of the two is cut first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
-        encodings = encode_and_cut(tokenizer, pairs, self.max_length).inputs
+        encoded = encode_and_cut(tokenizer, pairs, self.max_length)
         count = len(examples[0].choices)
         inputs: dict[str, list[Any]] = {
             name: [values[start : start + count] for start in range(0, len(pairs), count)]
-            for name, values in encodings.items()
+            for name, values in encoded.inputs.items()
         }
         if examples[0].label is not None:
             inputs["labels"] = [example.label for example in examples]
-        return TaskData(examples, inputs, source)
+        return TaskData(examples, inputs, source, cut=encoded.cut)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches of shape (questions, choices, tokens)."""
@@ -125,6 +131,20 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """The choice with the highest score."""
         probabilities = torch.from_numpy(np.asarray(outputs, dtype=np.float64)).softmax(-1)
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
+
+    def answer(
+        self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int, probabilities: bool
+    ) -> dict[str, Any]:
+        """Number (from 0), text and probability of the choice."""
+        scores = prediction.probabilities
+        ranked = [
+            {"label": place, "answer": example.choices[place], "score": rounded(scores[place])}
+            for place in sorted(range(len(scores)), key=lambda place: -scores[place])
+        ]
+        found: dict[str, Any] = ranked[0] | ({"best": ranked[:top_k]} if top_k > 1 else {})
+        if probabilities:
+            found |= {f"probability_{place}": rounded(value) for place, value in enumerate(scores)}
+        return found
 
     def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:
         """Accuracy."""

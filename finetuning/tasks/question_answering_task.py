@@ -19,7 +19,7 @@ from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, answer_positions, best_answers, make_windows
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData
+from ..task import Task, TaskData, rounded
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +240,20 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             odds = null.score - best.score if self.unanswerable else None
             predictions.append(AnswerPrediction(best.text, odds, tuple(answers)))
         return predictions
+
+    def answer(
+        self, prediction: AnswerPrediction, example: QuestionExample, top_k: int, probabilities: bool
+    ) -> dict[str, Any]:
+        """The answer with its probability and its first character and the one after its last; "" for no answer."""
+        is_null = prediction.null_odds is not None and prediction.null_odds > (self.null_score_threshold or 0.0)
+        # Whether "no answer" is the first is a matter of the threshold; the others keep their order.
+        first = next((item for item in prediction.best if (not item.text) == is_null), prediction.best[0])
+        ordered = [first, *(item for item in prediction.best if item is not first)]
+        told = [
+            {"answer": item.text, "score": rounded(item.probability), "start": item.start, "end": item.end}
+            for item in ordered
+        ]
+        return told[0] | ({"best": told[:top_k]} if top_k > 1 else {})
 
     def score(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> dict[str, float]:
         """Exact match and F1 in percent, as the official scripts have them; for 2.0 with the best thresholds."""

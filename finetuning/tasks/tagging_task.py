@@ -6,6 +6,7 @@ with what fits of its surroundings, so every word gets a tag.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -27,18 +28,30 @@ from ...modeling_mybert import IGNORED_LABEL
 from ..inference import network_outputs
 from ..labels import Labels
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData
+from ..task import Task, TaskData, rounded
 
 OUTSIDE = "O"
+# A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.
+_WORD = re.compile(r"[@#]?\w(?:\S*\w)?|[^\w\s]")
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """Words, a tag for each or None where they are not known, and the number of the document they stand in."""
+    """Words with their tags.
+
+    Attributes:
+        words: The words.
+        tags: A tag for each; None where they are not known.
+        document: Number of the document that they stand in.
+        text: The text that they were found in, if there was one.
+        spans: First character of each word in the text and the one after its last.
+    """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     document: int = 0
+    text: str | None = None
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -196,6 +209,50 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         (data,) = self.complete([self.encode(examples, labels, tokenizer, "sentences")], tokenizer)
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
+    def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
+        """Words of rows; a text is parted into words, its punctuation apart."""
+        return [self._new_example(row) for row in rows]
+
+    def _new_example(self, row: DataRow) -> TaggedSentence:
+        if not isinstance(row.value(self.text_column), str):
+            return self.example(row, labelled=False)
+        text = row.text(self.text_column)
+        spans = tuple(match.span() for match in _WORD.finditer(text))
+        return TaggedSentence(tuple(text[slice(*span)] for span in spans), None, text=text, spans=spans)
+
+    def answers(
+        self,
+        outputs: Any,
+        data: TaskData[TaggedSentence],
+        labels: Labels | None,
+        top_k: int = 1,
+        probabilities: bool = False,
+    ) -> list[dict[str, Any]]:
+        """A tag for each word with its probability, and the entities where tags are of entities.
+
+        `words` are told of a text, which is parted here. An entity has its `label`, its `text`, `start` and `end`,
+        characters of the text (of the words with a space between them where there was no text), and its `score`, the
+        mean over its words. `top_k` and `probabilities` are without effect.
+        """
+        assert labels is not None
+        tags = [[OUTSIDE] * len(example.words) for example in data.examples]
+        scores = [[1.0] * len(example.words) for example in data.examples]
+        for logits, layout in zip(outputs, data.layout, strict=True):
+            places = np.flatnonzero(layout[:, 0] >= 0)
+            values = np.exp(logits[places] - logits[places].max(-1, keepdims=True))
+            values /= values.sum(-1, keepdims=True)
+            for place, row in zip(places, values, strict=True):
+                sentence, word = layout[place]
+                tags[sentence][word] = labels.names[row.argmax()]
+                scores[sentence][word] = rounded(row.max())
+        of_entities = _are_of_entities(labels.names)
+        found: list[dict[str, Any]] = []
+        for example, names, values in zip(data.examples, tags, scores, strict=True):
+            told: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
+            told |= {"label": names, "score": values}
+            found.append(told | ({"entities": _entities(example, names, values)} if of_entities else {}))
+        return found
+
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
         """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.
 
@@ -322,6 +379,21 @@ class _WordPieces:
         first = np.searchsorted(self._documents, self._documents[number], side="left")
         last = np.searchsorted(self._documents, self._documents[number], side="right")
         return self._starts[first], self._starts[last]
+
+
+def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:
+    """The entities of a sentence, see `TaggingTask.answers`."""
+    text, spans = example.text, example.spans
+    if text is None:
+        text = " ".join(example.words)
+        ends = np.cumsum([len(word) + 1 for word in example.words]) - 1
+        spans = tuple((int(end) - len(word), int(end)) for word, end in zip(example.words, ends, strict=True))
+    found = []
+    for label, first, last in entity_spans(list(tags)):
+        start, end = spans[first][0], spans[last - 1][1]
+        score = rounded(float(np.mean(scores[first:last])))
+        found.append({"label": label, "text": text[start:end], "start": start, "end": end, "score": score})
+    return found
 
 
 def _are_of_entities(tags: Iterable[str]) -> bool:

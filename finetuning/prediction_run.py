@@ -1,0 +1,310 @@
+"""New data through a fine-tuned model (`mybert predict`): any kind of input and task, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from tqdm.auto import tqdm
+
+from ..files import PARTIAL, check_output_files, weight_files
+from ..files.text import STDIN
+from ..runs import RunFolder, prepare_once
+from .inference import network_outputs
+from .prediction import FinetunedModel, load_finetuned_model
+from .prediction_files import OUTPUT_ENDINGS, json_line, merge_parts, part_file, write_part
+from .prediction_rows import rows_to_predict, task_for_columns
+from .rows import DataRow
+from .task_arguments import FinetunedModelArguments, TaskArguments
+from .task_record import task_record
+
+logger = logging.getLogger(__name__)
+
+ROWS_OF_A_PART = 1024
+"""Rows that are tokenized and sorted by length together, and written as one part: what a kill costs at most."""
+
+# Settings that decide the output beside task, model and data.
+_DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype", "encoding")
+_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass
+class PredictArguments(FinetunedModelArguments):
+    """Settings of `predict_files`."""
+
+    data: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Texts: .txt (one a line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads input."},
+    )
+    output: str = field(
+        default=STDIN, metadata={"help": f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+    top_k: int = field(default=1, metadata={"help": "Labels or answers to list for each row, the best first."})
+    probabilities: bool = field(default=False, metadata={"help": "Give the probability of every class."})
+    keep_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of the data that the output has too (default: all)."}
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range, or none of the task's.
+            OSError: If there is no such model folder.
+        """
+        if isinstance(self.data, str):
+            self.data = [self.data]
+        if not self.model:
+            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
+        if self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; expected at least 1.")
+        if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
+            raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
+        super().__post_init__()
+
+
+def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
+    """Predict new data with a fine-tuned model.
+
+        >>> mybert.predict("my-sst2", ["a fine film", "a bore"])
+        [{"label": "1", "score": 0.98}, {"label": "0", "score": 0.93}]
+
+    The model remembers task, columns and lengths. Data is a file or a list of paths; a list or another iterable of
+    texts, of pairs of texts, of lists of words where words are tagged, or of dictionaries; a `pandas.DataFrame`; or a
+    `datasets.Dataset`. Columns with other names are named by `text_column` and `text_pair_column`.
+
+    Args:
+        model: Folder or Hub name.
+        data: What to predict.
+        output: A file to write, see `predict_files`; None to return what is predicted.
+        **settings: Other fields of `PredictArguments`: `top_k`, `probabilities`, `dtype`, `max_length`, ...
+
+    Returns:
+        With `output` what `predict_files` returns. Else a dictionary for each row, in the data's order: `label` and
+        `score` (a regression: `score`; several labels: lists of both; tagging: lists with one of each for every word,
+        and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
+        also `best`, with `probabilities` also `probability_<class>`. A list; of an iterator an iterator.
+
+    Raises:
+        ValueError: If the model has no head for a task, or the data is not what it reads.
+        OSError: If a file cannot be read or written.
+    """
+    arguments = PredictArguments(model=str(model), output=str(output or STDIN), **settings)
+    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
+    if output is not None:
+        return _Prediction(arguments, parts).write()
+    answers = (answer for _, answer in _Prediction(arguments, parts).rows())
+    return answers if isinstance(data, Iterator) else list(answers)
+
+
+def predict_files(arguments: PredictArguments) -> dict[str, Any]:
+    """Predict files, and write what is predicted beside what they hold.
+
+    A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
+    in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
+    rows. A call that was killed goes on where it was when it is repeated; several processes share the work.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`, how many there are, and `cut`, how many of them were longer than the model reads.
+
+    Raises:
+        ValueError: If the model has no head for a task, the data is not what it reads, the output is there already, or
+            an earlier call that was interrupted had other settings, data or another model.
+        OSError: If a file cannot be read or written.
+    """
+    if not arguments.data:
+        raise ValueError("data is not set; expected files with texts, or - for standard input.")
+    if arguments.output == STDIN:  # where nothing else may stand then
+        for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(sys.stderr)
+    return _Prediction(arguments, arguments.data).write()
+
+
+class _Prediction:
+    """A call of `predict`: the data's rows, part by part, through the model."""
+
+    def __init__(self, arguments: PredictArguments, data: Sequence[Any]) -> None:
+        self.arguments = arguments
+        self.data = data
+        self.state = PartialState(cpu=arguments.use_cpu)
+        task = arguments.resolve_task()
+        given = [item.name for item in fields(TaskArguments) if getattr(arguments, item.name) is not None]
+        rows = chain.from_iterable(rows_to_predict(source, task) for source in data)
+        first = next(rows, None)
+        if first is None:
+            raise ValueError("The data holds no rows.")
+        self.first = first
+        self.task = task_for_columns(task, first, given)
+        self.task.new_examples([first])  # what is wrong with all rows shows before anything is loaded
+        self.names = self._names(first)
+        self.remaining = chain([first], rows)
+        self.cut = 0
+
+    def _names(self, row: DataRow) -> list[str] | None:
+        """The columns of the data that are kept; None for all."""
+        names = self.arguments.keep_columns
+        for name in names or ():
+            row.value(name)
+        return names
+
+    def _parts(self) -> Iterator[tuple[int, list[DataRow]]]:
+        """The rows in parts, numbered."""
+        number = 0
+        while rows := list(islice(self.remaining, ROWS_OF_A_PART)):
+            yield number, rows
+            number += 1
+
+    def load(self) -> FinetunedModel:
+        """The model, which from now on has the say about the task."""
+        assert self.arguments.model
+        found = load_finetuned_model(self.task, self.arguments.model, self.state.device, self.arguments.dtype)
+        self.task = found.task
+        return found
+
+    def _answers(self, found: FinetunedModel, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
+        """What is predicted for rows."""
+        task, arguments = found.task, self.arguments
+        examples = task.new_examples(rows)
+        encoded = [task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
+        (data,) = task.complete(encoded, found.tokenizer)
+        self.cut += encoded[0].cut
+        outputs = network_outputs(task, data, found.model, found.tokenizer, arguments.batch_size)
+        return task.answers(outputs, data, found.labels, arguments.top_k, arguments.probabilities)
+
+    def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
+        """Every row with what is predicted for it, in order."""
+        found = self.load()
+        with self._progress() as progress:
+            for _, rows in self._parts():
+                yield from zip(rows, self._answers(found, rows), strict=True)
+                progress.update(len(rows))
+        self._tell_cut(progress.n)
+
+    def _progress(self) -> Any:
+        total = len(self.data[0]) if len(self.data) == 1 and hasattr(self.data[0], "__len__") else None
+        total = None if isinstance(self.data[0], str) else total
+        return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
+
+    def _tell_cut(self, rows: int) -> None:
+        if self.cut:
+            logger.warning(
+                "%s of %s rows are longer than max_length (%d) and were cut.",
+                *(f"{self.cut:,}", f"{rows:,}", self.task.max_length),
+            )
+
+    def _row_of_output(self, row: DataRow, answer: dict[str, Any]) -> dict[str, Any]:
+        """The data's columns and what is predicted."""
+        kept = row.values if self.names is None else {name: row.value(name) for name in self.names}
+        told: dict[str, Any] = {}
+        for name, value in answer.items():
+            while name in kept:
+                name = f"predicted_{name}"
+            told[name] = value
+        return kept | told
+
+    def write(self) -> dict[str, Any]:
+        """Write the output, see `predict_files`."""
+        if self.arguments.output == STDIN:
+            return self._print()
+        output = Path(self.arguments.output)
+        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), overwrite=not self._can_go_on())
+        with folder:
+            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            counts = self._write_parts(folder.path)
+            self.state.wait_for_everyone()
+            rows = sum(counts)
+            self.cut = sum(gather_object([self.cut]))
+            if self.state.is_main_process:
+                merge_parts(folder.path, len(counts), output)
+                shutil.rmtree(folder.path)
+                self._tell_cut(rows)
+                logger.info("%s: %s rows.", output, f"{rows:,}")
+        return {"rows": rows, "cut": self.cut}
+
+    def _can_go_on(self) -> bool:
+        """Whether the data is there again in a further call: whether it is files."""
+        return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
+
+    def _begin(self, folder: RunFolder, output: Path) -> None:
+        """Check the output, and begin a run or go on with an interrupted one."""
+        arguments, model = self.arguments, Path(str(self.arguments.model))
+        files = [str(source) for source in self.data] if self._can_go_on() else []
+        if any(Path(file).resolve() == output.resolve() for file in files):
+            raise ValueError(f"{output} is to be read and written; name another place.")
+        check_output_files([output], arguments.overwrite)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "command": "predict",
+            "model": str(model),
+            "data": files,
+            "rows_of_a_part": ROWS_OF_A_PART,
+            **{name: getattr(arguments, name) for name in _DECISIVE},
+            "task": task_record(type(self.task).__name__, self.task),
+            "device": self.state.device.type,
+        }
+        if model.is_dir():
+            files += [
+                str(path)
+                for path in (*weight_files(model), *(model / name for name in _MODEL_FILES))
+                if path.is_file()
+            ]
+        try:
+            folder.begin(settings, files)
+        except ValueError:
+            if not arguments.overwrite:
+                raise
+            folder.__exit__()  # let go of it: a run of other settings is replaced
+            folder.overwrite = True
+            folder.begin(settings, files)
+
+    def _write_parts(self, folder: Path) -> list[int]:
+        """Predict what is not there yet of this process's share; returns the rows of each part of the data."""
+        counts: list[int] = []
+        found: FinetunedModel | None = None
+        there = 0
+        with self._progress() as progress:
+            for number, rows in self._parts():
+                counts.append(len(rows))
+                is_own = number % self.state.num_processes == self.state.process_index
+                if is_own and not part_file(folder, number).is_file():
+                    found = found or self.load()
+                    answers = self._answers(found, rows)
+                    write_part(folder, number, map(self._row_of_output, rows, answers))
+                elif is_own:
+                    there += len(rows)
+                progress.update(len(rows))
+        if there:
+            logger.info("%s rows were there already, from a call that was interrupted.", f"{there:,}")
+        return counts
+
+    def _print(self) -> dict[str, Any]:
+        """Write to standard output."""
+        if self.state.num_processes > 1:
+            raise ValueError("Several processes cannot share standard output; name a file by --output.")
+        count = 0
+        for row, answer in self.rows():
+            print(json_line(self._row_of_output(row, answer)))
+            count += 1
+        sys.stdout.flush()
+        return {"rows": count, "cut": self.cut}
+
+
+class _Processes:
+    """The processes of a run, as `prepare_once` wants to know them."""
+
+    def __init__(self, state: PartialState) -> None:
+        self.world_size: int = state.num_processes
+        self.should_save: bool = state.is_main_process

@@ -1,0 +1,385 @@
+"""New data through models of every kind, from every kind of input to every kind of file."""
+
+import gzip
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification, pipeline
+
+import mybert
+from mybert import (
+    MyBertConfig,
+    MyBertForMultipleChoice,
+    MyBertForPreTraining,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+)
+from mybert.cli import main
+from mybert.finetuning import TASKS, prediction_run
+from mybert.finetuning.task_record import task_record
+
+WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+TEXTS = [" ".join(WORDS[(3 * row + 5 * word) % len(WORDS)] for word in range(1 + row % 7)) for row in range(30)]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+HEADS = {
+    "sst2": (MyBertForSequenceClassification, ["0", "1"]),
+    "mrpc": (MyBertForSequenceClassification, ["0", "1"]),
+    "regression": (MyBertForSequenceClassification, ["value"]),
+    "multilabel": (MyBertForSequenceClassification, ["a", "b", "c"]),
+    "ner": (MyBertForTokenClassification, ["O", "B-PER", "I-PER"]),
+    "squad": (MyBertForQuestionAnswering, ["LABEL_0", "LABEL_1"]),
+    "squad_v2": (MyBertForQuestionAnswering, ["LABEL_0", "LABEL_1"]),
+    "swag": (MyBertForMultipleChoice, ["LABEL_0", "LABEL_1"]),
+}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, tokenizer):
+    """Task -> folder of a model with random weights, large enough that its answers differ."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, (model_class, labels) in HEADS.items():
+        torch.manual_seed(1)
+        named = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+        config = MyBertConfig(
+            vocab_size=len(tokenizer), initializer_range=0.5, max_position_embeddings=64, **SIZE, **named
+        )
+        config.problem_type = getattr(TASKS[name], "problem", None)
+        config.finetuned_for = task_record(name, TASKS[name]) | {"max_length": 16}
+        if name.startswith("squad"):
+            config.finetuned_for |= {"max_length": 32, "doc_stride": 4}
+        if name == "multilabel":
+            config.finetuned_for |= {"thresholds": {"a": 0.9, "b": 0.1}}
+        model = model_class(config)
+        if name == "sst2":  # both classes are to come up
+            with torch.no_grad():
+                batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
+                model.classifier.bias -= model.eval()(**batch).logits.mean(0)
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(models):
+    """Label and score of every text, one by one, by transformers' own pipeline."""
+    classify = pipeline("text-classification", model=str(models / "sst2"), device="cpu")
+    return [(answer["label"], answer["score"]) for answer in classify(TEXTS, truncation=True, max_length=16)]
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def same(rows, expected):
+    assert [row["label"] for row in rows] == [label for label, _ in expected]
+    assert [float(row["score"]) for row in rows] == pytest.approx([score for _, score in expected], abs=2e-6)
+
+
+def test_answers_are_those_of_the_pipeline(models, expected):
+    assert len({label for label, _ in expected}) == 2
+    same(mybert.predict(models / "sst2", TEXTS), expected)
+
+
+def test_kinds_of_data(tmp_path, models, expected):
+    pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    model = models / "sst2"
+    table = {"id": list(range(30)), "sentence": TEXTS}
+    rows = [{"sentence": text} for text in TEXTS]
+    (tmp_path / "t.txt").write_text("\n\n".join(TEXTS) + "\n")
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress("\n".join(["sentence", *TEXTS]).encode()))
+    (tmp_path / "t.tsv").write_text("\n".join(["id\tsentence", *(f"{n}\t{text}" for n, text in enumerate(TEXTS))]))
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    pandas.DataFrame(table).to_parquet(tmp_path / "t.parquet")
+    for data in (rows, tuple(TEXTS), pandas.DataFrame(table), datasets.Dataset.from_dict(table)):
+        same(mybert.predict(model, data), expected)
+    for name in ("t.txt", "t.csv.gz", "t.tsv", "t.jsonl", "t.parquet"):
+        same(mybert.predict(model, str(tmp_path / name)), expected)
+    same(mybert.predict(model, [tmp_path / "t.csv.gz", tmp_path / "t.tsv"]), expected * 2)
+    lazy = mybert.predict(model, iter(TEXTS))
+    assert next(lazy)["label"] == expected[0][0]
+    same([{"label": expected[0][0], "score": expected[0][1]}, *lazy], expected)
+    frame = pandas.DataFrame({"review": TEXTS})
+    same(mybert.predict(model, frame), expected)
+    assert frame.columns.tolist() == ["review"]
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "o.tsv", "o.parquet"])
+def test_kinds_of_output(tmp_path, models, expected, name):
+    rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(TEXTS)]
+    found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
+    assert found == {"rows": 30, "cut": 0}
+    written = mybert.files.read_rows(tmp_path / name)
+    assert [row["sentence"] for row in written] == TEXTS
+    assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
+    is_text = name in ("o.csv", "o.tsv")
+    assert [row["note"] for row in written] == [f"[{n}]" if is_text else [n] for n in range(30)]
+    same([row | {"label": row["predicted_label"]} for row in written], expected)
+    sums = [float(row["probability_0"]) + float(row["probability_1"]) for row in written]
+    assert sums == pytest.approx([1.0] * 30, abs=2e-6)
+    assert names(tmp_path) == [name]
+
+
+def test_standard_input_and_output(capsys, monkeypatch, models, expected):
+    for content in ("\n".join(TEXTS), "\n".join(json.dumps({"id": n, "text": text}) for n, text in enumerate(TEXTS))):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        assert main(["predict", str(models / "sst2"), "-"]) == 0
+        same([json.loads(line) for line in capsys.readouterr().out.splitlines()], expected)
+
+
+def test_pairs(tmp_path, models):
+    classify = pipeline("text-classification", model=str(models / "mrpc"), device="cpu")
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    wanted = [classify({"text": a, "text_pair": b}, truncation=True, max_length=16) for a, b in pairs]
+    wanted = [(answer["label"], answer["score"]) for answer in wanted]
+    same(mybert.predict(models / "mrpc", pairs), wanted)
+    (tmp_path / "t.txt").write_text("\n".join(" ||| ".join(pair) for pair in pairs))
+    same(mybert.predict(models / "mrpc", tmp_path / "t.txt"), wanted)
+    named = [{"#1 String": a, "#2 String": b, "text": "other"} for a, b in pairs]
+    same(mybert.predict(models / "mrpc", named), wanted)
+    named = [{"question1": a, "question2": b} for a, b in pairs]
+    same(mybert.predict(models / "mrpc", named), wanted)
+    named = [{"left": a, "right": b} for a, b in pairs]
+    same(mybert.predict(models / "mrpc", named, text_column="left", text_pair_column="right"), wanted)
+
+
+def test_a_regression_gives_a_number(models, tokenizer):
+    model = MyBertForSequenceClassification.from_pretrained(models / "regression").eval()
+    with torch.no_grad():
+        wanted = [model(**tokenizer(text, return_tensors="pt")).logits.item() for text in TEXTS]
+    found = mybert.predict(models / "regression", TEXTS)
+    assert [list(row) for row in found] == [["score"]] * 30
+    assert [row["score"] for row in found] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_several_labels_hold_above_their_thresholds(models, tokenizer):
+    model = MyBertForSequenceClassification.from_pretrained(models / "multilabel").eval()
+    thresholds = {"a": 0.9, "b": 0.1, "c": 0.5}
+    for text, row in zip(TEXTS, mybert.predict(models / "multilabel", TEXTS, top_k=3), strict=True):
+        with torch.no_grad():
+            scores = dict(
+                zip("abc", model(**tokenizer(text, return_tensors="pt")).logits.sigmoid()[0].tolist(), strict=True)
+            )
+        ranked = sorted(scores, key=lambda name: -scores[name])
+        assert row["label"] == [name for name in ranked if scores[name] > thresholds[name]]
+        assert row["score"] == pytest.approx([scores[name] for name in row["label"]], abs=2e-6)
+        assert [item["label"] for item in row["best"]] == ranked
+
+
+def test_words_and_entities(models, tokenizer):
+    model = MyBertForTokenClassification.from_pretrained(models / "ner").eval()
+    text = "The cat, today: (happy) dog sat."
+    words = ["The", "cat", ",", "today", ":", "(", "happy", ")", "dog", "sat", "."]
+    (row,) = mybert.predict(models / "ner", [{"text": text}])
+    assert row["words"] == words
+    with torch.no_grad():
+        scores = model(**tokenizer(words, is_split_into_words=True, return_tensors="pt")).logits[0, 1:-1].softmax(-1)
+    assert row["label"] == [model.config.id2label[number] for number in scores.argmax(-1).tolist()]
+    assert row["score"] == pytest.approx(scores.max(-1).values.tolist(), abs=2e-6)
+    assert row["entities"]
+    for entity in row["entities"]:
+        assert entity["text"] == text[entity["start"] : entity["end"]]
+        assert entity["label"] == "PER"
+    (from_words,) = mybert.predict(models / "ner", [words])
+    assert (from_words["label"], from_words["score"]) == (row["label"], row["score"])
+    joined = " ".join(words)
+    assert [joined[item["start"] : item["end"]] for item in from_words["entities"]] == [
+        item["text"] for item in from_words["entities"]
+    ]
+
+
+def test_questions(models):
+    context = "the cat sat on the mat . " * 5
+    answerer = pipeline("question-answering", model=str(models / "squad"), device="cpu")
+    wanted = answerer(
+        question="was it happy", context=context, max_seq_len=32, doc_stride=4, max_answer_len=30, top_k=3
+    )
+    (row,) = mybert.predict(models / "squad", [{"question": "was it happy", "context": context}], top_k=3)
+    assert [item["answer"] for item in row["best"]] == [item["answer"] for item in wanted]
+    assert [item["score"] for item in row["best"]] == pytest.approx([item["score"] for item in wanted], abs=2e-6)
+    assert context[row["start"] : row["end"]] == row["answer"]
+    data = [{"question": "was it happy", "context": context}]
+    (never,) = mybert.predict(models / "squad_v2", data, null_score_threshold=-1e9, top_k=2)
+    (always,) = mybert.predict(models / "squad_v2", data, null_score_threshold=1e9, top_k=2)
+    assert (never["answer"], never["start"], never["end"]) == ("", 0, 0)
+    assert always["answer"] == context[always["start"] : always["end"]] != ""
+
+
+def test_choices(models):
+    choose = pipeline("multiple-choice", model=str(models / "swag"), device="cpu")
+    rows = [{"sent1": text, "sent2": "a", **{f"ending{n}": TEXTS[n] for n in range(4)}} for text in TEXTS[:8]]
+    found = mybert.predict(models / "swag", rows, probabilities=True)
+    for row, answer in zip(rows, found, strict=True):
+        wanted = choose(prompt=row["sent1"], choices=[f"a {row[f'ending{n}']}" for n in range(4)])
+        assert (answer["label"], answer["answer"]) == (wanted["label"], wanted["answer"])
+        assert answer["score"] == pytest.approx(wanted["score"], abs=2e-6) == answer[f"probability_{answer['label']}"]
+
+
+def test_a_bert_folder_from_elsewhere(tmp_path, tokenizer):
+    torch.manual_seed(1)
+    config = BertConfig(vocab_size=len(tokenizer), initializer_range=0.5, num_labels=3, **SIZE)
+    BertForSequenceClassification(config).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    classify = pipeline("text-classification", model=str(tmp_path / "bert"), device="cpu")
+    rows = [{"id": n, "premise": text, "hypothesis": "a cat"} for n, text in enumerate(TEXTS)]
+    wanted = [classify({"text": text, "text_pair": "a cat"}) for text in TEXTS]
+    same(
+        mybert.predict(tmp_path / "bert", rows),
+        [(answer["label"].removeprefix("LABEL_"), answer["score"]) for answer in wanted],
+    )
+    wanted = [(answer["label"].removeprefix("LABEL_"), answer["score"]) for answer in classify(TEXTS)]
+    same(mybert.predict(tmp_path / "bert", TEXTS), wanted)
+
+
+def test_what_is_cut_is_counted(tmp_path, models, caplog):
+    texts = ["the cat", "the cat " * 20, "a dog " * 30]
+    assert mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv") == {"rows": 3, "cut": 2}
+    assert "2 of 3 rows are longer than max_length (16) and were cut." in caplog.text
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 4)
+
+
+@pytest.fixture
+def interrupted(tmp_path, models, monkeypatch, small_parts):
+    """A call that was killed after three parts of eight."""
+    data, output = tmp_path / "t.csv", tmp_path / "o.csv"
+    data.write_text("\n".join(["sentence", *TEXTS]))
+    write = prediction_run.write_part
+
+    def killed(folder, number, rows):
+        if number == 3:
+            raise KeyboardInterrupt
+        write(folder, number, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction_run, "write_part", killed)
+        with pytest.raises(KeyboardInterrupt):
+            mybert.predict(models / "sst2", data, output=output)
+    assert names(tmp_path) == [".o.csv.partial", "t.csv"]
+    return data, output
+
+
+def test_a_killed_call_goes_on_and_gives_the_same_bytes(tmp_path, models, interrupted, monkeypatch):
+    data, output = interrupted
+    mybert.predict(models / "sst2", data, output=tmp_path / "whole.csv")
+    parts = []
+    write = prediction_run.write_part
+    monkeypatch.setattr(prediction_run, "write_part", lambda *args: (parts.append(args[1]), write(*args)))
+    mybert.predict(models / "sst2", data, output=output)
+    assert parts == [3, 4, 5, 6, 7]
+    assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert names(tmp_path) == ["o.csv", "t.csv", "whole.csv"]
+
+
+def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
+    data, output = interrupted
+    with pytest.raises(
+        ValueError, match=r"holds a run with other settings \(top_k was 1, is 2\); repeat them or pass --over"
+    ):
+        mybert.predict(models / "sst2", data, output=output, top_k=2)
+    moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        mybert.predict(moved, data, output=output)
+    data.write_text("\n".join(["sentence", *TEXTS[::-1]]))
+    with pytest.raises(ValueError, match=r"holds a run on other data: .*t.csv changed since it began"):
+        mybert.predict(models / "sst2", data, output=output)
+    assert not output.exists()
+    mybert.predict(models / "sst2", data, output=output, overwrite=True)
+    assert [row["sentence"] for row in mybert.files.read_rows(output)] == TEXTS[::-1]
+    assert not (tmp_path / ".o.csv.partial").exists()
+
+
+def test_nothing_is_replaced_without_a_word(tmp_path, models):
+    (tmp_path / "o.csv").write_text("mine")
+    with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):
+        mybert.predict(models / "sst2", TEXTS, output=tmp_path / "o.csv")
+    (tmp_path / "t.csv").write_text("sentence\na cat\n")
+    with pytest.raises(ValueError, match=r"t.csv is to be read and written; name another place"):
+        mybert.predict(models / "sst2", tmp_path / "t.csv", output=tmp_path / "t.csv", overwrite=True)
+    assert (tmp_path / "o.csv").read_text() == "mine"
+    assert names(tmp_path) == ["o.csv", "t.csv"]
+    mybert.predict(models / "sst2", TEXTS, output=tmp_path / "o.csv", overwrite=True)
+    assert len(mybert.files.read_rows(tmp_path / "o.csv")) == 30
+
+
+@pytest.mark.parametrize(
+    ("task", "data", "settings", "message"),
+    [
+        ("sst2", [], {}, r"The data holds no rows"),
+        ("sst2", ["a", " "], {}, r"data has in row 2 an empty text; expected a text"),
+        ("sst2", [3], {}, r"data has in row 1 '3'; expected a text, a pair of texts or a dictionary"),
+        ("sst2", {"train": []}, {}, r"data is splits train; expected a file, an iterable"),
+        ("sst2", 3, {}, r"data is a int; expected a file, an iterable"),
+        (
+            "sst2",
+            [{"a": "b", "c": "d"}],
+            {},
+            r"data has no column 'sentence', .* columns are 'a', 'c': .* --text_column",
+        ),
+        (
+            "mrpc",
+            ["a"],
+            {},
+            r"has no column '#1 String' and '#2 String', which .* --text_column and --text_pair_column",
+        ),
+        ("sst2", ["a"], {"text_column": "b"}, r"data has no column 'b' in row 1; its columns are 'text'"),
+        ("sst2", ["a"], {"keep_columns": ["id"]}, r"data has no column 'id' in row 1"),
+        ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
+        ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
+        ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16'"),
+        ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is no setting of the task sst2"),
+        ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* reads at most 64 tokens"),
+        ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
+        ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected a name that ends in .jsonl, .csv, .tsv"),
+        (
+            "sst2",
+            [{"sentence": "a\tb"}],
+            {"output": "o.tsv"},
+            r"'a\\tb' as sentence has a tab or line break, which no",
+        ),
+    ],
+)
+def test_mistakes(tmp_path, monkeypatch, models, task, data, settings, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        mybert.predict(models / task, data, **settings)
+    assert not [name for name in names(tmp_path) if not name.startswith(".")]
+
+
+def test_a_model_without_a_task(tmp_path, tokenizer):
+    config = MyBertConfig(vocab_size=len(tokenizer), **SIZE)
+    MyBertForPreTraining(config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"is MyBertForPreTraining, without a head for a task; expected a fine-tuned"):
+        mybert.predict(tmp_path, ["a"])
+
+
+def test_bfloat16(models, expected):
+    found = mybert.predict(models / "sst2", TEXTS, dtype="bfloat16")
+    assert [row["score"] for row in found] != [round(score, 6) for _, score in expected]
+    assert np.mean([row["label"] == label for row, (label, _) in zip(found, expected, strict=True)]) > 0.9
+
+
+@pytest.mark.slow
+def test_two_processes_write_what_one_does(tmp_path, models):
+    (tmp_path / "t.csv").write_text("\n".join(["sentence", *(f"{text} {n}" for n in range(100) for text in TEXTS)]))
+    mybert.predict(models / "sst2", tmp_path / "t.csv", output=tmp_path / "one.csv", max_length=9)
+    launcher = ("torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "mybert", "predict")
+    flags = (str(models / "sst2"), "t.csv", "--output", "two.csv", "--max_length", "9")
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-m", *launcher, *flags]
+    said = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert said.returncode == 0, said.stderr
+    assert (tmp_path / "two.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    assert said.stdout.count("two.csv: 3,000 rows.") == 1
+    assert names(tmp_path) == ["one.csv", "t.csv", "two.csv"]
