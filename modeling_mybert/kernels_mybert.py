@@ -77,7 +77,7 @@ def _by_processor() -> LinearKernels:
     if "AuthenticAMD" not in processor or family is None:
         return _MKL
     # In two halves a weight's gradient is computed as fast by both.
-    return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**21)
+    return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**23)
 
 
 __all__ = ["KERNELS", "LinearKernels", "linear_kernels", "set_linear_kernel"]

@@ -3,6 +3,7 @@
 from typing import Any, TypeGuard
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
@@ -68,7 +69,7 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
     Returns:
         (..., O).
     """
-    if not _is_plain(layer, hidden_states):
+    if not is_plain(layer, hidden_states):
         product = layer(hidden_states)
     elif layer.training or torch.is_grad_enabled():
         product = _product_in_training(layer, hidden_states)
@@ -77,8 +78,14 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
     return product if activation is None else activation(product)
 
 
-def _is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
-    """Whether calling the layer is nothing but a product on a CPU of these states, some of them, and its weight."""
+def has_hooks(module: nn.Module) -> bool:
+    """Whether calling a module is more than its class's forward: hooks, of its own or of all, or another forward."""
+    own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(own) or bool(_has_any_global_hook()) or "forward" in module.__dict__  # accelerate's moves weights
+
+
+def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
+    """Whether calling a layer is nothing but a product on a CPU of these states, some of them, and its weight."""
     return not (
         type(layer) is not nn.Linear
         or type(layer.weight) is not nn.Parameter
@@ -87,12 +94,7 @@ def _is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Lin
         or hidden_states.device.type != "cpu"
         or not hidden_states.numel()
         or not layer.weight.is_contiguous()
-        or layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-        or _has_any_global_hook()
-        or "forward" in layer.__dict__  # accelerate moves weights in a forward of its own
+        or has_hooks(layer)
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
@@ -100,42 +102,38 @@ def _is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Lin
     )
 
 
+def in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
+    """Whether it is a product that PyTorch leaves to MKL; it gives those in half precision to oneDNN itself."""
+    return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
+
+
 def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch.Tensor:
     kernels = linear_kernels()
-    if not kernels.product or _size(layer, hidden_states) < kernels.smallest or not _in_float32(layer, hidden_states):
+    size = hidden_states.numel() * layer.out_features
+    if not kernels.product or size < kernels.smallest or not in_float32(layer, hidden_states):
         product: torch.Tensor = layer(hidden_states)
         return product
-    return _OneDnnProduct.apply(hidden_states.contiguous(), layer.weight, layer.bias)
+    return _Product.apply(hidden_states.contiguous(), layer.weight, layer.bias)
 
 
 def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
     """The product and, if there is one, the activation of it."""
-    hooked = activation is not None and (activation._forward_hooks or activation._forward_pre_hooks)
-    gelu = None if hooked else _GELU.get(type(activation))
+    gelu = None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
     packed_weight = getattr(layer, "packed_weight", None)
-    kernels, size = linear_kernels(), _size(layer, hidden_states)
-    by_onednn = kernels.product and _in_float32(layer, hidden_states)
+    kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features
+    by_onednn = kernels.product and in_float32(layer, hidden_states)
+    few_rows = hidden_states.numel() <= FEW_ROWS * layer.in_features
     if packed_weight is not None and packed_weight.is_of(layer.weight) and hidden_states.dtype == layer.weight.dtype:
         product: torch.Tensor = packed_weight.multiply(hidden_states, layer.bias, gelu)
-    elif hidden_states.numel() > FEW_ROWS * layer.in_features and by_onednn and size >= kernels.smallest:
+    elif by_onednn and not few_rows and size >= kernels.smallest:
         product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
     else:
         gelu = None
-        if hidden_states.numel() > FEW_ROWS * layer.in_features or (by_onednn and size < kernels.smallest_few_rows):
-            product = layer(hidden_states)
-        else:
+        if few_rows and (not by_onednn or size >= kernels.smallest_few_rows):
             product = _transposed_product(layer, hidden_states, by_onednn)
+        else:
+            product = layer(hidden_states)
     return product if activation is None or gelu is not None else activation(product)
-
-
-def _size(layer: nn.Linear, hidden_states: torch.Tensor) -> int:
-    """Multiplications of the product."""
-    return hidden_states.numel() * layer.out_features
-
-
-def _in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
-    """Whether it is a product that PyTorch leaves to MKL; it gives those in half precision to oneDNN itself."""
-    return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
 
 
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
@@ -149,36 +147,49 @@ def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn
     return product.view(*hidden_states.shape[:-1], layer.out_features)
 
 
-class _OneDnnProduct(torch.autograd.Function):
+class _Product(torch.autograd.Function):
     """x W^T + b in float32, and its gradients, each by the faster kernel."""
 
     @staticmethod
     def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         ctx.save_for_backward(hidden_states, weight)
-        ctx.kernels = linear_kernels()
-        return multiply_by_onednn(hidden_states, weight, bias)
+        return multiply(hidden_states, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         hidden_states, weight = ctx.saved_tensors
         gradient, rows = gradients[0].flatten(0, -2).contiguous(), hidden_states.flatten(0, -2)
-        by_onednn = not torch.is_grad_enabled()  # gradients of gradients are PyTorch's own
-        of_states = of_weight = of_bias = None
-        if ctx.needs_input_grad[0]:
-            by_onednn_here = by_onednn and ctx.kernels.input_gradient
-            product = multiply_by_onednn(gradient, weight.t()) if by_onednn_here else gradient @ weight
-            of_states = product.view(hidden_states.shape)
-        if ctx.needs_input_grad[1]:
-            by_onednn_here = by_onednn and ctx.kernels.weight_gradient
-            of_weight = _weight_gradient(gradient, rows) if by_onednn_here else gradient.t() @ rows
-        if ctx.needs_input_grad[2]:
-            of_bias = gradient.sum(0)
-        return of_states, of_weight, of_bias
+        return (
+            gradient_of_states(gradient, weight).view(hidden_states.shape) if ctx.needs_input_grad[0] else None,
+            gradient_of_weight(gradient, rows) if ctx.needs_input_grad[1] else None,
+            gradient.sum(0) if ctx.needs_input_grad[2] else None,
+        )
 
 
-def _weight_gradient(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Gradient (O, I) of a weight by oneDNN, from those of the product (rows, O) and what was multiplied (rows, I)."""
+def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Multiply states (..., I) by the transpose of a weight (O, I), both float32, and add the bias: (..., O)."""
+    kernels = linear_kernels()
+    if kernels.product and rows.numel() * len(weight) >= kernels.smallest:
+        return multiply_by_onednn(rows, weight, bias)
+    return F.linear(rows, weight, bias)
+
+
+def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """That of x (rows, I), from the product's (rows, O) and the weight (O, I); differentiable where that is wanted."""
+    kernels = linear_kernels()
+    is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
+    if kernels.input_gradient and is_large and not torch.is_grad_enabled():
+        return multiply_by_onednn(gradient, weight.t())
+    return gradient @ weight
+
+
+def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """That of W (O, I), from the product's (rows, O) and x (rows, I); differentiable where that is wanted."""
+    kernels = linear_kernels()
+    is_large = gradient.numel() * rows.shape[1] >= kernels.smallest
     left, right = gradient.t(), rows.t()
+    if not (kernels.weight_gradient and is_large) or torch.is_grad_enabled():
+        return left @ rows
     if min(len(left), len(right)) > _NARROW:
         return multiply_by_onednn(left.contiguous(), right.contiguous())
     if len(left) > len(right):
@@ -216,4 +227,16 @@ def drop_packed_weights(model: nn.Module) -> None:
         module.__dict__.pop("packed_weight", None)
 
 
-__all__ = ["PackedWeight", "drop_packed_weights", "linear", "multiply_by_onednn", "pack_weights"]
+__all__ = [
+    "PackedWeight",
+    "drop_packed_weights",
+    "gradient_of_states",
+    "gradient_of_weight",
+    "has_hooks",
+    "in_float32",
+    "is_plain",
+    "linear",
+    "multiply",
+    "multiply_by_onednn",
+    "pack_weights",
+]

@@ -16,9 +16,10 @@ from transformers.utils.generic import can_return_tuple
 
 from .checks_mybert import check_labels
 from .configuration_mybert import MyBertConfig
-from .linear_mybert import linear
+from .linear_mybert import has_hooks, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, padding_is_ignored
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+from .vocabulary_loss_mybert import linear_cross_entropy
 
 
 class MyBertPredictionHead(nn.Module):
@@ -38,8 +39,19 @@ class MyBertPredictionHead(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """(..., D) to (..., V)."""
-        hidden_states = linear(self.transform["dense"], hidden_states, self.activation)
-        return linear(self.decoder, self.transform["LayerNorm"](hidden_states))
+        return linear(self.decoder, self._transformed(hidden_states))
+
+    def with_loss(
+        self, hidden_states: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (N, V) of labelled positions (N, D), and their loss; see `linear_cross_entropy`."""
+        return linear_cross_entropy(self.decoder, self._transformed(hidden_states), labels, num_items_in_batch)
+
+    def _transformed(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        states: torch.Tensor = self.transform["LayerNorm"](
+            linear(self.transform["dense"], hidden_states, self.activation)
+        )
+        return states
 
 
 class _MyBertWithPredictions(MyBertPreTrainedModel):
@@ -83,6 +95,9 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         if (self.training or self.config.sparse_prediction) and not torch.compiler.is_compiling():
             is_labelled = labels != IGNORED_LABEL
             hidden_states, labels = hidden_states[is_labelled], labels[is_labelled]
+            head = self.cls["predictions"]
+            if type(head) is MyBertPredictionHead and not has_hooks(head):
+                return head.with_loss(hidden_states, labels, num_items_in_batch)
         logits = self.cls["predictions"](hidden_states)
         return logits, cross_entropy(logits, labels, num_items_in_batch)
 

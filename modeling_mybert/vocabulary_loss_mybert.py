@@ -1,0 +1,106 @@
+"""Cross entropy of a vocabulary layer's logits, in training on a CPU with the gradients in the same pass.
+
+Logits of 600 labelled positions and 30,522 words are 73 MB. PyTorch writes as much again for their log-softmax, and
+once more for its gradient. Here some rows at a time become probabilities, in one buffer for all, and these the
+gradients of hidden states and weights. The logits stay what they are, an output with a gradient of its own.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .linear_mybert import gradient_of_states, in_float32, is_plain, linear, multiply
+from .losses_mybert import cross_entropy
+
+_CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
+_SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
+
+
+def linear_cross_entropy(
+    layer: nn.Module,
+    hidden_states: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: torch.Tensor | int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of a linear layer and `cross_entropy` of them, where every label counts.
+
+    Args:
+        layer: The layer, (N, D) to (N, V).
+        hidden_states: (N, D).
+        labels: Classes (N,), in [0, V).
+        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: N.
+
+    Returns:
+        The logits (N, V), and the loss, a scalar.
+    """
+    if not (torch.is_grad_enabled() and is_plain(layer, hidden_states) and in_float32(layer, hidden_states)):
+        logits = linear(layer, hidden_states)
+        return logits, cross_entropy(logits, labels, num_items_in_batch)
+    total, logits = _LinearCrossEntropy.apply(hidden_states.contiguous(), layer.weight, layer.bias, labels.long())
+    return logits, total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Sum of the cross entropy, and the logits, of x W^T + b; the sum's gradients are computed on the way."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(hidden_states, weight, bias, labels)
+        logits = multiply(hidden_states, weight, bias)
+        wanted = ctx.needs_input_grad
+        of_states = torch.empty_like(hidden_states) if wanted[0] else None
+        of_weight = torch.empty_like(weight) if wanted[1] else None
+        of_bias = torch.zeros_like(bias) if wanted[2] else None
+        total = logits.new_zeros(())
+        chunks = -(-logits.numel() // _CHUNK)
+        size = -(-len(logits) // chunks)
+        buffer = logits.new_empty(size, logits.shape[1])
+        for start in range(0, len(logits), size):
+            rows = slice(start, start + size)
+            difference, losses = _difference(logits[rows], labels[rows], buffer[: len(labels[rows])])
+            total += losses.sum()
+            if of_states is not None:
+                of_states[rows] = gradient_of_states(difference, weight)
+            if of_weight is not None:
+                of_weight.addmm_(difference.t(), hidden_states[rows], beta=0 if start == 0 else 1)
+            if of_bias is not None:
+                of_bias += difference.sum(0)
+        ctx.gradients = of_states, of_weight, of_bias
+        return total, logits
+
+    @staticmethod
+    def backward(
+        ctx: Any, of_total: torch.Tensor | None, of_logits: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, ...]:
+        hidden_states, weight, bias, labels = ctx.saved_tensors
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is not None and of_logits is None and of_total is not None and not torch.is_grad_enabled():
+            return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None
+        # A second time, with gradients of gradients, or where the logits were used too: by PyTorch itself.
+        inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True) if wanted]
+        with torch.enable_grad():
+            logits = F.linear(hidden_states, weight, bias)
+            total = F.cross_entropy(logits, labels, reduction="sum")
+            outputs = [(total, of_total), (logits, of_logits)]
+            used, gradients_of_used = zip(*(pair for pair in outputs if pair[1] is not None), strict=True)
+        found = iter(torch.autograd.grad(used, inputs, gradients_of_used, create_graph=torch.is_grad_enabled()))
+        return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)
+
+
+def _difference(logits: torch.Tensor, labels: torch.Tensor, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Gradient of logits (N, V): probabilities, less 1 at the label, in the buffer (N, V); and losses (N, 1)."""
+    probabilities, places = torch.softmax(logits, dim=1, out=buffer), labels[:, None]
+    of_labels = probabilities.gather(1, places)
+    losses = -of_labels.log()
+    is_rare = (of_labels < _SMALLEST_PROBABILITY).squeeze(1)
+    if is_rare.any():
+        losses[is_rare] = logits[is_rare].logsumexp(1, keepdim=True) - logits[is_rare].gather(1, places[is_rare])
+    return probabilities.scatter_(1, places, of_labels - 1), losses
+
+
+__all__ = ["linear_cross_entropy"]

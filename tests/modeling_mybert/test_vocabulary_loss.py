@@ -1,0 +1,134 @@
+"""Cross entropy of the vocabulary layer with gradients in the same pass, beside PyTorch's own."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mybert.modeling_mybert import vocabulary_loss_mybert
+from mybert.modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+WIDTH, WORDS = 12, 50
+
+
+@pytest.fixture(params=[1, 3 * WORDS, 1000 * WORDS], ids=["a row a time", "three rows", "all rows"], autouse=True)
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(vocabulary_loss_mybert, "_CHUNK", request.param)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """How often gradients were computed on the way."""
+    calls, difference = [], vocabulary_loss_mybert._difference
+    monkeypatch.setattr(
+        vocabulary_loss_mybert, "_difference", lambda *tensors: calls.append(1) or difference(*tensors)
+    )
+    return calls
+
+
+def example(rows=10, scale=1.0):
+    generator = torch.Generator().manual_seed(rows)
+    layer = torch.nn.Linear(WIDTH, WORDS)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+    states = torch.randn(rows, WIDTH, generator=generator).requires_grad_()
+    return layer, states, torch.randint(0, WORDS, (rows,), generator=generator)
+
+
+def plain(layer, states, labels, items=None):
+    logits = F.linear(states, layer.weight, layer.bias)
+    return logits, F.cross_entropy(logits, labels, reduction="sum") / (items or len(labels))
+
+
+def gradients_of(loss, layer, states, **settings):
+    return torch.autograd.grad(loss, (states, layer.weight, layer.bias), **settings)
+
+
+def assert_equal(ours, expected, tolerance=1e-5):
+    for one, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 10])
+@pytest.mark.parametrize("scale", [1.0, 40.0], ids=["", "labels of no probability"])
+@pytest.mark.parametrize("items", [None, 7, torch.tensor(13)])
+def test_loss_logits_and_gradients(rows, scale, items, passes):
+    layer, states, labels = example(rows, scale)
+    expected = plain(layer, states, labels, items)
+    ours = linear_cross_entropy(layer, states, labels, items)
+    assert passes
+    assert_equal(ours, expected)
+    assert ours[1].isfinite()
+    assert_equal(gradients_of(ours[1], layer, states), gradients_of(expected[1], layer, states))
+
+
+def test_logits_have_a_gradient_of_their_own():
+    """As a distilled model needs it."""
+    layer, states, labels = example()
+    gradients = []
+    for function in (linear_cross_entropy, plain):
+        logits, loss = function(layer, states, labels)
+        gradients.append(gradients_of(loss + logits.softmax(-1).pow(2).sum(), layer, states))
+        logits, loss = function(layer, states, labels)
+        gradients.append(gradients_of(logits.pow(2).sum(), layer, states))
+    assert_equal(gradients[0], gradients[2])
+    assert_equal(gradients[1], gradients[3], 1e-4)
+
+
+def test_twice_backward_and_gradients_of_gradients():
+    layer, states, labels = example()
+    _, loss = linear_cross_entropy(layer, states, labels)
+    _, expected = plain(layer, states, labels)
+    first = gradients_of(loss, layer, states, retain_graph=True)
+    assert_equal(gradients_of(loss, layer, states, retain_graph=True), first)
+    second = []
+    for one in (loss, expected):
+        (gradient, *_) = gradients_of(one, layer, states, create_graph=True)
+        second.append(gradients_of(gradient.pow(2).sum(), layer, states, allow_unused=True))
+    for ours, theirs in zip(*second, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_only_what_learns_gets_a_gradient():
+    layer, states, labels = example()
+    layer.weight.requires_grad_(False)
+    for function in (linear_cross_entropy, plain):
+        function(layer, states.detach(), labels)[1].backward()
+    assert layer.weight.grad is None
+    expected = torch.autograd.grad(plain(layer, states, labels)[1], layer.bias)[0]
+    torch.testing.assert_close(layer.bias.grad, 2 * expected)
+
+
+def test_what_is_not_plain_takes_the_long_way(passes):
+    layer, states, labels = example()
+    with torch.no_grad():
+        assert_equal(linear_cross_entropy(layer, states, labels), plain(layer, states, labels))
+    half = layer.to(torch.bfloat16)
+    assert linear_cross_entropy(half, states.bfloat16(), labels)[1].dtype == torch.float32
+    layer.float().register_forward_hook(lambda module, inputs, output: output + torch.arange(float(WORDS)))
+    loss, expected = (function(layer, states, labels)[1] for function in (linear_cross_entropy, plain))
+    assert (loss - expected).abs() > 0.1
+    assert not passes
+
+
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
+def test_hooks_of_the_head_see_its_logits(heads, name, passes):
+    head, seen = heads(name), []
+    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
+    loss = model(**batch).loss
+    assert passes
+    passes.clear()
+    model.cls["predictions"].register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    torch.testing.assert_close(model(**batch).loss, loss)
+    assert seen == [(int((batch["labels"] != -100).sum()), 61)]
+    assert not passes
+
+
+def test_no_labelled_position(heads, passes):
+    head = heads("ForMaskedLM")
+    model, batch = head.model(**NO_DROPOUT).train(), head.batch(labels=True)
+    loss = model(**{**batch, "labels": torch.full_like(batch["labels"], -100)}).loss
+    loss.backward()
+    assert loss == 0
+    assert not passes
