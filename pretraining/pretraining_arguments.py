@@ -1,7 +1,6 @@
 """The settings of `mybert pretrain`."""
 
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -311,20 +310,22 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                         f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
                         "nothing of max_steps for the first phase."
                     )
-        borders = sorted({causal_steps, long_from or 0, *ramp} - {0})
+        begins = sorted({0, causal_steps, long_from or 0, *ramp})
         phases = []
-        for begin, end in pairwise([0, *borders, None]):
-            is_long = long_from is not None and begin >= long_from
-            rows = self.phase2_per_device_train_batch_size if is_long else None
-            batches = self.phase2_gradient_accumulation_steps if is_long else None
-            smaller = next((share for last_step, share in ramp.items() if begin < last_step), None)
+        for begin, last_step in zip(begins, [*begins[1:], None], strict=True):
+            length, rows, batches = self.max_length, None, None
+            if long_from is not None and begin >= long_from:
+                length = self.phase2_max_length or length
+                rows = self.phase2_per_device_train_batch_size
+                batches = self.phase2_gradient_accumulation_steps
+            smaller = next((size for end, size in ramp.items() if begin < end), None)
             phases.append(
                 Phase(
-                    "ltr" if begin < causal_steps else self.objective,
-                    self.phase2_max_length if is_long else self.max_length,
-                    rows or self.per_device_train_batch_size,
-                    smaller or batches or self.gradient_accumulation_steps,
-                    end,
+                    objective="ltr" if begin < causal_steps else self.objective,
+                    max_length=length,
+                    per_device_train_batch_size=rows or self.per_device_train_batch_size,
+                    gradient_accumulation_steps=smaller or batches or self.gradient_accumulation_steps,
+                    last_step=last_step,
                 )
             )
         return phases
