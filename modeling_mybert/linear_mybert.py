@@ -167,9 +167,10 @@ class _Product(torch.autograd.Function):
 
 
 def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Multiply states (..., I) by the transpose of a weight (O, I), both float32, and add the bias: (..., O)."""
+    """Multiply states (..., I) by the transpose of a weight (O, I), and add the bias: (..., O)."""
     kernels = linear_kernels()
-    if kernels.product and rows.numel() * len(weight) >= kernels.smallest:
+    is_large = rows.numel() * len(weight) >= kernels.smallest
+    if kernels.product and is_large and rows.dtype == torch.float32:
         return multiply_by_onednn(rows, weight, bias)
     return F.linear(rows, weight, bias)
 
@@ -178,7 +179,7 @@ def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Te
     """That of x (rows, I), from the product's (rows, O) and the weight (O, I); differentiable where that is wanted."""
     kernels = linear_kernels()
     is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
-    if kernels.input_gradient and is_large and not torch.is_grad_enabled():
+    if kernels.input_gradient and is_large and gradient.dtype == torch.float32 and not torch.is_grad_enabled():
         return multiply_by_onednn(gradient, weight.t())
     return gradient @ weight
 

@@ -11,10 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .linear_mybert import gradient_of_states, in_float32, is_plain, linear, multiply
+from .linear_mybert import gradient_of_states, is_plain, linear, multiply
 from .losses_mybert import cross_entropy
 
 _CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
+_TYPES = (torch.float32, torch.bfloat16)  # of products
 _SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
 
 
@@ -35,41 +36,65 @@ def linear_cross_entropy(
     Returns:
         The logits (N, V), and the loss, a scalar.
     """
-    if not (torch.is_grad_enabled() and is_plain(layer, hidden_states) and in_float32(layer, hidden_states)):
+    dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
+    if not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states)):
         logits = linear(layer, hidden_states)
         return logits, cross_entropy(logits, labels, num_items_in_batch)
-    total, logits = _LinearCrossEntropy.apply(hidden_states.contiguous(), layer.weight, layer.bias, labels.long())
+    with torch.autocast("cpu", enabled=False):
+        total, logits = _LinearCrossEntropy.apply(
+            hidden_states.contiguous(), layer.weight, layer.bias, labels.long(), dtype
+        )
     return logits, total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
 
+def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
+    """Whether the layer is a plain one in float32, which autocast may multiply in another type."""
+    is_cast = torch.is_autocast_enabled("cpu")
+    with torch.autocast("cpu", enabled=False):
+        return (
+            is_plain(layer, hidden_states)
+            and layer.weight.dtype == layer.bias.dtype == torch.float32
+            and (is_cast or hidden_states.dtype == torch.float32)
+        )
+
+
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Sum of the cross entropy, and the logits, of x W^T + b; the sum's gradients are computed on the way."""
+    """Sum of the cross entropy, and the logits, of x W^T + b; the sum's gradients are computed on the way.
+
+    Products are in the type that is given, softmax and sums in float32.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, labels: torch.Tensor
+        ctx: Any,
+        hidden_states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        labels: torch.Tensor,
+        dtype: torch.dtype,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(hidden_states, weight, bias, labels)
-        logits = multiply(hidden_states, weight, bias)
-        wanted = ctx.needs_input_grad
+        ctx.dtype, wanted = dtype, ctx.needs_input_grad
         of_states = torch.empty_like(hidden_states) if wanted[0] else None
         of_weight = torch.empty_like(weight) if wanted[1] else None
         of_bias = torch.zeros_like(bias) if wanted[2] else None
-        total = logits.new_zeros(())
-        chunks = -(-logits.numel() // _CHUNK)
-        size = -(-len(logits) // chunks)
-        buffer = logits.new_empty(size, logits.shape[1])
+        total = bias.new_zeros(())
+        states, weight = hidden_states.to(dtype), weight.to(dtype)
+        logits = multiply(states, weight, bias.to(dtype))
+        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # of equal chunks
+        buffer = bias.new_empty(size, len(bias))
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
             difference, losses = _difference(logits[rows], labels[rows], buffer[: len(labels[rows])])
             total += losses.sum()
+            if of_bias is not None:
+                of_bias += difference.sum(0)
+            difference = difference.to(dtype)
             if of_states is not None:
                 of_states[rows] = gradient_of_states(difference, weight)
             if of_weight is not None:
-                of_weight.addmm_(difference.t(), hidden_states[rows], beta=0 if start == 0 else 1)
-            if of_bias is not None:
-                of_bias += difference.sum(0)
+                _add_product(of_weight, difference.t(), states[rows], is_first=start == 0)
         ctx.gradients = of_states, of_weight, of_bias
         return total, logits
 
@@ -80,20 +105,31 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_states, weight, bias, labels = ctx.saved_tensors
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and of_logits is None and of_total is not None and not torch.is_grad_enabled():
-            return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None
+            return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None, None
         # A second time, with gradients of gradients, or where the logits were used too: by PyTorch itself.
-        inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True) if wanted]
+        inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[:4], strict=True) if wanted]
         with torch.enable_grad():
-            logits = F.linear(hidden_states, weight, bias)
-            total = F.cross_entropy(logits, labels, reduction="sum")
+            logits = F.linear(*(tensor.to(ctx.dtype) for tensor in (hidden_states, weight, bias)))
+            total = F.cross_entropy(logits.float(), labels, reduction="sum")
             outputs = [(total, of_total), (logits, of_logits)]
             used, gradients_of_used = zip(*(pair for pair in outputs if pair[1] is not None), strict=True)
         found = iter(torch.autograd.grad(used, inputs, gradients_of_used, create_graph=torch.is_grad_enabled()))
         return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)
 
 
+def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool) -> None:
+    """Add a product to a float32 sum of them; the first one takes the place of what is there."""
+    if left.dtype == total.dtype:
+        total.addmm_(left, right, beta=0 if is_first else 1)
+    elif is_first:
+        total.copy_(left @ right)
+    else:
+        total += left @ right
+
+
 def _difference(logits: torch.Tensor, labels: torch.Tensor, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Gradient of logits (N, V): probabilities, less 1 at the label, in the buffer (N, V); and losses (N, 1)."""
+    logits = logits.to(buffer.dtype)
     probabilities, places = torch.softmax(logits, dim=1, out=buffer), labels[:, None]
     of_labels = probabilities.gather(1, places)
     losses = -of_labels.log()

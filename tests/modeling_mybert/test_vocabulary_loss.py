@@ -100,12 +100,36 @@ def test_only_what_learns_gets_a_gradient():
     torch.testing.assert_close(layer.bias.grad, 2 * expected)
 
 
+@pytest.mark.parametrize("rounded", [False, True], ids=["float32", "bfloat16"])
+def test_under_autocast(rounded, passes):
+    """Products in bfloat16, whatever the states are in; sums in float32."""
+    layer, states, labels = example()
+    given = states.to(torch.bfloat16) if rounded else states
+    results = []
+    for function in (linear_cross_entropy, plain):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits, loss = function(layer, given, labels)
+        assert (logits.dtype, loss.dtype) == (torch.bfloat16, torch.float32)
+        gradients = gradients_of(loss, layer, states, retain_graph=True)
+        assert all(one.dtype == torch.float32 for one in gradients)
+        results.append((logits, loss, *gradients))
+        results.append(gradients_of(loss + logits.float().pow(2).mean(), layer, states))
+    assert passes
+    ours, ours_of_both, theirs, theirs_of_both = results
+    assert torch.equal(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1], theirs[1], rtol=0, atol=1e-5)
+    for one, other in zip((*ours[2:], *ours_of_both), (*theirs[2:], *theirs_of_both), strict=True):
+        assert (one - other).norm() < 0.01 * other.norm()
+
+
 def test_what_is_not_plain_takes_the_long_way(passes):
     layer, states, labels = example()
     with torch.no_grad():
         assert_equal(linear_cross_entropy(layer, states, labels), plain(layer, states, labels))
     half = layer.to(torch.bfloat16)
     assert linear_cross_entropy(half, states.bfloat16(), labels)[1].dtype == torch.float32
+    with torch.autocast("cpu", torch.float16):
+        assert linear_cross_entropy(layer, states, labels)[0].dtype == torch.float16
     layer.float().register_forward_hook(lambda module, inputs, output: output + torch.arange(float(WORDS)))
     loss, expected = (function(layer, states, labels)[1] for function in (linear_cross_entropy, plain))
     assert (loss - expected).abs() > 0.1
