@@ -55,22 +55,13 @@ def products(model: torch.nn.Module, tokens: int) -> Callable[[], None]:
 
 
 def cpu_encoders(model: MyBertModel) -> dict[str, Encoder]:
-    """Our encoder as it can be made faster on a CPU: weights prepacked, in bfloat16 too, or in int8."""
+    """Our encoder as it can be made faster on a CPU: weights prepacked, in bfloat16 or int8."""
     if model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return {}
     encoders = {"mybert, prepacked": encoder_of(copy.deepcopy(model).prepack_weights())}
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        encoders["mybert bfloat16, prepacked"] = encoder_of(copy.deepcopy(model).bfloat16().prepack_weights())
-    return {**encoders, "mybert int8": encoder_of(int8(model))}
-
-
-def int8(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy with int8 weights, one scale for each output; activations are quantized as they come."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecated, and faster than its successor in torchao
-        return torch.ao.quantization.quantize_dynamic(
-            model, {torch.nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
-        )
+        encoders["mybert bfloat16"] = encoder_of(copy.deepcopy(model).quantize_weights("bfloat16"))
+    return {**encoders, "mybert int8": encoder_of(copy.deepcopy(model).quantize_weights("int8"))}
 
 
 def onnx_files(model: BertModel, example: Batch, folder: Path) -> dict[str, Path]:

@@ -15,7 +15,6 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import read_rows
-from .peers import int8
 from .timing import describe_setting, timed
 
 BATCH_SIZE = 32
@@ -42,8 +41,8 @@ def main() -> None:
     variants = {
         "float32": model,
         "float32, prepacked": copy.deepcopy(model).prepack_weights(),
-        "bfloat16, prepacked": copy.deepcopy(model).bfloat16().prepack_weights(),
-        "int8": int8(model),
+        "bfloat16": copy.deepcopy(model).quantize_weights("bfloat16"),
+        "int8": copy.deepcopy(model).quantize_weights("int8"),
     }
     print(describe_setting())
     for path in arguments.files:

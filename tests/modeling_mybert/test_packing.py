@@ -612,18 +612,6 @@ def test_outputs_of_one_query_are_contiguous(heads):
     assert all(tensor.is_contiguous() for tensor in outputs.values())
 
 
-@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated")
-def test_dynamic_quantization(heads):
-    """Every linear layer is quantized, and a packed batch runs through them."""
-    head = heads("ForSequenceClassification")
-    model, batch = head.model(), head.batch()
-    quantized = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
-    layers = [module for module in quantized.modules() if isinstance(module, torch.ao.nn.quantized.dynamic.Linear)]
-    assert len(layers) == 2 * 6 + 2
-    with torch.no_grad():
-        torch.testing.assert_close(quantized(**batch).logits, model(**batch).logits, rtol=0, atol=0.2)
-
-
 def test_trainer_gains_without_asking(heads, tmp_path):
     model = heads("ForSequenceClassification").model()
     seen = tokens_seen(model)

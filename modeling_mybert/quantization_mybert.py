@@ -1,0 +1,247 @@
+"""Int8 weights for inference on a CPU: symmetric, a scale for each output; activations are quantized as they come.
+
+Each token's states become uint8 with a scale and an offset of its own (dynamic, per token, asymmetric), so a result
+does not depend on what else is in the batch, and no data is needed for calibration. oneDNN multiplies the integers.
+
+A model folder of such a model holds the int8 weights; `quantization_config` in its `config.json` names the method, and
+transformers' `from_pretrained` finds what reads it here.
+"""
+
+import functools
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
+from transformers.utils import logging
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+logger = logging.get_logger(__name__)
+
+QUANT_METHOD = "mybert_int8"
+STEPS = 254  # from a token's smallest value to its largest
+_SMALLEST_RANGE = 1e-30  # of a token's states, or an output's weights, that are all equal
+
+
+@functools.cache
+def has_exact_int8_kernel() -> bool:
+    """Whether oneDNN multiplies uint8 by int8 exactly here.
+
+    CPUs with VNNI (or AMX) do. Without it x86 adds pairs of products in 16 bits, which overflow: this is tried out.
+    """
+    largest, weight = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
+    try:
+        packed = torch.ops.onednn.qlinear_prepack(weight, None)
+        product = _multiply(largest, packed, torch.ones(64), torch.zeros(1, dtype=torch.int32))
+    except (AttributeError, NotImplementedError, RuntimeError):  # a build without oneDNN, or without these products
+        return False
+    return bool((product == 64 * 127 * 127).all())
+
+
+def _multiply(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
+    """Integers (N, I), less 128, by packed int8 weights (O, I), times the weights' scale (O,): float32 (N, O)."""
+    product: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
+        rows, 1.0, 128, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return product
+
+
+def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Quantize each row by itself, in 254 equal steps from its smallest to its largest value.
+
+    Args:
+        rows: float32 (N, I).
+
+    Returns:
+        Integers from 1 to 255, uint8 (N, I), and of each row its range and its middle (N, 1): a value is about
+        (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
+    """
+    lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
+    middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)
+    # By way of int8: PyTorch converts to it much faster than to uint8.
+    integers = rows.sub(middle).mul_(STEPS / extent).round_().to(torch.int8)
+    return integers.view(torch.uint8).bitwise_xor_(128), extent, middle
+
+
+class MyBertInt8Linear(nn.Module):
+    """A linear layer with int8 weights, for float32 states on a CPU; elsewhere it multiplies in floating point.
+
+    Args:
+        in_features: I.
+        out_features: O.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        weight = torch.empty(out_features, in_features, dtype=torch.int8)
+        # Not called `weight`: whoever does not know of the scale misses it, instead of taking the integers for it.
+        self.int8_weight = nn.Parameter(weight, requires_grad=False)
+        self.weight_scale = nn.Parameter(torch.empty(out_features), requires_grad=False)
+        self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False)
+        self._packed: _PackedInt8Weight | None = None
+
+    @classmethod
+    def from_float(cls, layer: nn.Linear) -> "MyBertInt8Linear":
+        """Quantize a layer: each output's weights are divided by their largest magnitude / 127 and rounded."""
+        quantized = cls(layer.in_features, layer.out_features)
+        weight = layer.weight.detach()
+        scale = weight.abs().amax(1).clamp_min(_SMALLEST_RANGE).div(127)
+        quantized.int8_weight.data = weight.div(scale[:, None]).round_().to(torch.int8)
+        quantized.weight_scale.data = scale
+        quantized.bias.data = layer.bias.detach().clone()
+        return quantized.train(layer.training)
+
+    def extra_repr(self) -> str:
+        """As `nn.Linear`'s."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """States (..., I) to (..., O)."""
+        if (
+            torch.compiler.is_compiling()
+            or torch.jit.is_tracing()
+            or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
+            or hidden_states.device.type != "cpu"
+            or hidden_states.dtype != torch.float32
+            or (hidden_states.requires_grad and torch.is_grad_enabled())
+            or not hidden_states.numel()
+            or not has_exact_int8_kernel()
+        ):
+            weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
+            return F.linear(hidden_states, weight, self.bias)
+        if self._packed is None or not self._packed.is_of(self.int8_weight, self.weight_scale):
+            self._packed = _PackedInt8Weight(self.int8_weight, self.weight_scale)
+        integers, extent, middle = quantize_rows(hidden_states.reshape(-1, self.in_features))
+        product = self._packed.multiply(integers).mul_(extent).addcmul_(middle, self._packed.sums).add_(self.bias)
+        return product.view(*hidden_states.shape[:-1], self.out_features)
+
+
+class _PackedInt8Weight:
+    """An int8 weight in oneDNN's layout, and the sum of each output's weights (O,), by which the middles go in."""
+
+    def __init__(self, weight: torch.Tensor, scale: torch.Tensor) -> None:
+        self.packed = torch.ops.onednn.qlinear_prepack(weight, None)
+        self.scale = scale.detach() / STEPS
+        self.zeros = torch.zeros(1, dtype=torch.int32)
+        self.sums = weight.sum(1, dtype=torch.int32) * scale.detach()
+        self.origin = self._state_of(weight, scale)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copied or pickled layer packs its own: such tensors cannot be copied."""
+        return type(None), ()
+
+    @staticmethod
+    def _state_of(*tensors: torch.Tensor) -> tuple[int, ...]:
+        return tuple(
+            number
+            for tensor in tensors
+            for number in (tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version)
+        )
+
+    def multiply(self, integers: torch.Tensor) -> torch.Tensor:
+        """Integers (N, I) of `quantize_rows` to float32 (N, O), in parts of the rows' ranges."""
+        return _multiply(integers, self.packed, self.scale, self.zeros)
+
+    def is_of(self, weight: torch.Tensor, scale: torch.Tensor) -> bool:
+        """Whether the weight and its scale are still those that were packed."""
+        return self.origin == self._state_of(weight, scale)
+
+
+def quantize_layers(model: Any) -> None:
+    """Give the layers of a model int8 weights; embeddings, normalisations, pooler and head stay as they are.
+
+    Nothing is changed unless all of them can be.
+
+    Args:
+        model: A MyBERT model in float32 on a CPU.
+
+    Raises:
+        ValueError: If a linear layer is not a plain one.
+    """
+    layers = list(_linear_layers(model))
+    for parent, name in layers:
+        layer = getattr(parent, name)
+        if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+            raise ValueError(
+                f"A layer's {name} is a {type(layer).__module__}.{type(layer).__name__}, or has hooks; expected a "
+                "plain linear layer to quantize (an adapter is merged first, by merge_and_unload)."
+            )
+    for parent, name in layers:
+        setattr(parent, name, MyBertInt8Linear.from_float(getattr(parent, name)))
+    _finish(model)
+
+
+def _linear_layers(model: Any) -> list[tuple[nn.Module, str]]:
+    """The linear layers of a model's layers, as parent and name, also where an adapter has taken their place."""
+    places = []
+    for layer in model.base_model.encoder["layer"].children():
+        attention, names = layer.attention, ("query", "key", "value")
+        places += [(attention["self"], name) for name in names]
+        places += [(attention["output"], "dense"), (layer.intermediate, "dense"), (layer.output, "dense")]
+    return places
+
+
+def _finish(model: Any) -> None:
+    """Note what the model is, as `from_pretrained` does, and freeze it."""
+    if not has_exact_int8_kernel():
+        logger.warning_once(
+            "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, slower."
+        )
+    quantizer = MyBertInt8Quantizer(MyBertInt8Config(), pre_quantized=True)
+    model.hf_quantizer, model.is_quantized, model.quantization_method = quantizer, True, QUANT_METHOD
+    quantizer.postprocess_model(model)
+
+
+class MyBertInt8Config(QuantizationConfigMixin):
+    """What `config.json` says of a model with int8 weights: the method's name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self.quant_method = QUANT_METHOD
+
+
+class MyBertInt8Quantizer(HfQuantizer):
+    """What `from_pretrained` calls: a folder has int8 weights, or `quantization_config` is a `MyBertInt8Config`."""
+
+    is_trainable = False
+    pre_quantized: bool
+
+    def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
+        """`save_pretrained` writes such a model."""
+        return True
+
+    def update_dtype(self, dtype: Any) -> torch.dtype:
+        """All but the int8 weights is float32.
+
+        Raises:
+            ValueError: If another type is asked for.
+        """
+        if dtype not in (None, torch.float32):
+            raise ValueError(f"dtype is {dtype}; a model with int8 weights has float32 for the rest.")
+        return torch.float32
+
+    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
+        if not hasattr(model, "quantize_weights"):
+            raise ValueError(
+                f"These int8 weights are MyBERT's; expected one of its classes, not {type(model).__name__}."
+            )
+        if self.pre_quantized:
+            for parent, name in _linear_layers(model):
+                layer = getattr(parent, name)
+                setattr(parent, name, MyBertInt8Linear(layer.in_features, layer.out_features))
+
+    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        if not self.pre_quantized:
+            self.pre_quantized = True
+            quantize_layers(model)
+        return model.requires_grad_(False)
+
+
+if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy of this file from the Hub beside the installed one
+    register_quantization_config(QUANT_METHOD)(MyBertInt8Config)
+    register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)
+
+
+__all__ = ["MyBertInt8Config", "MyBertInt8Linear", "MyBertInt8Quantizer", "quantize_layers"]
