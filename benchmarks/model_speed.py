@@ -20,6 +20,7 @@ from ..files import read_rows, write_text
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
+from .kernel_speed import kernel_table
 from .peers import (
     Batch,
     Encoder,
@@ -52,7 +53,7 @@ INFERENCE = {
 TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model size
 TRAINING_LENGTH = 128
 ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
-WORKLOADS = (*INFERENCE, "training", "memory", *ON_SENTENCES)
+WORKLOADS = (*INFERENCE, "kernels", "training", "memory", *ON_SENTENCES)
 # Largest difference in float32 of states, scores and vectors; of gradients in parts of their norm. Measured: 7e-6.
 TOLERANCE = 1e-5
 
@@ -137,6 +138,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     if inference:
         parts += _inference(inference, arguments)
     for name, workload in (
+        ("kernels", _kernels),
         ("training", _training),
         ("memory", _memory),
         ("finetuning", _finetuning),
@@ -212,6 +214,13 @@ def _differences(encoders: Mapping[str, Encoder], batch: Batch) -> dict[str, str
         assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
         notes[name] = f"largest difference {difference:.0e}"
     return notes
+
+
+def _kernels(arguments: BenchArguments) -> list[str]:
+    if not torch.backends.mkldnn.is_available():
+        logger.warning("Without kernels: this build of PyTorch has no oneDNN.")
+        return []
+    return _section("kernels: float32 products by MKL -> oneDNN (times as fast)", kernel_table(arguments.repeats))
 
 
 def _training_batch(size: int, half_full: bool) -> Batch:

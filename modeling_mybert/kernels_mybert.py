@@ -1,7 +1,7 @@
 """Which kernel multiplies matrices on a CPU: PyTorch's usual one (mostly MKL), or oneDNN, which PyTorch holds too.
 
 On AMD's processors MKL keeps to its AVX2 kernels. Where such a processor has AVX-512, oneDNN is faster: up to 1.4
-times on Zen 4, which runs it in two halves, and 2.3 times on Zen 5.
+times on Zen 4, which runs it in two halves, and 2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
 """
 
 import platform

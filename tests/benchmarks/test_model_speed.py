@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mybert.benchmarks import model_speed
+from mybert.benchmarks import kernel_speed, model_speed
 from mybert.benchmarks.model_speed import (
     INFERENCE,
     ON_SENTENCES,
@@ -15,6 +15,7 @@ from mybert.benchmarks.model_speed import (
 )
 from mybert.benchmarks.timing import speed_table
 from mybert.cli import main
+from mybert.modeling_mybert import linear_kernels
 
 
 @pytest.fixture
@@ -75,6 +76,21 @@ def test_finetuning_and_pipeline_from_the_command_line(small, sst2, capsys):
     assert "text-classification of 40 sentences of SST-2, batch 32, tiny, medians of 1" in shown
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="PyTorch is built without oneDNN")
+def test_both_kernels(monkeypatch):
+    monkeypatch.setattr(kernel_speed, "PRODUCTS", ((8, 12, 40), (70, 600, 520)))
+    report = run_benchmarks(BenchArguments(workloads=["kernels"], repeats=2))
+    rows = [line for line in report.splitlines() if "->" in line and line.startswith("| ")]
+    assert [row.count(" ms (") for row in rows] == [0, 3, 3]
+    assert "| 70, 600 -> 520 |" in rows[2]
+    assert f"Taken here: product: {'oneDNN' if linear_kernels().product else 'MKL'}, gradient" in report
+    monkeypatch.setattr(kernel_speed, "gradient_of_weight", lambda *_: torch.randn(40, 12))
+    with pytest.raises(AssertionError, match="the kernels differ by"):
+        run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert "kernels" not in run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
+
+
 def test_sides_that_disagree_are_refused(small, monkeypatch):
     real = model_speed.twins
 
@@ -95,14 +111,14 @@ def test_sides_that_disagree_are_refused(small, monkeypatch):
 
 def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_path):
     ran = []
-    names = {f"_{name}": name for name in ("inference", "training", "memory", *ON_SENTENCES)}
+    names = {f"_{name}": name for name in ("inference", "kernels", "training", "memory", *ON_SENTENCES)}
     for function, name in names.items():
         monkeypatch.setattr(model_speed, function, lambda *_, name=name: [ran.append(name) or name])
     output = tmp_path / "results.md"
     assert main(["bench", "--output", str(output)]) == 0
     assert "Without finetuning, pipeline, embeddings: these need --sst2" in capsys.readouterr().out
-    assert ran == ["inference", "training", "memory"]
-    assert output.read_text().endswith("inference\n\ntraining\n\nmemory\n")
+    assert ran == ["inference", "kernels", "training", "memory"]
+    assert output.read_text().endswith("inference\n\nkernels\n\ntraining\n\nmemory\n")
     ran.clear()
     assert main(["bench", "--sst2", str(sst2)]) == 0
     assert ran == list(names.values())
