@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from . import __version__
 from .command_line import COMMANDS, Command, did_you_mean, sentence_for
-from .command_line.console import drop_output, make_output_safe
+from .command_line.console import calm_libraries, drop_output, make_output_safe
 from .files import INTERRUPTED, interruptible
 
 NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
@@ -63,13 +63,19 @@ def _run(argv: list[str]) -> int:
 def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> int:
     try:
         arguments_class, function = command.load()
+        from .command_line.closings import say_closing
         from .command_line.flags import CommandParser, parse_flags
 
         if asked := _HELP & set(flags):
             every_flag = not asked <= {"-h", "--help"}
             print(CommandParser(name, command, arguments_class).full_help(every_flag), end="")
             return 0
-        result = function(parse_flags(name, command, arguments_class, flags))
+        arguments = parse_flags(name, command, arguments_class, flags)
+        with calm_libraries():
+            result = function(arguments)
+        interrupted = isinstance(result, dict) and result.get("interrupted")
+        if not interrupted:
+            say_closing(name, arguments, result)
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -80,7 +86,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
     except KeyboardInterrupt:
         print(f"mybert {name}: interrupted.", file=sys.stderr)
         return INTERRUPTED
-    return INTERRUPTED if isinstance(result, dict) and result.get("interrupted") else 0
+    return INTERRUPTED if interrupted else 0
 
 
 def take_debug(flags: list[str]) -> tuple[list[str], bool]:

@@ -4,13 +4,72 @@ import errno
 import logging
 import os
 import re
+import shutil
 import sys
-from contextlib import suppress
+import textwrap
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 from safetensors import SafetensorError
 
+_PACKAGE = __package__.partition(".")[0]
 LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
+# Warnings of torch and transformers about calls that no user makes.
+_OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
+
+
+@contextmanager
+def calm_libraries() -> Iterator[None]:
+    """Keep out what other libraries say that no user can act on: bars of loading weights, notes to developers.
+
+    Where the package says warnings alone (`--quiet`), nobody shows a bar.
+    """
+    from tqdm import tqdm
+    from transformers.utils import logging as hf_logging
+
+    shown, begin = hf_logging.is_progress_bar_enabled(), tqdm.__init__
+
+    def begin_unseen(bar: tqdm, *args: Any, **kwargs: Any) -> None:
+        begin(bar, *args, **kwargs | {"disable": True})
+
+    hf_logging.disable_progress_bar()
+    if not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):
+        tqdm.__init__ = begin_unseen
+    try:
+        with warnings.catch_warnings():
+            for message in _OF_NO_USE:
+                warnings.filterwarnings("ignore", message=message)
+            yield
+    finally:
+        tqdm.__init__ = begin
+        if shown:
+            hf_logging.enable_progress_bar()
+
+
+class _LinesOfTheTerminal(logging.Formatter):
+    """Long lines go on, indented, where a terminal would break them in a word; files and pipes get them whole."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        if not sys.stdout.isatty():
+            return text
+        width = shutil.get_terminal_size().columns
+        return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+
+
+def _broken(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.lstrip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def set_up_output(quiet: bool) -> None:
@@ -20,8 +79,8 @@ def set_up_output(quiet: bool) -> None:
     handler = _TqdmLoggingHandler()
     handler.handleError = _stop_or_go_on
     handler.setStream(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logger = logging.getLogger(__package__.partition(".")[0])
+    handler.setFormatter(_LinesOfTheTerminal("%(message)s"))
+    logger = logging.getLogger(_PACKAGE)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.INFO)

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
-from transformers.utils import logging as hf_logging
 
 from .command_table import Command
 from .config_file import read_settings
@@ -258,10 +257,8 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     if unknown:
         parser.error(_unknown(unknown[0], parser))
     set_up_output(known.quiet)
-    if known.quiet:
-        if "disable_tqdm" in arguments_class.__dataclass_fields__:
-            parser.set_defaults(disable_tqdm=True)
-        hf_logging.disable_progress_bar()
+    if known.quiet and "disable_tqdm" in arguments_class.__dataclass_fields__:
+        parser.set_defaults(disable_tqdm=True)
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from transformers.utils import logging
+from tqdm.auto import tqdm
 
 from .errors import (
     ConfigurationError,
@@ -134,7 +134,7 @@ class ConversionPlan:
 
     def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
         """Read the parameters that are taken over, one after the other: name and float32 array."""
-        for row, key in logging.tqdm(self.used, desc="Reading the checkpoint"):
+        for row, key in tqdm(self.used, desc="Reading the checkpoint", delay=2):
             yield row.parameter, row.to_parameter(self.layout, bundle[key])
 
 

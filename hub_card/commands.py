@@ -121,7 +121,6 @@ def make_card(arguments: CardArguments) -> Path:
         tags=arguments.tags or (),
     )
     write_card(model_dir, content)
-    logger.info("Wrote %s", card)
     return card
 
 
@@ -215,7 +214,6 @@ def push(arguments: PushArguments) -> str:
     """
     if arguments.output_dir:
         folder = write_publishable(arguments.model, arguments.output_dir, arguments.repo_id, arguments.overwrite)
-        logger.info("Wrote %s; nothing was uploaded.", folder)
         return str(folder)
     options = {item.name: getattr(arguments, item.name) for item in fields(UploadOptions)}
     commit = publish(arguments.model, arguments.repo_id, **options)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import has_length
 
 from .run_arguments import fitting_logging_steps
 from .time_budget import TICKS, TimeBudget
@@ -59,9 +60,17 @@ class ReadableProgress(ProgressCallback):
         eval_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Move the bar of an evaluation."""
-        if not args.disable_tqdm:
-            super().on_prediction_step(args, state, control, eval_dataloader=eval_dataloader, **kwargs)
+        """Move the bar of an evaluation, which goes when it is over."""
+        if self.prediction_bar is None and state.is_world_process_zero:
+            self.prediction_bar = tqdm(
+                desc="evaluation",
+                total=len(eval_dataloader) if has_length(eval_dataloader) else None,
+                leave=False,
+                dynamic_ncols=True,
+                disable=True if args.disable_tqdm else None,
+            )
+        if self.prediction_bar is not None:
+            self.prediction_bar.update()
 
     def on_log(
         self,

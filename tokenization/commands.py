@@ -1,5 +1,6 @@
 """The command of this room: text in, tokenizer folder and report out."""
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from ..files import check_output_folder, folder_written_beside, locked, write_js
 from .text_source import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 from .vocabulary_settings import VocabularySettings
+
+logger = logging.getLogger(__name__)
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
@@ -60,6 +63,5 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
             tokenizer.save_pretrained(beside)
         if report is not None:
             write_json(report, tokenizer.training_report.to_dict())
-    if not arguments.quiet:
-        print(tokenizer.training_report.summary())
+    logger.info("%s", tokenizer.training_report.summary())
     return tokenizer

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .pictures import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
+from .pictures import fill_page, new_figure, picture_path, write_figure, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,7 +164,7 @@ class AttentionMap:
             size = min(9, 72 * side / count * 0.8)
             for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
                 axis.set_ticks(
-                    range(count), self.tokens, fontsize=size, rotation=rotation, fontfamily=token_fonts(),
+                    range(count), self.tokens, fontsize=size, rotation=rotation,
                     parse_math=False,
                 )  # fmt: skip
                 for label, segment in zip(axis.get_ticklabels(), self.segments, strict=True):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import check_model_folder
+from ..files import check_model_folder, only_errors
 from .attention import attention_map
 from .curves import plot_run
 from .model_input import input_picture
 from .pictures import picture_path
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -69,13 +66,13 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         model = _load(AutoModel, arguments.model, use_safetensors=True)
         attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
         attention.save(path, arguments.layer, arguments.head, arguments.view)
-    logger.info("Wrote %s.", path)
     return path
 
 
 def _load(auto_class: Any, name: str, **settings: Any) -> Any:
     try:
-        return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
+        with only_errors():  # a head that is left out is no news
+            return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
     except OSError as error:
         if Path(name).is_dir():  # which lacks something
             raise
@@ -106,6 +103,4 @@ def draw_run(arguments: CurvesArguments) -> Path:
         ValueError: The trainer state holds nothing to draw.
         ImportError: matplotlib is not installed.
     """
-    path = plot_run(arguments.run_dir, arguments.output)
-    logger.info("Wrote %s.", path)
-    return path
+    return plot_run(arguments.run_dir, arguments.output)

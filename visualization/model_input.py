@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .pictures import fill_page, new_figure, picture_path, token_fonts, write_figure, write_page
+from .pictures import fill_page, new_figure, picture_path, write_figure, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -99,7 +99,7 @@ class InputPicture:
             ax.text(
                 column + 0.5, top + row, text, ha="center", va="center", fontsize=size,
                 color=_TEXT_COLOUR if self.mask[index] else _QUIET_COLOUR,
-                fontfamily=token_fonts() if row == 0 else None, parse_math=row in (2, 3),
+                parse_math=row in (2, 3),
             )  # fmt: skip
 
     def save(self, output_path: str | Path) -> Path:

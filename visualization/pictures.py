@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import html
 import json
+import logging
 import re
 import warnings
 from collections.abc import Mapping
@@ -17,8 +18,11 @@ from ..files import write_text, written_beside
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+logger = logging.getLogger(__name__)
+
 _DPI = 150
-# Asked in this order for letters that matplotlib's own font lacks: Korean, Chinese, Japanese, then everything else.
+_OWN_FONT = "DejaVu Sans"  # matplotlib's
+# Asked in this order for letters that matplotlib's own font lacks, before all others: Korean, Chinese, Japanese.
 _FURTHER_FONTS = (
     "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo",
     "Microsoft YaHei", "PingFang SC", "Arial Unicode MS",
@@ -38,13 +42,35 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), facecolor="white", layout="constrained")
 
 
-@functools.cache
-def token_fonts() -> list[str]:
-    """Names of installed fonts for tokens of any script, matplotlib's own first."""
-    from matplotlib.font_manager import get_font_names
+def fonts_for(text: str) -> tuple[list[str], str]:
+    """Which installed fonts show a text.
 
-    installed = set(get_font_names())
-    return ["DejaVu Sans", *(font for font in _FURTHER_FONTS if font in installed)]
+    Returns:
+        Their names, matplotlib's own first, and the letters that no installed font has.
+    """
+    from matplotlib.font_manager import fontManager
+
+    installed = {font.name: font.fname for font in reversed(fontManager.ttflist) if "Color" not in font.name}
+    lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
+    names = [_OWN_FONT]
+    for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:
+        if not lacking:
+            break
+        if found := lacking & _letters(installed[name]):
+            names.append(name)
+            lacking -= found
+    return names, "".join(sorted(lacking))
+
+
+@functools.cache
+def _letters(file: str) -> frozenset[str]:
+    """The characters that a font file has."""
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(map(chr, FT2Font(file).get_charmap()))
+    except (OSError, RuntimeError):  # no font that matplotlib can draw with
+        return frozenset()
 
 
 def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
@@ -78,11 +104,25 @@ def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, 
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Writes a figure as PNG; the same figure gives the same bytes.
+    """Writes a figure as PNG, with fonts that have its letters; the same figure gives the same bytes.
+
+    A warning of one sentence says which letters no installed font has.
 
     Raises:
         OSError: If it cannot be written; a full disk is called that.
     """
+    from matplotlib.text import Text
+
+    texts = figure.findobj(Text)
+    fonts, lacking = fonts_for("".join(text.get_text() for text in texts))
+    for text in texts:
+        text.set_fontfamily(fonts)
+    if lacking:
+        logger.warning(
+            "No installed font has %s, of %s: boxes stand in their place. Install one that has them, as Noto Sans CJK "
+            "(fonts-noto-cjk) for Korean, Chinese and Japanese.",
+            *(" ".join(lacking[:5]), path),
+        )
     with written_beside(path) as temporary, warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="Glyph |Matplotlib currently does not support ", category=UserWarning

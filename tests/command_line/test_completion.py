@@ -1,23 +1,17 @@
 import shutil
 import subprocess
+import sys
 
 import pytest
-
-from mybert import cli
 
 shtab = pytest.importorskip("shtab")
 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    import contextlib
-    import io
-
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        assert cli.main(["completion", "bash"]) == 0
+    command = [sys.executable, "-m", "mybert", "completion", "bash"]
     path = tmp_path_factory.mktemp("completion") / "mybert.bash"
-    path.write_text(output.getvalue())
+    path.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     return path
 
 

@@ -1,6 +1,7 @@
 import gzip
 import io
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -29,7 +30,8 @@ def parse(*words):
     return arguments
 
 
-def test_folder_and_report(text_file, tmp_path, capsys):
+def test_folder_and_report(text_file, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
     out = tmp_path / "out"
     arguments = parse(
         *("--text", text_file, "--output_dir", out, "--vocab_size", 80, "--layout", "compact"),
@@ -44,7 +46,7 @@ def test_folder_and_report(text_file, tmp_path, capsys):
     assert report["size"] == len(tokenizer)
     assert report["unk_rate"] == 0
     assert report["longest_pieces"]
-    assert "tokens per word" in capsys.readouterr().out
+    assert "tokens per word" in caplog.text
     assert not list(tmp_path.rglob("*.tmp*"))
 
 

@@ -1,0 +1,96 @@
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mybert import cli
+from mybert.command_line.closings import _CLOSINGS, Closing, say_closing
+
+PRINTS_ITS_RESULT = {"completion"}
+
+
+def test_every_command_says_what_it_leaves_behind():
+    assert set(_CLOSINGS) == set(cli.COMMANDS) - PRINTS_ITS_RESULT
+
+
+def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("run")
+    folder.mkdir()
+    for name in ("training_curves.png", "predictions_matched.tsv", "predictions_mismatched.tsv", "model.safetensors"):
+        (folder / name).touch()
+    closing = Closing(folder, "accuracy 0.9", ("mybert", "predict", str(folder)))
+    assert str(closing).splitlines() == [
+        "",
+        "Done: run (accuracy 0.9)",
+        "  curves       run/training_curves.png",
+        "  predictions  run/predictions_matched.tsv",
+        "Next:",
+        "  mybert predict run",
+    ]
+
+
+def test_long_lines_are_broken_so_that_a_shell_takes_them():
+    closing = Closing("x", "word " * 20, ("mybert", "attention", "'two words'", *["--flag"] * 12))
+    lines = str(closing).splitlines()
+    assert max(map(len, lines)) <= 104  # the words are said as they are
+    call = str(closing).partition("Next:\n")[2]
+    assert all(line.endswith(" \\") for line in call.splitlines()[:-1]) and "'two words'" in call
+    assert max(map(len, call.splitlines())) <= 80
+
+
+ARGUMENTS = {
+    "text": ["a b.txt"],
+    "model": "pre",
+    "output_dir": "out",
+    "output": "x.tsv",
+    "tokenizer": "tok",
+    "repo_id": "me/x",
+    "metric_for_best_model": "eval_accuracy",
+}
+RESULTS = {
+    "demo": {},
+    "vocab": range(30),
+    "data": None,
+    "pretrain": {"eval_perplexity": 12.3456, "mlm_loss": 3.0},
+    "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
+    "evaluate": {"accuracy": 0.5},
+    "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
+    "ablation": {"a": {}, "b": {}},
+    "convert google": SimpleNamespace(parameters=41, output="out"),
+    "convert to-google": SimpleNamespace(parameters=41, output="out/x"),
+    "convert bert": SimpleNamespace(parameters=41, output="out"),
+    "convert to-bert": SimpleNamespace(parameters=41, output="out"),
+    "convert onnx": SimpleNamespace(differences={"model.onnx": {"logits": 1e-6}}),
+    "card": "pre/README.md",
+    "push": "out",
+    "attention": "a.png",
+    "curves": "c.png",
+    "bench": {},
+}
+SAID = {
+    "pretrain": "\nDone: out (perplexity 12.35)\n",
+    "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
+    "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
+    "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x",
+    "convert onnx": "differs from PyTorch by at most 1.0e-06",
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_next_call_is_one_of_a_command(name, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    say_closing(name, SimpleNamespace(**ARGUMENTS), RESULTS[name])
+    (said,) = caplog.messages
+    assert SAID.get(name, "") in said and max(map(len, said.splitlines())) <= 80
+    _, _, call = said.partition("Next:\n  mybert ")
+    assert not call or call.split()[0] in cli.COMMANDS
+
+
+def test_metrics_on_standard_output_stay_alone(caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    say_closing("evaluate", SimpleNamespace(output="-"), {"accuracy": 0.5})
+    assert not caplog.messages
+    say_closing("finetune", SimpleNamespace(**ARGUMENTS), {"last": {"accuracy": 0.5}, "interrupted": False})
+    assert "accuracy: last 0.5" in caplog.text

@@ -1,0 +1,73 @@
+import io
+import logging
+import sys
+import warnings
+from dataclasses import dataclass, field
+
+import pytest
+from tqdm import tqdm
+from transformers.utils import logging as transformers_logging
+
+from mybert import cli
+from mybert.command_line.console import calm_libraries, set_up_output
+
+
+@dataclass
+class NoisyArguments:
+    name: str = field(default="x", metadata={"help": "A name."})
+
+
+def make_noise(arguments):
+    for _ in tqdm(range(3), desc="work"):
+        pass
+    for _ in transformers_logging.tqdm(range(3), desc="Loading weights"):
+        pass
+    warnings.warn("'pin_memory' argument is set as true but no accelerator is found", UserWarning, stacklevel=1)
+    logging.getLogger("mybert").info("a line")
+    logging.getLogger("mybert").warning("a warning")
+
+
+@pytest.fixture
+def noisy_command(monkeypatch):
+    command = cli.Command("make noise", __name__, "NoisyArguments", "make_noise")
+    monkeypatch.setitem(cli.COMMANDS, "noise", command)
+    monkeypatch.setitem(sys.modules, __name__, sys.modules.get(__name__) or sys.modules[make_noise.__module__])
+
+
+def test_bars_of_our_own_and_no_chatter(noisy_command, capsys):
+    assert cli.main(["noise"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "a line\na warning\n"
+    assert "work: 100%" in captured.err and "Loading" not in captured.err and "pin_memory" not in captured.err
+
+
+def test_quiet_is_quiet(noisy_command, capsys):
+    assert cli.main(["noise", "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("a warning\n", "")
+
+
+def test_libraries_are_as_they_were_afterwards(noisy_command):
+    begin, shown = tqdm.__init__, transformers_logging.is_progress_bar_enabled()
+    assert cli.main(["noise", "--quiet"]) == 0
+    assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
+    with pytest.raises(ZeroDivisionError), calm_libraries():
+        1 / 0  # noqa: B018
+    assert (tqdm.__init__, transformers_logging.is_progress_bar_enabled()) == (begin, shown)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(is_terminal, monkeypatch):
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("COLUMNS", "40")
+    set_up_output(quiet=False)
+    logging.getLogger("mybert").info("short\n  %s", "word " * 20)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "short"
+    if is_terminal:
+        assert len(lines) == 4 and max(map(len, lines)) <= 40
+        assert lines[1].startswith("  word") and lines[2].startswith("    word")
+    else:
+        assert lines[1] == "  " + "word " * 20

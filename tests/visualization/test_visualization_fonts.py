@@ -1,0 +1,47 @@
+import logging
+
+import pytest
+
+from mybert.visualization import pictures
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def fonts(monkeypatch):
+    """Two installed fonts beside matplotlib's own: one with Korean letters, one with a letter of another script."""
+    from matplotlib.font_manager import FontEntry, fontManager
+
+    own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans")
+    letters = {"korean": frozenset("한국어"), "other": frozenset("ሀ"), own.fname: frozenset("abc ")}
+    entries = [FontEntry(fname=name, name=f"A {name} font") for name in ("korean", "other")]
+    monkeypatch.setattr(fontManager, "ttflist", [*entries, own])
+    monkeypatch.setattr(pictures, "_letters", lambda file: letters[file])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a b", (["DejaVu Sans"], "")),
+        ("a 한", (["DejaVu Sans", "A korean font"], "")),
+        ("ሀ어", (["DejaVu Sans", "A korean font", "A other font"], "")),
+        ("한글", (["DejaVu Sans", "A korean font", "A other font"][:2], "글")),
+    ],
+)
+def test_fonts_are_found_by_their_letters(fonts, text, expected):
+    assert pictures.fonts_for(text) == expected
+
+
+def test_letters_of_no_font_are_said_once(fonts, tmp_path, caplog, recwarn):
+    caplog.set_level(logging.WARNING, "mybert")
+    figure = pictures.new_figure(2, 2)
+    figure.text(0, 0, "글자 글자")
+    figure.suptitle("글")
+    pictures.write_figure(figure, tmp_path / "a.png")
+    (message,) = caplog.messages
+    assert "No installed font has 글 자, of " in message and "fonts-noto-cjk" in message
+    assert not recwarn.list
+    figure = pictures.new_figure(2, 2)
+    figure.text(0, 0, "abc")
+    pictures.write_figure(figure, tmp_path / "b.png")
+    assert len(caplog.messages) == 1
