@@ -112,7 +112,7 @@ def _finetune(arguments: Any, result: Mapping[str, Any]) -> Closing:
     rows = {name: metrics[best] for name, metrics in result.items() if isinstance(metrics, dict) and best in metrics}
     said = ", ".join(f"{name} {_shown(value)}" for name, value in rows.items())  # rows of table 7
     said = f"{best}: {said}" if said else _figures(result, {best: best, f"test_{best}": f"test {best}"})
-    call = ("evaluate", "test.tsv", "--model", arguments.output_dir)
+    call = ("predict", arguments.output_dir, "new.txt", "--output", "predictions.tsv")
     return Closing(arguments.output_dir, said, () if rows else _mybert(*call))
 
 
@@ -120,6 +120,12 @@ def _evaluate(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
     if arguments.output == "-":
         return None
     return Closing(arguments.output, ", ".join(f"{name} {_shown(value)}" for name, value in list(result.items())[:4]))
+
+
+def _predict(arguments: Any, result: Any) -> Closing | None:
+    if arguments.output == "-":
+        return None
+    return Closing(arguments.output, _figures(result, {"rows": "rows", "cut": "too long and cut"}))
 
 
 def _features(arguments: Any, result: Mapping[str, Any]) -> Closing:
@@ -174,6 +180,7 @@ _CLOSINGS: dict[str, Callable[[Any, Any], Closing | None]] = {
     "pretrain": _pretrain,
     "finetune": _finetune,
     "evaluate": _evaluate,
+    "predict": _predict,
     "features": _features,
     "ablation": _ablation,
     "convert google": _convert_google,

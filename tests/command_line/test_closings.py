@@ -56,6 +56,7 @@ RESULTS = {
     "pretrain": {"eval_perplexity": 12.3456, "mlm_loss": 3.0},
     "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
     "evaluate": {"accuracy": 0.5},
+    "predict": {"rows": 3, "cut": 0},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
     "ablation": {"a": {}, "b": {}},
     "convert google": SimpleNamespace(parameters=41, output="out"),
@@ -91,6 +92,7 @@ def test_the_next_call_is_one_of_a_command(name, caplog):
 def test_metrics_on_standard_output_stay_alone(caplog):
     caplog.set_level(logging.INFO, "mybert")
     say_closing("evaluate", SimpleNamespace(output="-"), {"accuracy": 0.5})
+    say_closing("predict", SimpleNamespace(output="-"), {"rows": 3})
     assert not caplog.messages
     say_closing("finetune", SimpleNamespace(**ARGUMENTS), {"last": {"accuracy": 0.5}, "interrupted": False})
     assert "accuracy: last 0.5" in caplog.text

@@ -28,7 +28,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
 def test_bash_completes_commands_flags_and_choices(script):
-    assert completed(script, "mybert", "pre") == {"pretrain"}
+    assert completed(script, "mybert", "pret") == {"pretrain"}
     assert completed(script, "mybert", "convert", "") >= {"google", "to-google", "onnx"}
     assert completed(script, "mybert", "pretrain", "--model_s") == {"--model_size"}
     assert completed(script, "mybert", "pretrain", "--objective", "mlm") == {"mlm", "mlm+nsp", "mlm+sop"}

@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": "evaluate --task rte --model {model} --data dev.tsv --output out.json",
     "finetune": "finetune {model} --task rte --train_file dev.tsv --validation_file dev.tsv --output_dir out "
     "--max_steps 1 --per_device_train_batch_size 2 --use_cpu",
+    "predict": "predict {model} dev.tsv --task rte --output out.jsonl",
     "features": "features text.txt --model {model} --output out.jsonl",
     "data": "data text.txt --tokenizer {model} --output out.safetensors",
     "pretrain": "pretrain text.txt --tokenizer {model} --model {model} --output_dir out --max_steps 1 --heldout 0 "
@@ -129,7 +130,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune")]
+    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune", "predict")]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows
