@@ -18,6 +18,7 @@ _FEATURES = {
     "avx512_bf16": "AVX-512 BF16",
     "amx_tile": "AMX",
 }
+BFLOAT16_FEATURES = ("AVX-512 BF16", "AMX")  # those that multiply bfloat16
 
 
 class Environment(TypedDict):

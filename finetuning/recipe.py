@@ -23,6 +23,7 @@ from ..runs import (
     last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
+    suggest_bfloat16,
 )
 from ..tokenization import save_vocab
 from .finetuning_arguments import FinetuningArguments
@@ -63,6 +64,7 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
+    suggest_bfloat16(arguments)
     check_model(arguments.model, arguments.from_scratch)
     tasks = _tasks(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:

@@ -24,6 +24,7 @@ from ..runs import (
     last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
+    suggest_bfloat16,
 )
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .collator import PretrainingCollator
@@ -85,6 +86,7 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     speak_in_one_process(arguments)
+    suggest_bfloat16(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run = prepare_once(arguments, lambda: _begin(arguments, folder))
         return _pretrain(arguments, run)

@@ -5,7 +5,7 @@ from .interruption import StopOnInterrupt
 from .muon import MuonWithAdamW, matrix_groups
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process, started_on_cpus
-from .run_arguments import RunArguments
+from .run_arguments import RunArguments, suggest_bfloat16
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .time_budget import TICKS, TimeBudget
@@ -31,4 +31,5 @@ __all__ = [
     "prepare_once",
     "speak_in_one_process",
     "started_on_cpus",
+    "suggest_bfloat16",
 ]

@@ -5,11 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import torch
 import transformers
 from transformers import TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
 from mybert.pretraining import PretrainingArguments
+from mybert.runs import run_arguments, suggest_bfloat16
 from mybert.runs.run_arguments import UNHEEDED
 
 # Read by `TrainingArguments` itself: devices, precision, processes and logging are set up there.
@@ -107,3 +109,29 @@ def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
 def test_steps_of_evaluations_that_do_not_take_place(caplog):
     pretraining(eval_steps=10)  # no mistake: a recipe's, switched off on the command line
     assert "eval_strategy is 'no': nothing is evaluated" in caplog.text
+
+
+@pytest.mark.parametrize("setting", ["bf16", "bf16_full_eval"])
+def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pretraining(**{setting: True}).device.type == "cpu"
+    assert not pretraining().use_cpu
+
+
+@pytest.mark.parametrize(
+    ("features", "settings", "says"),
+    [
+        (("AVX2", "AVX-512", "AVX-512 BF16"), {}, "(AVX-512 BF16): with --bf16"),
+        (("AVX-512 BF16", "AMX"), {}, "(AVX-512 BF16, AMX): with --bf16"),
+        (("AVX-512 BF16",), {"bf16": True}, None),
+        (("AVX2", "AVX-512"), {}, None),
+        ((), {}, None),
+    ],
+)
+def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypatch, caplog):
+    monkeypatch.setattr(run_arguments, "cpu_features", lambda: features)
+    arguments = pretraining(use_cpu=True, **settings)
+    with caplog.at_level("INFO", run_arguments.__name__):
+        suggest_bfloat16(arguments)
+    assert (says in caplog.text) if says else not caplog.text
