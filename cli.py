@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from . import __version__
 from .command_line import COMMANDS, Command, did_you_mean, sentence_for
-from .command_line.console import calm_libraries, drop_output, make_output_safe
+from .command_line.console import calm_libraries, drop_output, make_output_safe, sentence_for_command
 from .files import INTERRUPTED, interruptible
 
 NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
@@ -61,6 +61,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> int:
+    arguments_class = arguments = None
     try:
         arguments_class, function = command.load()
         from .command_line.closings import say_closing
@@ -81,7 +82,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
     except Exception as error:
         if debug or not (sentence := sentence_for(error)):
             raise
-        print(f"mybert {name}: {sentence}", file=sys.stderr)
+        print(f"mybert {name}: {sentence_for_command(sentence, arguments_class, arguments)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"mybert {name}: interrupted.", file=sys.stderr)

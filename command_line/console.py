@@ -10,12 +10,14 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
 _PACKAGE = __package__.partition(".")[0]
 LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
+_KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 # Warnings of torch and transformers about calls that no user makes.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
@@ -125,3 +127,29 @@ def sentence_for(error: Exception) -> str:
         return ""
     half = (LONGEST_SENTENCE - 5) // 2
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
+
+
+def sentence_for_command(sentence: str, arguments_class: Any, arguments: Any) -> str:
+    """A sentence in the words of a command: flags in place of keywords, and what is no folder is called that.
+
+    Args:
+        sentence: As the library says it.
+        arguments_class: The class of the command's arguments, if it is known.
+        arguments: The arguments, if they were read.
+    """
+    flags = getattr(arguments_class, "__dataclass_fields__", {})
+
+    def as_flag(found: re.Match[str]) -> str:
+        name, value = found["name"], found["value"].strip("'\"")
+        return f"--{name}{'' if value == 'True' else f' {value}'}" if name in flags else found[0]
+
+    sentence = _KEYWORD.sub(as_flag, sentence)
+    if "https://huggingface.co" in sentence:
+        for name in ("model", "tokenizer", "dataset"):
+            value = getattr(arguments, name, None)
+            if isinstance(value, str) and not Path(value).exists():
+                reached = (
+                    "the Hub was not reached" if "couldn't connect" in sentence else "the Hub has none, or hides it"
+                )
+                return f"--{name} is {value!r}; there is no such folder here, and of that name the Hub {reached}."
+    return sentence

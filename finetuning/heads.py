@@ -171,8 +171,12 @@ def check_model(name: str | Path, from_scratch: bool = False) -> None:
     if path.is_dir():
         if not from_scratch or any(path.glob("*.safetensors")):
             check_model_folder(path)
-    elif path.is_absolute() or str(name).startswith(".") or len(path.parts) > 2:
+    elif path.is_absolute() or str(name).startswith(".") or len(path.parts) > 2 or _is_in_a_folder(path):
         raise FileNotFoundError(f"There is no model folder {name}.")
+
+
+def _is_in_a_folder(path: Path) -> bool:
+    return len(path.parts) == 2 and path.parent.is_dir()
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:

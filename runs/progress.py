@@ -33,6 +33,7 @@ class ReadableProgress(ProgressCallback):
 
     def __init__(self, budget: TimeBudget | None = None) -> None:
         super().__init__()
+        self.prediction_bar: Any = None
         self.budget = budget
         self._last = ""
 

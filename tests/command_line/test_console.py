@@ -9,7 +9,7 @@ from tqdm import tqdm
 from transformers.utils import logging as transformers_logging
 
 from mybert import cli
-from mybert.command_line.console import calm_libraries, set_up_output
+from mybert.command_line.console import calm_libraries, sentence_for_command, set_up_output
 
 
 @dataclass
@@ -71,3 +71,46 @@ def test_a_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(is_terminal, monke
         assert lines[1].startswith("  word") and lines[2].startswith("    word")
     else:
         assert lines[1] == "  " + "word " * 20
+
+
+@dataclass
+class ModelArguments:
+    model: str = "models/tuned"
+    layout: str = "google"
+    other: bool = False
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("raise it or use layout='compact'.", "raise it or use --layout compact."),
+        ("Pass other=True to go on.", "Pass --other to go on."),
+        ("seed='compact' and 3 layout are as they were.", "seed='compact' and 3 layout are as they were."),
+        (
+            "We couldn't connect to 'https://huggingface.co' to load the files.",
+            "--model is 'models/tuned'; there is no such folder here, and of that name the Hub was not reached.",
+        ),
+        (
+            "models/tuned is not a valid model identifier listed on 'https://huggingface.co/models'",
+            "--model is 'models/tuned'; there is no such folder here, and of that name the Hub has none, or hides it.",
+        ),
+    ],
+)
+def test_sentences_are_in_the_words_of_the_command(said, shown, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert sentence_for_command(said, ModelArguments, ModelArguments()) == shown
+    (tmp_path / "models" / "tuned").mkdir(parents=True)
+    if "huggingface" in said:  # the folder is there: it is not what is missing
+        assert sentence_for_command(said, ModelArguments, ModelArguments()) == said
+    assert sentence_for_command(said, None, None) == said
+
+
+def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a text\n")
+    assert cli.main(["features", "text.txt", "--model", "nowhere", "--output", "x.jsonl"]) == 2
+    expected = "mybert features: --model is 'nowhere'; there is no such folder here, and of that name the Hub was not"
+    assert capsys.readouterr().err.startswith(expected)
+    (tmp_path / "models").mkdir()
+    assert cli.main(["features", "text.txt", "--model", "models/tuned", "--output", "x.jsonl"]) == 2
+    assert capsys.readouterr().err == "mybert features: There is no model folder models/tuned.\n"
