@@ -5,6 +5,7 @@ from typing import Any, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
 
@@ -99,6 +100,7 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
         or torch.jit.is_tracing()
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
     )
 
 

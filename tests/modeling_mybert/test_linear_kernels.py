@@ -213,6 +213,11 @@ def test_circumstances_that_are_not_plain(kernel, onednn_calls, monkeypatch):
     assert type(linear(layer, states.as_subclass(Subclass))) is Subclass
     each = torch.func.vmap(torch.func.grad(lambda state: linear(layer, state).sum()))(states)
     torch.testing.assert_close(each, layer.weight.sum(0).expand(4, 24))
+    direction = draw(4, 24, seed=1)
+    with torch.autograd.forward_ad.dual_level():
+        dual = linear(layer, torch.autograd.forward_ad.make_dual(states, direction))
+        along = torch.autograd.forward_ad.unpack_dual(dual).tangent
+    torch.testing.assert_close(along, direction @ layer.weight.t())
     handle = torch.nn.modules.module.register_module_forward_hook(lambda module, inputs, output: output + 1)
     try:
         torch.testing.assert_close(linear(layer, states), F.linear(states, layer.weight, layer.bias) + 1)
