@@ -1,4 +1,4 @@
-"""`mybert bench`: inference and training beside transformers and ONNX Runtime, on the same weights and inputs.
+"""`mybert bench`: inference and training beside transformers and other runtimes, on the same weights and inputs.
 
 mybert bench                             all but the workloads on sentences; BERT-base with random weights
 mybert bench --workloads sentences query --model_size mini
@@ -26,13 +26,12 @@ from .peers import (
     Encoder,
     cpu_encoders,
     encoder_of,
-    onnx_encoder,
-    onnx_files,
     products,
     sentence_encoder,
     training_twins,
     twins,
 )
+from .runtimes import RUNTIMES, random_batch, sorted_by_length
 from .timing import describe_setting, speed_table, take_turns, timed
 
 logger = logging.getLogger(__name__)
@@ -78,7 +77,7 @@ class BenchArguments:
             "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
         },
     )
-    threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and ONNX Runtime."})
+    threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and the other runtimes."})
     sst2: str | None = field(
         default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
     )
@@ -153,16 +152,6 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     return report
 
 
-def padded_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
-    """A batch of random tokens; rows in mixed order."""
-    generator = torch.Generator().manual_seed(0)
-    shuffled = torch.tensor(lengths)[torch.randperm(len(lengths), generator=generator)]
-    longest = max(lengths)
-    mask = (torch.arange(longest) < shuffled[:, None]).long()
-    input_ids = torch.randint(5, vocab_size, (len(lengths), longest), generator=generator) * mask
-    return {"input_ids": input_ids, "attention_mask": mask}
-
-
 def _settings(size: str) -> dict[str, int]:
     layers, width, heads = MODEL_SIZES[size]
     return {
@@ -185,18 +174,22 @@ def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
         encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
         encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
     parts = []
+    others: dict[str, Encoder] = {}
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            files = onnx_files(theirs, padded_batch((7, 9)), Path(folder))
-            encoders |= {name: onnx_encoder(path) for name, path in files.items()}
-        except ImportError as error:
-            logger.warning("Without ONNX Runtime: %s.", error)
+        for runtime, make_encoders in RUNTIMES.items():
+            try:
+                others |= make_encoders(theirs, Path(folder))
+            except ImportError as error:
+                logger.warning("Without %s: %s.", runtime, error)
         for name in names:
             what, lengths = INFERENCE[name]
-            batch = padded_batch(lengths)
+            batch = random_batch(lengths)
             fill = sum(lengths) / batch["input_ids"].numel()
-            notes = _differences(encoders, batch)
-            runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in encoders.items()}
+            sides = encoders | others
+            if fill < 1:  # the best case of who runs padding
+                sides |= {f"{name}, sorted": sorted_by_length(encode) for name, encode in others.items()}
+            notes = _differences(sides, batch)
+            runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in sides.items()}
             runs["(linear layers' products alone)"] = products(ours, sum(lengths))
             seconds = take_turns(runs, arguments.repeats)
             title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
@@ -228,7 +221,7 @@ def _training_batch(size: int, half_full: bool) -> Batch:
     if half_full:  # evenly from an eighth of the length to seven eighths, and one of full length
         steps = torch.linspace(TRAINING_LENGTH / 8, TRAINING_LENGTH * 7 / 8, size).int().tolist()
         lengths = (*steps[:-1], TRAINING_LENGTH)
-    batch = padded_batch(lengths)
+    batch = random_batch(lengths)
     generator = torch.Generator().manual_seed(1)
     is_masked = (torch.rand(batch["input_ids"].shape, generator=generator) < 0.15) & batch["attention_mask"].bool()
     return {

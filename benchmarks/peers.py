@@ -1,16 +1,13 @@
-"""The other ways of running BERT that people have: the same weights in transformers and in ONNX Runtime.
+"""The same weights in transformers' BERT and in ours, as encoders, sentence encoders and models in training.
 
-Every encoder is a function from a batch (`input_ids` and `attention_mask`) to the last hidden states. What is not
-installed raises `ImportError`.
+Every encoder is a function from a batch (`input_ids` and `attention_mask`) to the last hidden states.
 """
 
 import copy
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from transformers import BertConfig, BertModel
 
@@ -62,56 +59,6 @@ def cpu_encoders(model: MyBertModel) -> dict[str, Encoder]:
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
         encoders["mybert bfloat16"] = encoder_of(copy.deepcopy(model).quantize_weights("bfloat16"))
     return {**encoders, "mybert int8": encoder_of(copy.deepcopy(model).quantize_weights("int8"))}
-
-
-def onnx_files(model: BertModel, example: Batch, folder: Path) -> dict[str, Path]:
-    """Export to ONNX; then ONNX Runtime's own optimizer for BERT, and its dynamic int8 quantization.
-
-    Args:
-        model: The model.
-        example: A batch of at least two rows.
-        folder: Where the files go.
-
-    Returns:
-        The files by the name of what they are.
-    """
-    import onnx  # noqa: F401
-    import onnxscript  # noqa: F401
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-    from onnxruntime.transformers.fusion_options import FusionOptions
-    from onnxruntime.transformers.optimizer import optimize_model
-
-    plain, optimized, int8 = (folder / f"{name}.onnx" for name in ("plain", "optimized", "int8"))
-    shapes = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in example}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(model, (), str(plain), kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
-        config = model.config
-        optimize_model(
-            str(plain),
-            model_type="bert",
-            num_heads=config.num_attention_heads,
-            hidden_size=config.hidden_size,
-            optimization_options=FusionOptions("bert"),
-        ).save_model_to_file(str(optimized))
-        quantize_dynamic(str(plain), str(int8), weight_type=QuantType.QInt8)
-    return {"ONNX Runtime": plain, "ONNX Runtime, BERT optimizer": optimized, "ONNX Runtime int8": int8}
-
-
-def onnx_encoder(path: Path) -> Encoder:
-    """A session of ONNX Runtime with as many threads as PyTorch has."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    types = {entry.name: np.int32 if "int32" in entry.type else np.int64 for entry in session.get_inputs()}
-
-    def encode(batch: Batch) -> torch.Tensor:
-        inputs = {name: batch[name].numpy().astype(kind) for name, kind in types.items()}
-        return torch.from_numpy(session.run(None, inputs)[0])
-
-    return encode
 
 
 def sentence_encoder(folder: Path) -> Callable[..., Any]:

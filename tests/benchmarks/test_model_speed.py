@@ -10,9 +10,9 @@ from mybert.benchmarks.model_speed import (
     SENTENCES,
     SKEWED,
     BenchArguments,
-    padded_batch,
     run_benchmarks,
 )
+from mybert.benchmarks.runtimes import GROUP, RUNTIMES, random_batch, sorted_by_length
 from mybert.benchmarks.timing import speed_table
 from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
@@ -35,13 +35,13 @@ def sst2(tmp_path):
 
 def test_fill_of_the_batches():
     for lengths, fill in ((SENTENCES, 0.45), (SKEWED, 0.18)):
-        mask = padded_batch(lengths)["attention_mask"]
+        mask = random_batch(lengths)["attention_mask"]
         assert mask.shape == (32, max(lengths))
         assert float(mask.float().mean()) == pytest.approx(fill, abs=0.01)
 
 
 def test_batches_do_not_change_from_run_to_run():
-    assert torch.equal(padded_batch(SENTENCES)["input_ids"], padded_batch(SENTENCES)["input_ids"])
+    assert torch.equal(random_batch(SENTENCES)["input_ids"], random_batch(SENTENCES)["input_ids"])
 
 
 def test_ratio_is_the_median_of_the_turns():
@@ -100,13 +100,54 @@ def test_sides_that_disagree_are_refused(small, monkeypatch):
             ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
         return ours, theirs
 
-    def not_installed(*_):
-        raise ImportError("No module named 'onnx'")
-
     monkeypatch.setattr(model_speed, "twins", unequal)
-    monkeypatch.setattr(model_speed, "onnx_files", not_installed)
+    monkeypatch.setattr(model_speed, "RUNTIMES", {})
     with pytest.raises(AssertionError, match="mybert differs by"):
         run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+
+
+def test_what_is_not_installed_is_said(small, monkeypatch, caplog):
+    def not_installed(*_):
+        raise ImportError("No module named 'openvino'")
+
+    monkeypatch.setattr(model_speed, "RUNTIMES", {"OpenVINO": not_installed})
+    with caplog.at_level("WARNING"):
+        report = run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+    assert "Without OpenVINO: No module named 'openvino'." in caplog.text
+    assert "| mybert int8 |" in report and "OpenVINO" not in report
+
+
+def test_batches_in_groups_of_equal_length():
+    """Each row goes through with the rows of its group, and comes back in its place."""
+    shapes = []
+
+    def encode(batch):
+        shapes.append(tuple(batch["input_ids"].shape))
+        return torch.stack([batch["input_ids"], 2 * batch["input_ids"]], -1).float()
+
+    batch = random_batch((3, 9, 4, 9, 2, 1, 7, 8, 6, 5))
+    states = sorted_by_length(encode)(batch)
+    assert torch.equal(states, torch.stack([batch["input_ids"], 2 * batch["input_ids"]], -1).float())
+    assert shapes == [(GROUP, 8), (2, 9)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("runtime", "packages"), [("OpenVINO", ("openvino", "nncf")), ("CTranslate2", ("ctranslate2",))]
+)
+def test_other_runtimes_agree(runtime, packages, tmp_path):
+    for package in packages:
+        pytest.importorskip(package)
+    _, theirs = model_speed.twins(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
+    batch = random_batch((20, 5, 9, 7, 3, 12, 8, 9, 10, 11))
+    tokens = batch["attention_mask"].bool()
+    with torch.no_grad():
+        expected = theirs(**batch).last_hidden_state[tokens]
+    encoders = RUNTIMES[runtime](theirs, tmp_path)
+    assert f"{runtime} int8" in encoders
+    for name, encode in encoders.items():
+        tolerance = 0.1 if "int8" in name or "bfloat16" in name else 1e-5
+        torch.testing.assert_close(encode(batch)[tokens], expected, rtol=0, atol=tolerance)
 
 
 def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_path):

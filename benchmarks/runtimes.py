@@ -1,0 +1,189 @@
+"""transformers' BERT in the runtimes that people serve it with: ONNX Runtime, OpenVINO and CTranslate2, on a CPU.
+
+Each function takes the model and an empty folder and returns encoders by name, with as many threads as PyTorch has.
+What is not installed raises `ImportError`.
+"""
+
+import contextlib
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BertModel
+
+from .peers import Batch, Encoder
+
+GROUP = 8  # rows of a group of `sorted_by_length`
+_EXAMPLES = ((7, 9), (128, 60, 30, 20, 12, 8), (24, 24, 24, 24), (200, 90))  # lengths of batches to calibrate with
+
+
+def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
+    """A batch of random tokens; rows in mixed order."""
+    generator = torch.Generator().manual_seed(0)
+    shuffled = torch.tensor(lengths)[torch.randperm(len(lengths), generator=generator)]
+    longest = max(lengths)
+    mask = (torch.arange(longest) < shuffled[:, None]).long()
+    input_ids = torch.randint(5, vocab_size, (len(lengths), longest), generator=generator) * mask
+    return {"input_ids": input_ids, "attention_mask": mask}
+
+
+def sorted_by_length(encode: Encoder) -> Encoder:
+    """As a careful user runs a batch with padding: sorted, in groups of `GROUP` rows, each as long as its longest."""
+
+    def encode_in_groups(batch: Batch) -> torch.Tensor:
+        lengths = batch["attention_mask"].sum(1)
+        states = None
+        for rows in lengths.argsort().split(GROUP):
+            longest = int(lengths[rows].max())
+            part = encode({name: tensor[rows, :longest].contiguous() for name, tensor in batch.items()})
+            if states is None:
+                states = part.new_zeros(*batch["input_ids"].shape, part.shape[-1])
+            states[rows, :longest] = part
+        assert states is not None, "a batch has rows"
+        return states
+
+    return encode_in_groups
+
+
+def onnx_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+    """ONNX Runtime: the exported model, the one of its own optimizer for BERT, and its dynamic int8 quantization."""
+    import onnx  # noqa: F401
+    import onnxscript  # noqa: F401
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.transformers.fusion_options import FusionOptions
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    plain, optimized, int8 = (folder / f"{name}.onnx" for name in ("plain", "optimized", "int8"))
+    example = random_batch((7, 9), model.config.vocab_size)
+    shapes = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in example}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (), str(plain), kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
+        config = model.config
+        optimize_model(
+            str(plain),
+            model_type="bert",
+            num_heads=config.num_attention_heads,
+            hidden_size=config.hidden_size,
+            optimization_options=FusionOptions("bert"),
+        ).save_model_to_file(str(optimized))
+        quantize_dynamic(str(plain), str(int8), weight_type=QuantType.QInt8)
+    files = {"ONNX Runtime": plain, "ONNX Runtime, BERT optimizer": optimized, "ONNX Runtime int8": int8}
+    return {name: _onnx_encoder(path) for name, path in files.items()}
+
+
+def _onnx_encoder(path: Path) -> Encoder:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    types = {entry.name: np.int32 if "int32" in entry.type else np.int64 for entry in session.get_inputs()}
+
+    def encode(batch: Batch) -> torch.Tensor:
+        inputs = {name: batch[name].numpy().astype(kind) for name, kind in types.items()}
+        return torch.from_numpy(session.run(None, inputs)[0])
+
+    return encode
+
+
+def openvino_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+    """OpenVINO in float32, bfloat16 and int8 (NNCF, calibrated)."""
+    import nncf
+    import openvino
+
+    batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]
+    core = openvino.Core()
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,  # PyTorch's threads run on the same cores
+    }
+    with _quiet(), torch.no_grad():
+        converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
+        data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
+        quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
+    encoders = {}
+    for name, converted_model, precision in (
+        ("OpenVINO", converted, {"INFERENCE_PRECISION_HINT": "f32"}),
+        ("OpenVINO bfloat16", converted, {"INFERENCE_PRECISION_HINT": "bf16"}),
+        ("OpenVINO int8", quantized, {}),
+    ):
+        compiled = core.compile_model(converted_model, "CPU", {**settings, **precision})
+        encoders[name] = partial(_openvino_states, compiled.create_infer_request())
+    return encoders
+
+
+class _StatesOnly(torch.nn.Module):
+    """A model whose output is the last hidden states alone."""
+
+    def __init__(self, model: BertModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def _openvino_states(request: Any, batch: Batch) -> torch.Tensor:
+    results = request.infer({name: tensor.numpy() for name, tensor in batch.items()}, share_inputs=True)
+    return torch.from_numpy(results[0])
+
+
+def ctranslate2_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+    """CTranslate2 in float32 and int8."""
+    import ctranslate2
+    from ctranslate2.converters.transformers import BertLoader
+
+    with_pooler = BertModel(copy.deepcopy(model.config))  # which its converter wants
+    with_pooler.load_state_dict(model.state_dict(), strict=False)
+    with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer says
+    encoders = {}
+    for name, precision in (("CTranslate2", "float32"), ("CTranslate2 int8", "int8")):
+        spec = BertLoader().get_model_spec(with_pooler)
+        spec.register_vocabulary([f"[{number}]" for number in range(model.config.vocab_size)])
+        spec.config.unk_token, spec.config.layer_norm_epsilon = "[0]", model.config.layer_norm_eps
+        spec.validate()
+        spec.optimize(quantization=precision)
+        (folder / precision).mkdir()
+        spec.save(str(folder / precision))
+        threads = torch.get_num_threads()
+        encoder = ctranslate2.Encoder(
+            str(folder / precision), compute_type=precision, inter_threads=1, intra_threads=threads
+        )
+        encoders[name] = partial(_ctranslate2_states, encoder)
+    return encoders
+
+
+def _ctranslate2_states(encoder: Any, batch: Batch) -> torch.Tensor:
+    lengths = batch["attention_mask"].sum(1).tolist()
+    rows = [row[:length] for row, length in zip(batch["input_ids"].tolist(), lengths, strict=True)]
+    segments = [[0] * length for length in lengths]
+    return torch.from_numpy(np.array(encoder.forward_batch(rows, token_type_ids=segments).last_hidden_state))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep converters from warning of what a reader of the tables cannot change."""
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+
+
+RUNTIMES: dict[str, Callable[[BertModel, Path], dict[str, Encoder]]] = {
+    "ONNX Runtime": onnx_encoders,
+    "OpenVINO": openvino_encoders,
+    "CTranslate2": ctranslate2_encoders,
+}
