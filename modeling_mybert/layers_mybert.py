@@ -21,6 +21,7 @@ from transformers.utils import TransformersKwargs
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import linear
 from .padding_mybert import Packing
+from .quantization_mybert import linear_each
 
 
 class MyBertEmbeddings(nn.Module):
@@ -109,9 +110,8 @@ class MyBertSelfAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
-        query = linear(self.query, hidden_states).view(head_shape)
-        key = linear(self.key, hidden_states).view(head_shape)
-        value = linear(self.value, hidden_states).view(head_shape)
+        products = linear_each((self.query, self.key, self.value), hidden_states)
+        query, key, value = (states.view(head_shape) for states in products)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)

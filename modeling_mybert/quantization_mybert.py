@@ -8,6 +8,7 @@ transformers' `from_pretrained` finds what reads it here.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,8 @@ from transformers.quantizers import HfQuantizer, register_quantization_config, r
 from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from .linear_mybert import has_hooks, linear
 
 logger = logging.get_logger(__name__)
 
@@ -100,23 +103,40 @@ class MyBertInt8Linear(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """States (..., I) to (..., O)."""
-        if (
-            torch.compiler.is_compiling()
-            or torch.jit.is_tracing()
-            or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
-            or hidden_states.device.type != "cpu"
-            or hidden_states.dtype != torch.float32
-            or (hidden_states.requires_grad and torch.is_grad_enabled())
-            or not hidden_states.numel()
-            or not has_exact_int8_kernel()
-        ):
+        if not _can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
+        product = self.multiply(*quantize_rows(hidden_states.reshape(-1, self.in_features)))
+        return product.view(*hidden_states.shape[:-1], self.out_features)
+
+    def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
+        """Rows (N, I), as `quantize_rows` gives them, to float32 (N, O)."""
         if self._packed is None or not self._packed.is_of(self.int8_weight, self.weight_scale):
             self._packed = _PackedInt8Weight(self.int8_weight, self.weight_scale)
-        integers, extent, middle = quantize_rows(hidden_states.reshape(-1, self.in_features))
-        product = self._packed.multiply(integers).mul_(extent).addcmul_(middle, self._packed.sums).add_(self.bias)
-        return product.view(*hidden_states.shape[:-1], self.out_features)
+        return self._packed.multiply(integers).mul_(extent).addcmul_(middle, self._packed.sums).add_(self.bias)
+
+
+def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> list[torch.Tensor]:
+    """Call each layer on the same states (..., I); for int8 weights these are quantized once."""
+    int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
+    if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
+        return [linear(layer, hidden_states) for layer in layers]
+    rows = quantize_rows(hidden_states.flatten(0, -2))
+    return [layer.multiply(*rows).unflatten(0, hidden_states.shape[:-1]) for layer in int8_layers]
+
+
+def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
+    """Whether these states can be multiplied as integers, and nobody wants gradients or a graph of it."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
+        or hidden_states.device.type != "cpu"
+        or hidden_states.dtype != torch.float32
+        or (hidden_states.requires_grad and torch.is_grad_enabled())
+        or not hidden_states.numel()
+        or not has_exact_int8_kernel()
+    )
 
 
 class _PackedInt8Weight:
@@ -244,4 +264,4 @@ if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy of this file from the H
     register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)
 
 
-__all__ = ["MyBertInt8Config", "MyBertInt8Linear", "MyBertInt8Quantizer", "quantize_layers"]
+__all__ = ["MyBertInt8Config", "MyBertInt8Linear", "MyBertInt8Quantizer", "linear_each", "quantize_layers"]

@@ -101,6 +101,25 @@ def test_values_that_are_not_finite_stay_so():
     assert not product[:2].isfinite().any() and product[2].isfinite().all()
 
 
+@needs_int8
+def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
+    """Four quantizations in a layer, six products; each product is its layer's own."""
+    model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch()
+    calls, quantize = [], quantization_mybert.quantize_rows
+    monkeypatch.setattr(quantization_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
+    with torch.no_grad():
+        model(**batch)
+    assert len(calls) == 2 * 4
+    attention, states = model.encoder["layer"][0].attention["self"], torch.randn(2, 3, 32)
+    layers = (attention.query, attention.key, attention.value)
+    for product, layer in zip(quantization_mybert.linear_each(layers, states), layers, strict=True):
+        assert product.shape == (2, 3, 32) and torch.equal(product, layer(states))
+    seen = []
+    attention.key.register_forward_hook(lambda *_: seen.append(1))
+    quantization_mybert.linear_each(layers, states)
+    assert seen == [1]
+
+
 @pytest.mark.parametrize("padding", [None, "right", "holes"])
 def test_every_head(head, padding):
     """Close to float32, and the same with padding and without."""
