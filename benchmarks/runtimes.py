@@ -38,7 +38,7 @@ def sorted_by_length(encode: Encoder) -> Encoder:
 
     def encode_in_groups(batch: Batch) -> torch.Tensor:
         lengths = batch["attention_mask"].sum(1)
-        states = None
+        states: torch.Tensor | None = None
         for rows in lengths.argsort().split(GROUP):
             longest = int(lengths[rows].max())
             part = encode({name: tensor[rows, :longest].contiguous() for name, tensor in batch.items()})
@@ -110,7 +110,7 @@ def openvino_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
         converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
         data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
         quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
-    encoders = {}
+    encoders: dict[str, Encoder] = {}
     for name, converted_model, precision in (
         ("OpenVINO", converted, {"INFERENCE_PRECISION_HINT": "f32"}),
         ("OpenVINO bfloat16", converted, {"INFERENCE_PRECISION_HINT": "bf16"}),
@@ -145,7 +145,7 @@ def ctranslate2_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
     with_pooler = BertModel(copy.deepcopy(model.config))  # which its converter wants
     with_pooler.load_state_dict(model.state_dict(), strict=False)
     with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer says
-    encoders = {}
+    encoders: dict[str, Encoder] = {}
     for name, precision in (("CTranslate2", "float32"), ("CTranslate2 int8", "int8")):
         spec = BertLoader().get_model_spec(with_pooler)
         spec.register_vocabulary([f"[{number}]" for number in range(model.config.vocab_size)])
