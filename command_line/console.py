@@ -148,8 +148,6 @@ def sentence_for_command(sentence: str, arguments_class: Any, arguments: Any) ->
         for name in ("model", "tokenizer", "dataset"):
             value = getattr(arguments, name, None)
             if isinstance(value, str) and not Path(value).exists():
-                reached = (
-                    "the Hub was not reached" if "couldn't connect" in sentence else "the Hub has none, or hides it"
-                )
+                reached = "was not reached" if "couldn't connect" in sentence else "has none, or hides it"
                 return f"--{name} is {value!r}; there is no such folder here, and of that name the Hub {reached}."
     return sentence
