@@ -4,6 +4,7 @@ Tools that only know `bert` (vLLM, text-embeddings-inference, optimum and others
 """
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,31 @@ def _convert(
             verification=report,
         )
         if (folder.path / MODEL_CARD).is_file():
-            shutil.copyfile(folder.path / MODEL_CARD, output / MODEL_CARD)
+            card = (folder.path / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
+            if model_type == "bert":
+                card = _card_of_bert(card, folder.path, Path(output_dir))
+            (output / MODEL_CARD).write_text(card, encoding="utf-8", errors="surrogateescape", newline="")
         write_conversion_report(output, result)
     return result
+
+
+def _card_of_bert(card: str, source: Path, output: Path) -> str:
+    """A MyBERT folder's card as one of the `bert` folder: what its owner wrote stays.
+
+    Class, type, tag and place are the new folder's; its examples run without this package, and a picture that stays
+    behind is not shown.
+    """
+    for pattern, new in (
+        (r"^import mybert  # [^\n]*\n", ""),
+        (r"^- mybert$", "- bert"),
+        (r"^\| Architecture \| MyBert", "| Architecture | Bert"),
+        (r"^\| Model type \| mybert \|", "| Model type | bert |"),
+        (rf"^# {re.escape(source.resolve().name)}$", f"# {output.resolve().name}"),
+        (r"^!\[Training curves\]\(training_curves\.png\)\n+", ""),
+        (re.escape(f"model={str(source)!r}"), f"model={str(output)!r}"),
+    ):
+        card = re.sub(pattern, lambda found, new=new: new, card, flags=re.MULTILINE)  # type: ignore[misc]
+    return card
 
 
 def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:

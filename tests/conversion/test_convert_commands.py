@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, HfArgumentParser
 
+from mybert import MyBertConfig, MyBertForSequenceClassification
 from mybert.conversion import commands, read_tensor_bundle
 
 TF1 = Path(__file__).parents[1] / "fixtures" / "google_tf1"
@@ -82,3 +83,55 @@ def test_another_activation(tmp_path):
         commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments))
     arguments.append("--allow_other_activation")
     assert commands.convert_to_google(parse(commands.ConvertToGoogleArguments, *arguments)).verification.ok
+
+
+CARD = """---
+tags:
+- mybert
+- mybert-like
+---
+
+# tuned
+
+Mine: MyBertModel and mybert stay here, as does model='other'.
+
+| Architecture | MyBertForSequenceClassification |
+| Model type | mybert |
+
+![Training curves](training_curves.png)
+
+import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)
+from transformers import pipeline
+
+run = pipeline('text-classification', model={path!r})
+"""
+CARD_OF_BERT = """---
+tags:
+- bert
+- mybert-like
+---
+
+# plain
+
+Mine: MyBertModel and mybert stay here, as does model='other'.
+
+| Architecture | BertForSequenceClassification |
+| Model type | bert |
+
+from transformers import pipeline
+
+run = pipeline('text-classification', model={path!r})
+"""
+
+
+def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path):
+    tuned, plain, back = (str(tmp_path / name) for name in ("tuned", "plain", "back"))
+    config = MyBertConfig(
+        vocab_size=30, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    MyBertForSequenceClassification(config).save_pretrained(tuned)
+    (tmp_path / "tuned" / "README.md").write_text(CARD.format(path=tuned))
+    commands.convert_to_bert(parse(commands.ConvertToBertArguments, "--model", tuned, "--output_dir", plain))
+    assert (tmp_path / "plain" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)
+    commands.convert_bert(parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", back))
+    assert (tmp_path / "back" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)  # its owner's
