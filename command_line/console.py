@@ -15,9 +15,12 @@ from typing import Any
 
 from safetensors import SafetensorError
 
+from .spelling import did_you_mean
+
 _PACKAGE = __package__.partition(".")[0]
 LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
+_CHOICE = re.compile(r"(?:is|has|no row) '(?P<word>[^']+)'; expected (?:(?:one|some) of )?(?P<known>[\w+ ,'-]+)\.$")
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 # Warnings of torch and transformers about calls that no user makes.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
@@ -144,6 +147,8 @@ def sentence_for_command(sentence: str, arguments_class: Any, arguments: Any) ->
         return f"--{name}{'' if value == 'True' else f' {value}'}" if name in flags else found[0]
 
     sentence = _KEYWORD.sub(as_flag, sentence)
+    if choice := _CHOICE.search(sentence):
+        sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
     if "https://huggingface.co" in sentence:
         for name in ("model", "tokenizer", "dataset"):
             value = getattr(arguments, name, None)

@@ -84,6 +84,13 @@ class ModelArguments:
     ("said", "shown"),
     [
         ("raise it or use layout='compact'.", "raise it or use --layout compact."),
+        (
+            "task is 'sst'; expected one of cola, sst2.",
+            "task is 'sst'; expected one of cola, sst2. Did you mean sst2?",
+        ),
+        ("algorithm is 'bp', expected 'bpe'.", "algorithm is 'bp', expected 'bpe'."),
+        ("layout is 'compct'; expected 'google' or 'compact'.", None),
+        ("number is 'abc'; expected a whole number.", "number is 'abc'; expected a whole number."),
         ("Pass other=True to go on.", "Pass --other to go on."),
         ("seed='compact' and 3 layout are as they were.", "seed='compact' and 3 layout are as they were."),
         (
@@ -98,11 +105,13 @@ class ModelArguments:
 )
 def test_sentences_are_in_the_words_of_the_command(said, shown, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
+    shown = f"{said} Did you mean compact?" if shown is None else shown
     assert sentence_for_command(said, ModelArguments, ModelArguments()) == shown
     (tmp_path / "models" / "tuned").mkdir(parents=True)
     if "huggingface" in said:  # the folder is there: it is not what is missing
         assert sentence_for_command(said, ModelArguments, ModelArguments()) == said
-    assert sentence_for_command(said, None, None) == said
+    if "did you" not in shown.lower():
+        assert sentence_for_command(said, None, None) == said
 
 
 def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys):
