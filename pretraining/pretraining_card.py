@@ -1,6 +1,8 @@
 """The card of a pretrained model, and the fill-mask examples on it."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +19,13 @@ _OBJECTIVES = {
     "mlm+sop": "masked LM and sentence order prediction",
     "ltr": "left-to-right LM (causal attention)",
 }
-_OPTIMIZERS = {"google": "Adam without bias correction", "adamw": "AdamW with bias correction", "lamb": "LAMB"}
+_OPTIMIZERS = {
+    "google": "Adam without bias correction",
+    "adamw": "AdamW with bias correction",
+    "muon": "Muon for the layers' matrices, AdamW for the rest",
+    "lamb": "LAMB",
+}
+_FILES_NAMED = 8  # of a corpus
 
 
 def fill_mask_examples(
@@ -58,25 +66,17 @@ def write_pretraining_card(
 ) -> None:
     """Write `README.md`; `wall_time` is in seconds, None if it is not known."""
     summary = store.summary
-    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are of an enumeration
-    phases = arguments.phases()
     write_card(
         output_dir,
         CardContent(
             name=output_dir.name,
             summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
             training=TrainingDescription(
-                corpus=", ".join(plain_text(Path(path).name) for path in arguments.text or [str(arguments.data)]),
+                corpus=_corpus(arguments.text or [str(arguments.data)]),
                 documents=summary.documents,
                 sentences=summary.sentences,
                 tokens=summary.tokens,
-                hyperparameters={
-                    "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
-                    "learning rate": arguments.learning_rate,
-                    "batch size": ", then ".join(str(arguments.batch_size(phase)) for phase in phases),
-                    "longest sequence": ", then ".join(str(phase.max_length) for phase in phases),
-                    "predicted tokens": arguments.mlm_probability,
-                },
+                hyperparameters=_hyperparameters(arguments),
                 seeds=[arguments.seed],
                 wall_time=wall_time,
                 **describe_environment(),
@@ -84,3 +84,37 @@ def write_pretraining_card(
             examples=examples,
         ),
     )
+
+
+def _corpus(paths: Sequence[str]) -> str:
+    names = [plain_text(Path(path).name) for path in paths]
+    rest = len(names) - _FILES_NAMED
+    return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
+    """What decided the result, in words; what changed over the run with its first and later values."""
+    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are of an enumeration
+    phases = arguments.phases()
+
+    def course(values: Iterable[Any]) -> str:
+        return ", then ".join(str(value) for value in dict.fromkeys(values) if value is not None)
+
+    found: dict[str, Any] = {
+        "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
+        "learning rate": arguments.learning_rate,
+        "batch size": course(map(arguments.batch_size, phases)),
+        "longest sequence": course(phase.max_length for phase in phases),
+        "predicted tokens": course((arguments.mlm_probability, arguments.mlm_probability_end)),
+    }
+    if optimizer == "muon":
+        found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
+    if arguments.causal_share:
+        found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
+    if arguments.max_hours is not None:
+        found["length"] = f"{arguments.max_hours:g} hours"
+    elif arguments.max_steps > 0:
+        found["steps"] = f"{arguments.max_steps:,}"
+    else:
+        found["epochs"] = arguments.num_train_epochs
+    return found

@@ -49,6 +49,7 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     assert written == {"made_by": "mybert demo", **json.loads(json.dumps(report))}
     assert set(report["sources"]) == set(report["classes"]) == set(SOURCES)
     assert report["classifier"]["accuracy"] > 0.9
+    assert 0.5 <= report["majority"] < 0.9
     assert 0 < report["pretraining"]["eval_mlm_accuracy"] <= 1
     for folder in ("pretrained", "classifier"):
         assert {"model.safetensors", "README.md", "training_curves.png"} <= {p.name for p in (out / folder).iterdir()}

@@ -141,3 +141,9 @@ def test_the_model_is_an_ordinary_bert_and_the_border_is_said(tmp_path, text_fil
     model = MyBertForPreTraining.from_pretrained(tmp_path / "run")
     assert not model.config.is_decoder
     assert not any(module.is_causal for module in model.modules() if hasattr(module, "is_causal"))
+    card = (tmp_path / "run" / "README.md").read_text()
+    rows = dict(line[2:-2].split(" | ") for line in card.splitlines() if line.startswith("| ") and "---" not in line)
+    assert rows["optimizer"].startswith("Muon for the layers' matrices")
+    assert rows["learning rate"] == "0.02 (Muon), 0.01 (AdamW)"
+    assert (rows["batch size"], rows["steps"]) == ("4", "8")
+    assert (rows["predicted tokens"], rows["left to right at first"]) == ("0.4", "50 % of the steps")
