@@ -27,7 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Sequences and batches": (
         *("max_length", "short_probability", "pack", "row_length", "doc_stride", "max_document_context"),
-        *("max_question_length", "batch_size", "dtype"),
+        *("max_question_length", "batch_size", "dtype", "pooling"),
     ),
     "What is learnt in pretraining": (
         *(

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from accelerate import PartialState
@@ -23,8 +24,9 @@ from .features import (
     write_json_lines,
     write_safetensors,
 )
-from .heads import check_max_length, check_model
-from .task_arguments import BATCH_SIZE_HELP, FinetunedModelArguments, evaluation_names
+from .heads import check_max_length, check_model, longest_sequence
+from .sentence_vectors import SentenceSettings, sentence_settings, write_vectors
+from .task_arguments import BATCH_SIZE_HELP, FinetunedModelArguments, check_literals, evaluation_names
 
 logger = logging.getLogger(__name__)
 
@@ -124,11 +126,23 @@ class FeaturesArguments(SourceSettings):
         }
     )
     output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
-    features: str = field(default="concat_last_four", metadata={"help": f"What: {', '.join(FEATURES)}."})
+    pooling: Literal["mean", "cls", "max", "own"] | None = field(
+        default=None,
+        metadata={
+            "help": "One vector for each text: mean or max over its tokens, the first one, or as the model's own "
+            "files of sentence-transformers say (default: a vector for each token)."
+        },
+    )
+    features: str | None = field(
+        default=None, metadata={"help": f"What: {', '.join(FEATURES)} (default concat_last_four; pooled: last)."}
+    )
     weights: list[float] | None = field(
         default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: equal ones)."}
     )
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens; the rest is cut."})
+    max_length: int | None = field(
+        default=None,
+        metadata={"help": "Longest sequence in tokens; the rest is cut (default 128; pooled: all it reads)."},
+    )
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
 
@@ -140,6 +154,8 @@ class FeaturesArguments(SourceSettings):
             OSError: If there is no such model folder.
         """
         check_model(self.model)
+        check_literals(self)
+        self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
             raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
         if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
@@ -154,10 +170,14 @@ class FeaturesArguments(SourceSettings):
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     """Write the features of every token of texts.
 
-    As JSON lines, a text a line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, over the tokens
-    of all texts one after the other: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character and
-    the one after the last; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts` (texts + 1,), the
-    first token of each text.
+    With `pooling` it is one vector for each text: as JSON lines `index`, `text` and `features`, as safetensors
+    `features` (texts, F). They are those of sentence-transformers for the same folder: `"own"` by the settings that it
+    has saved there (pooling, normalisation, length, prompt), the others without normalisation.
+
+    Else, as JSON lines, a text a line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, over the
+    tokens of all texts one after the other: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character
+    and the one after the last; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts` (texts + 1,),
+    the first token of each text.
 
     Args:
         arguments: The settings.
@@ -170,23 +190,25 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         OSError: If a file cannot be read or written.
     """
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
-    settings = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
-    texts = list(Corpus(arguments.text, settings).texts())
+    reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
+    texts = list(Corpus(arguments.text, reading).texts())
     if not texts:
         raise ValueError(f"{', '.join(arguments.text)} hold no text.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
-    check_max_length(arguments.max_length, arguments.model, encoder.config)
+    settings = _sentence_settings(arguments)
+    longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
+    max_length = arguments.max_length or settings.max_length or longest
+    check_max_length(max_length, arguments.model, encoder.config)
+    assert arguments.features
     features = FEATURES[arguments.features]
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
         raise ValueError(f"{len(arguments.weights)} weights; {arguments.features} has {len(states)} layers here.")
-    encodings = [_encode(tokenizer, line, arguments.max_length) for line in texts]
+    encodings = [_encode(tokenizer, f"{settings.prompt}{line}", max_length) for line in texts]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
-        logger.warning(
-            "%d of %d texts are longer than max_length (%d) and cut.", cut, len(texts), arguments.max_length
-        )
+        logger.warning("%d of %d texts are longer than max_length (%d) and cut.", cut, len(texts), max_length)
     names = tokenizer.model_input_names
     sequences = [{name: encoding.inputs[name][0] for name in names} for encoding in encodings]
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)
@@ -194,14 +216,26 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
     with written_beside(output) as path:
-        if output.suffix.lower() == ".jsonl":
+        metadata = {"model": arguments.model, "features": arguments.features}
+        if arguments.pooling:
+            vectors = (settings.vector(row) for row in rows)
+            size = write_vectors(path, output.suffix.lower(), texts, vectors, metadata | {"pooling": settings.pooling})
+        elif output.suffix.lower() == ".jsonl":
             size = write_json_lines(path, texts, encodings, tokenizer, rows)
         else:
-            metadata = {"model": arguments.model, "features": arguments.features}
             size = write_safetensors(path, encodings, rows, metadata)
     tokens = sum(len(encoding.sides[0]) for encoding in encodings)
     logger.info("%s: %d texts, %d tokens, %d features each.", output, len(texts), tokens, size)
     return {"texts": len(texts), "tokens": tokens, "size": size, "cut": cut}
+
+
+def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
+    """How texts become vectors; for features of tokens only the length counts."""
+    if arguments.pooling is None:
+        return SentenceSettings(max_length=128)
+    if arguments.pooling != "own":
+        return SentenceSettings(arguments.pooling)
+    return sentence_settings(arguments.model)
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:

@@ -63,7 +63,7 @@ class TaskArguments:
         Raises:
             ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
         """
-        _check_literals(self)
+        check_literals(self)
         name, task = self._chosen_task()
         if self.max_length is not None and self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; expected at least 3, of which two frame the text.")
@@ -138,7 +138,7 @@ class FinetunedModelArguments(TaskArguments):
         return self.task, task if name == self.task else TASKS[self.task]
 
 
-def _check_literals(arguments: Any) -> None:
+def check_literals(arguments: Any) -> None:
     """Refuse what is none of a setting's few values, as the command line does."""
     for option in fields(arguments):
         value = getattr(arguments, option.name)

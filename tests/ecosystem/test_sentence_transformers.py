@@ -1,9 +1,15 @@
 """sentence-transformers on a MyBERT folder."""
 
+import json
+import shutil
+
+import numpy as np
 import pytest
 import torch
 
 from mybert import MyBertModel
+from mybert.finetuning import FeaturesArguments, extract_features
+from mybert.finetuning.sentence_vectors import SentenceSettings, sentence_settings
 from mybert.tokenization import MyBertTokenizer
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
@@ -27,6 +33,53 @@ def test_encode_is_the_mean_of_the_tokens(head, model_dir):
     embeddings = model.encode(SENTENCES, batch_size=4, convert_to_tensor=True)
     torch.testing.assert_close(embeddings, embed(model_dir(head), SENTENCES), atol=1e-5, rtol=1e-5)
     assert not torch.allclose(embeddings[0], embeddings[1], atol=1e-2)
+
+
+@pytest.mark.parametrize(("mode", "normalize"), [("mean", False), ("mean", True), ("cls", True), ("max", False)])
+def test_features_are_the_same_vectors(tmp_path, model_dir, mode, normalize):
+    from safetensors.numpy import load_file
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    transformer = Transformer(str(model_dir("MyBertModel")), max_seq_length=9)
+    pooling = Pooling(transformer.get_embedding_dimension(), mode)
+    modules = [transformer, pooling, *([Normalize()] if normalize else [])]
+    model = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
+    model.save(str(tmp_path / "model"))
+    expected = model.encode(SENTENCES)
+    (tmp_path / "texts.txt").write_text("\n".join(SENTENCES))
+    settings = {"model": str(tmp_path / "model"), "text": [str(tmp_path / "texts.txt")]}
+    found = extract_features(FeaturesArguments(**settings, output=str(tmp_path / "own.safetensors"), pooling="own"))
+    assert (found["size"], found["cut"]) == (expected.shape[1], sum(len(text.split()) > 7 for text in SENTENCES))
+    np.testing.assert_allclose(load_file(tmp_path / "own.safetensors")["features"], expected, atol=1e-5)
+    if not normalize:
+        extract_features(
+            FeaturesArguments(**settings, output=str(tmp_path / "named.jsonl"), pooling=mode, max_length=9)
+        )
+        rows = [json.loads(line) for line in (tmp_path / "named.jsonl").read_text().splitlines()]
+        assert [row["text"] for row in rows] == SENTENCES
+        np.testing.assert_allclose([row["features"] for row in rows], expected, atol=1e-5)
+
+
+def test_modules_that_are_not_computed_are_named(tmp_path, model_dir):
+    folder = shutil.copytree(model_dir("MyBertModel"), tmp_path / "model")
+    (tmp_path / "texts.txt").write_text("a cat")
+    settings = {"model": str(folder), "text": [str(tmp_path / "texts.txt")], "output": str(tmp_path / "o.jsonl")}
+    pooling = {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    for modules, message in (
+        (
+            [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
+            "names 'Dense', which is not computed here",
+        ),
+        ([pooling], r"pools by \['pooling_mode_lasttoken'\]; expected mean, cls, max, over all tokens"),
+    ):
+        (folder / "modules.json").write_text(json.dumps(modules))
+        with pytest.raises(ValueError, match=message):
+            extract_features(FeaturesArguments(**settings, pooling="own"))
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    assert sentence_settings(folder) == SentenceSettings("cls")
+    assert not (tmp_path / "o.jsonl").exists()
 
 
 def test_training_saving_and_loading(model_dir, tmp_path):
