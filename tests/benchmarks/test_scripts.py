@@ -96,6 +96,19 @@ def test_gpu_training_on_a_cpu(run):
 
 
 @pytest.mark.slow
+def test_speed_of_predictions(run, tmp_path, tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog\t0\n" * 9)
+    shown = run("prediction_speed", "--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12)
+    assert "12 rows. mybert.predict" in shown
+    assert shown.count("times as fast; scores differ by ") == 3
+
+
+@pytest.mark.slow
 def test_accuracy_of_quantized_models(run, tmp_path):
     tokenizer = MyBertTokenizer(
         vocab={t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
