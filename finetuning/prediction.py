@@ -35,10 +35,11 @@ def load_finetuned_model(
         task: The task. For a tagger on frozen features it becomes one that makes these.
         name: Folder or Hub name.
         device: Where it runs. On a CPU the weights of a MyBERT are laid out for its kernels.
-        dtype: Type of the weights, `"float32"` or `"bfloat16"`.
+        dtype: Type of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
 
     Raises:
-        ValueError: If the model has no head for the task, or cannot read the task's `max_length` tokens.
+        ValueError: If the weights cannot have the type there, or the model has no head for the task or cannot read the
+            task's `max_length` tokens.
         OSError: If the model, or the encoder of a tagger, is not there.
     """
     config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
@@ -47,12 +48,15 @@ def load_finetuned_model(
         check_model(encoder)
         task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
     model, labels = task.load_finetuned(str(name))
-    model = model.to(device=device, dtype=getattr(torch, dtype)).eval()
-    if (
-        isinstance(model, MyBertPreTrainedModel)
-        and model.device.type == "cpu"
-        and torch.backends.mkldnn.is_available()
-    ):
+    is_int8 = dtype == "int8"
+    model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
+    is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
+    if is_int8 and not is_own:
+        what = f"a {type(model).__name__} on {model.device}"
+        raise ValueError(f"dtype is int8 and {name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu).")
+    if is_int8:
+        model.quantize_weights("int8")
+    elif is_own and torch.backends.mkldnn.is_available():
         model.prepack_weights()
     return FinetunedModel(task, model, labels, AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
 

@@ -106,8 +106,8 @@ class FinetunedModelArguments(TaskArguments):
     )
     model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
-    dtype: Literal["float32", "bfloat16"] = field(
-        default="float32", metadata={"help": "The type of the weights, in which is computed."}
+    dtype: Literal["float32", "bfloat16", "int8"] = field(
+        default="float32", metadata={"help": "The type of the weights, in which is computed; int8 is for CPUs."}
     )
     use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
 

@@ -336,7 +336,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
         ("sst2", ["a"], {"keep_columns": ["id"]}, r"data has no column 'id' in row 1"),
         ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
         ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
-        ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16'"),
+        ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16' or 'int8'"),
         ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is no setting of the task sst2"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* reads at most 64 tokens"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
@@ -364,8 +364,9 @@ def test_a_model_without_a_task(tmp_path, tokenizer):
         mybert.predict(tmp_path, ["a"])
 
 
-def test_bfloat16(models, expected):
-    found = mybert.predict(models / "sst2", TEXTS, dtype="bfloat16")
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_other_types_of_weights(models, expected, dtype):
+    found = mybert.predict(models / "sst2", TEXTS, dtype=dtype)
     assert [row["score"] for row in found] != [round(score, 6) for _, score in expected]
     assert np.mean([row["label"] == label for row, (label, _) in zip(found, expected, strict=True)]) > 0.9
 
