@@ -126,13 +126,6 @@ class FeaturesArguments(SourceSettings):
         }
     )
     output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
-    pooling: Literal["mean", "cls", "max", "own"] | None = field(
-        default=None,
-        metadata={
-            "help": "One vector for each text: mean or max over its tokens, the first one, or as the model's own "
-            "files of sentence-transformers say (default: a vector for each token)."
-        },
-    )
     features: str | None = field(
         default=None, metadata={"help": f"What: {', '.join(FEATURES)} (default concat_last_four; pooled: last)."}
     )
@@ -145,6 +138,13 @@ class FeaturesArguments(SourceSettings):
     )
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+    pooling: Literal["mean", "cls", "max", "own"] | None = field(
+        default=None,
+        metadata={
+            "help": "One vector for each text: mean or max over its tokens, the first one, or as the model's own "
+            "files of sentence-transformers say (default: a vector for each token)."
+        },
+    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files.
