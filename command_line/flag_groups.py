@@ -8,8 +8,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("train_file", "validation_file", "test_file", "data_dir", "dataset", "dataset_config", "predictions"),
         *("output_dir", "output", "keep_columns", "predictions_dir", "report", "export", "export_count", "overwrite"),
     ),
+    "Which examples": ("validation_split", "max_train_samples", "skip_empty"),
     "Reading files": (
-        *("text_column", "text_pair_column", "label_column", "label_columns", "choice_columns", "encoding"),
+        *(
+            "text_column",
+            "text_pair_column",
+            "label_column",
+            "label_columns",
+            "label_separator",
+            "choice_columns",
+            "encoding",
+        ),
         *("split_sentences", "join_lines", "document_end", "heading_pattern", "num_processes"),
     ),
     "Token store": ("append", "num_shards", "shard_index"),
@@ -48,6 +57,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "What is trained of the model": (
         *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),
+        *("class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
     "Table": ("rows", "pretraining", "finetuning"),

@@ -8,6 +8,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..runs import RunArguments, started_on_cpus
 from .rows import DataSource, hub_splits
+from .samples import SAMPLE_SETTINGS, SampleSettings
 from .task import Task
 from .task_arguments import TaskArguments, evaluation_names
 
@@ -22,6 +23,7 @@ _DECISIVE = (
     *("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval"),
     *("per_device_train_batch_size", "gradient_accumulation_steps", "average_tokens_across_devices"),
     *("max_steps", "num_train_epochs", "dataloader_drop_last", "train_sampling_strategy", "length_column_name"),
+    *SAMPLE_SETTINGS,
     *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
@@ -37,7 +39,7 @@ _SHARED = RunArguments.__dataclass_fields__
 
 
 @dataclass
-class FinetuningArguments(TaskArguments, RunArguments):
+class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`."""
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
@@ -122,23 +124,31 @@ class FinetuningArguments(TaskArguments, RunArguments):
                 raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
         self._check()
         task = self.resolve_task()
+        if self.class_weights and (self.approach == "features" or not task.has_one_class):
+            raise ValueError(
+                f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
+                "and approach 'finetune'."
+            )
         self._find_files(task)
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+        if self.validation_split and self.validation_file:
+            raise ValueError("validation_split and validation data are both given; expected one of them.")
         if not self.dataset:
-            self._check_seeds(self.validation_file)
+            self._check_seeds(self.validation_file or self.validation_split)
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
-        if not self.validation_file and not self.dataset:
+        if not self.validation_file and not self.dataset and not self.validation_split:
             self.eval_strategy, self.eval_steps = "no", None
         if self.load_best_model_at_end is None:
             saved = self.save_strategy in (self.eval_strategy, "best")
             self.load_best_model_at_end = saved and self.eval_strategy != "no"
         self._check_best()
+        self._check_patience()
         if self.metric_for_best_model is None:
             names = [name for name in evaluation_names(task, self.validation_file or ()) if name]
             self.metric_for_best_model = "_".join([*names[:1], task.main_metric])
@@ -146,13 +156,18 @@ class FinetuningArguments(TaskArguments, RunArguments):
             self.use_cpu = True
         super().__post_init__()
         for name, given, wanted in (
-            ("do_eval", self.validation_file or self.data_dir or self.dataset, "validation data (validation_file)"),
+            (
+                "do_eval",
+                self.validation_file or self.validation_split or self.data_dir or self.dataset,
+                "validation data (validation_file)",
+            ),
             ("do_predict", self.test_file or self.data_dir or self.dataset, "test data (test_file)"),
         ):
             if getattr(self, name) and not given:
                 raise ValueError(f"{name} is set without {wanted}; what has data is done in any case.")
 
     def _check(self) -> None:
+        self.check_samples()
         for name, fulfilled, expected in (
             ("seeds", self.seeds >= 1, "at least 1"),
             ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
@@ -179,6 +194,16 @@ class FinetuningArguments(TaskArguments, RunArguments):
     def _check_best(self) -> None:
         if self.save_strategy == "best" and self.eval_strategy == "no":
             raise ValueError("save_strategy is 'best' without evaluations; which checkpoint is best cannot be told.")
+
+    def _check_patience(self) -> None:
+        if self.early_stopping_patience is not None and not self.load_best_model_at_end:
+            why = (
+                "nothing is evaluated; name a validation_file, or hold data out with validation_split"
+                if self.eval_strategy == "no"
+                else f"checkpoints are saved by {self.save_strategy!r} and evaluated by {self.eval_strategy!r}, so "
+                "the best is not kept"
+            )
+            raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
 
     def _check_seeds(self, validation: Any) -> None:
         if self.seeds > 1 and not validation:
@@ -234,10 +259,13 @@ class FinetuningArguments(TaskArguments, RunArguments):
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
         validation = evaluation_names(task, by_kind["validation"])
-        self._check_seeds(validation)
-        if not validation:
+        if validation and self.validation_split:
+            raise ValueError(f"validation_split is set, but {self.dataset} has validation data; expected one of both.")
+        self._check_seeds(validation or self.validation_split)
+        if not validation and not self.validation_split:
             self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
             self._check_best()
+            self._check_patience()
         elif self.metric_for_best_model == task.main_metric:
             self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation))]), task.main_metric])
         return {

@@ -26,6 +26,8 @@ from ..runs import (
     suggest_bfloat16,
 )
 from ..tokenization import save_vocab
+from .data_report import describe_data
+from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
@@ -76,12 +78,15 @@ def _finetune_all(
     run: TaskRun, tasks: Mapping[str, Task], arguments: FinetuningArguments, start: StartingModel | None
 ) -> dict[str, Any]:
     """Train on the data of a run: once, or with every row of table 7."""
-    _describe_training_data(run)
+    describe_data(run.task, run.train, dict(run.validation))
+    _show_sequence(run)
     results: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
         if name:
             logger.info("Features: %s.", name)
-        results[name] = _finetune(replace(run, task=task), arguments, Path(arguments.output_dir) / name, start)
+        results[name] = _finetune(
+            replace(run, task=task) if name else run, arguments, Path(arguments.output_dir) / name, start
+        )
         if name and results[name]["interrupted"]:
             return {"interrupted": True}
         start = None  # it has been trained
@@ -118,12 +123,11 @@ def _prepare(arguments: FinetuningArguments, task: Task, folder: RunFolder) -> t
     return run, start or starting_model(run, arguments, arguments.seed)
 
 
-def _describe_training_data(run: TaskRun) -> None:
-    logger.info("Training data: %s examples, %s sequences.", f"{len(run.train.examples):,}", f"{len(run.train):,}")
+def _show_sequence(run: TaskRun) -> None:
     ids = run.train[0].get("input_ids")
     if ids is not None:
         choices = ids if isinstance(ids[0], list) else [ids]
-        logger.info("A training example:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
+        logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
 
 
 def _finetune(
@@ -180,6 +184,8 @@ def _train(
     callbacks: list[TrainerCallback] = [interrupt]
     if arguments.train_head_first or arguments.gradual_unfreezing:
         callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
+    if arguments.early_stopping_patience:
+        callbacks.append(PatientStop(arguments.early_stopping_patience))
     trainer = TaskTrainer(run, arguments, model=model, callbacks=callbacks)
     checkpoint = None
     if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on

@@ -114,12 +114,50 @@ class Task(ABC, Generic[E, P]):
             OSError: If it cannot be read.
             ValueError: If a column is missing or a value is not what it should be; the message names file and row.
         """
-        rows = read_data(
+        rows = self.rows(source)
+        labelled = labelled or self.has_label(rows[0])
+        return self.examples(rows, labelled)
+
+    def rows(self, source: DataSource) -> list[DataRow]:
+        """Read the rows of a file, see `read`."""
+        return read_data(
             *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
             class_names=not self.has_class_numbers,
         )
-        labelled = labelled or self.has_label(rows[0])
-        return self.examples(rows, labelled)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row of labelled data has no text, or no label.
+
+        Raises:
+            ValueError: If a column is missing.
+        """
+        text = row.value(self.text_column)
+        return not (str(text or "").strip() and self.has_label(row))
+
+    def settled(self, rows: Sequence[DataRow]) -> Task[E, P]:
+        """The task with what the rows of the training data decide about it; here the task as it is.
+
+        Raises:
+            ValueError: If they leave it open; the message names the setting that decides it.
+        """
+        return self
+
+    @property
+    def has_one_class(self) -> bool:
+        """Whether each text or word has one class, so that classes can weigh."""
+        return False
+
+    def texts_of(self, example: E) -> tuple[str, ...]:
+        """The texts of an example."""
+        raise NotImplementedError
+
+    def classes_of(self, example: E) -> tuple[str, ...]:
+        """The classes of a labelled example, one for each of its labels; none where there are no classes."""
+        return ()
+
+    def group_of(self, example: E) -> Any:
+        """What an example has in common with those from which it may not be separated; None for nothing."""
+        return None
 
     @property
     def has_class_numbers(self) -> bool:

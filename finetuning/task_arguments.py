@@ -32,6 +32,10 @@ class TaskArguments:
     label_columns: list[str] | None = field(
         default=None, metadata={"help": "Columns of 0 and 1, one a label, where several labels may hold (multilabel)."}
     )
+    label_separator: str | None = field(
+        default=None,
+        metadata={"help": "What stands between several labels of a text (multilabel; default: found out of , ; |)."},
+    )
     choice_columns: list[str] | None = field(
         default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
     )

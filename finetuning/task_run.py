@@ -1,7 +1,9 @@
 """What a run is made of, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
@@ -10,7 +12,11 @@ from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
 from .heads import Beginning, longest_sequence
 from .labels import Labels
+from .rows import DataRow, DataSource
+from .samples import sample, split_off
 from .task import Task, TaskData
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,20 +70,45 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     sources = arguments.sources(task)
     (train,) = sources["train"].values()
-    examples = task.training_examples(task.read(train), train)
+    rows = _rows(task, train, arguments.skip_empty)
+    task = task.settled(rows)
+    examples = task.training_examples(task.examples(rows, labelled=True), train)
     labels = task.labels(examples, train)
     if labels is not None:
         labels = task.in_order_of(arguments.model, labels)
+    seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+    found: dict[tuple[str, str], Sequence[Any]] = {}
+    for name, source in sources["validation"].items():
+        found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
+    if arguments.validation_split:
+        examples, found["validation", ""] = split_off(task, examples, arguments.validation_split, seed)
+        sources["validation"] = {"": train}
+    if arguments.max_train_samples:
+        examples = sample(task, examples, arguments.max_train_samples, seed)
     data = {("train", ""): task.encode(examples, labels, tokenizer, train)}
-    for split in ("validation", "test"):
-        for name, source in sources[split].items():
-            found = task.read(source, labelled=split == "validation")
-            data[split, name] = task.encode(found, labels, tokenizer, source)
+    found |= {("test", name): task.read(source, labelled=False) for name, source in sources["test"].items()}
+    for (split, name), those in found.items():
+        data[split, name] = task.encode(those, labels, tokenizer, sources[split][name])
     data = dict(zip(data, task.complete([*data.values()], tokenizer), strict=True))
     validation, test = (
         {name: found for (kind, name), found in data.items() if kind == split} for split in ("validation", "test")
     )
     return TaskRun(task, tokenizer, labels, data["train", ""], validation, test)
+
+
+def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
+    """The rows of labelled data; with `skip_empty` those that have text and label."""
+    rows = task.rows(source)
+    if not skip_empty:
+        return rows
+    kept = [row for row in rows if not task.is_empty(row)]
+    if not kept:
+        raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
+    if len(kept) < len(rows):
+        logger.info(
+            "%s: %d of %d rows have no text or no label and are left out.", source, len(rows) - len(kept), len(rows)
+        )
+    return kept
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:

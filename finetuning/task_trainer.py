@@ -1,7 +1,8 @@
 """`Trainer` that learns and measures a task."""
 
 import inspect
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -12,10 +13,26 @@ from transformers.trainer_utils import EvalLoopOutput
 from ..runs import MyBertAdamW, ResumableTrainer
 from .finetuning_arguments import FinetuningArguments
 from .learning_rates import layerwise_groups
+from .samples import balanced_weights, weighted_loss
 from .task import TaskData
 from .task_run import TaskRun
 
+logger = logging.getLogger(__name__)
+
 _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
+
+
+def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
+    """The loss in place of the model's own."""
+    if not args.class_weights:
+        return None
+    assert run.labels is not None
+    weights = balanced_weights(run.train, len(run.labels.names))
+    rounded = ", ".join(
+        f"{name} {weight:.3g}" for name, weight in zip(run.labels.names, weights.tolist(), strict=True)
+    )
+    logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
+    return weighted_loss(weights, args.label_smoothing_factor)
 
 
 class TaskTrainer(ResumableTrainer):
@@ -37,6 +54,7 @@ class TaskTrainer(ResumableTrainer):
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
+            compute_loss_func=_loss(run, args),
             **kwargs,
         )
         self.run = run

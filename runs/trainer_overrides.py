@@ -200,7 +200,7 @@ class ResumableTrainer(Trainer):
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # From the checkpoint of the last step Trainer would go one step too far.
-        if self.state.global_step >= self.state.max_steps:
+        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
         else:
             super()._run_epoch(*args, **kwargs)

@@ -28,6 +28,7 @@ from ..rows import DataRow, DataSource
 from ..task import Task, TaskData, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
+_SEPARATORS = (",", ";", "|")  # of several labels of a text
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds, as tables write it
 
 
@@ -56,6 +57,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             others. Those with the best F1 on the validation data.
         text_pair_column: Column of the second sentence of a pair.
         label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
+        label_separator: What stands between several labels of a text; a comma, if the data has not been looked at.
         problem: What a label is, in the words of transformers' `problem_type`.
         classes: The classes in the order of their ids, if the data is not to decide it.
         unlabelled: Value that says of a row that it has no label, for a regression.
@@ -64,6 +66,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     text_pair_column: str | None = None
     label_columns: tuple[str, ...] = ()
+    label_separator: str | None = None
     problem: Literal["single_label_classification", "multi_label_classification", "regression"] = (
         "single_label_classification"
     )
@@ -72,7 +75,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     glue: str | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
-    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns")
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns", "label_separator")
     fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds",)
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
@@ -85,6 +88,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """
         if self.label_columns and self.problem != "multi_label_classification":
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
+        if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
+            raise ValueError("label_separator is for the task multilabel with a label_column.")
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has a label."""
@@ -97,6 +102,41 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
         texts = tuple(row.text(name, may_be_empty=len(columns) > 1) for name in columns)
         return TextExample(texts, self._label(row) if labelled else None)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row has no text (of a pair, none at all), or no label."""
+        columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
+        has_text = any(str(row.value(name) or "").strip() for name in columns)
+        has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
+        return not (has_text and has_label)
+
+    @property
+    def has_one_class(self) -> bool:
+        """Whether a text has one label, which is no number."""
+        return self.problem == "single_label_classification"
+
+    def texts_of(self, example: TextExample) -> tuple[str, ...]:
+        """The sentence or both."""
+        return example.texts
+
+    def classes_of(self, example: TextExample) -> tuple[str, ...]:
+        """The label or all labels; none for a number."""
+        if isinstance(example.label, str):
+            return (example.label,)
+        return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
+
+    def settled(self, rows: Sequence[DataRow]) -> ClassificationTask:
+        """The task with what stands between several labels of a text: of , ; | what does; a comma if nothing does."""
+        if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
+            return self
+        values = [row.values.get(self.label_column) for row in rows]
+        there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
+        if len(there) > 1:
+            raise ValueError(
+                f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; name what stands "
+                "between labels as label_separator."
+            )
+        return replace(self, label_separator=there[0] if there else _SEPARATORS[0])
 
     def _label(self, row: DataRow) -> str | frozenset[str] | float:
         if self.problem == "multi_label_classification":
@@ -125,7 +165,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def _several_labels(self, row: DataRow) -> frozenset[str]:
         if not self.label_columns:
-            return _label_names(row.value(self.label_column))
+            return _label_names(row.value(self.label_column), self.label_separator)
         values = {name: label_name(row.value(name)) for name in self.label_columns}
         for name, value in values.items():
             if value not in _INDICATORS:
@@ -302,7 +342,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _predicted(self, row: DataRow) -> Any:
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
-            return _label_names(value)
+            return _label_names(value)  # as `write_predictions` writes them
         if self.problem == "single_label_classification":
             return self._class_name(row, "prediction")
         try:
@@ -326,7 +366,8 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
-def _label_names(value: Any) -> frozenset[str]:
-    """Several labels: a list, or a text with commas between them."""
-    names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(",")
+def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
+    separator = separator or _SEPARATORS[0]
+    """Several labels: a list, or a text with a mark between them."""
+    names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
     return frozenset(label_name(name) for name in names if label_name(name))

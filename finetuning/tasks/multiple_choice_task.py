@@ -87,6 +87,14 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
         )
 
+    def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
+        """The text and the choices."""
+        return (example.text, *example.choices)
+
+    def classes_of(self, example: ChoiceExample) -> tuple[str, ...]:
+        """Which choice is right, from 0."""
+        return () if example.label is None else (str(example.label),)
+
     def _label(self, row: DataRow, choices: Sequence[str]) -> int:
         label = label_name(row.value(self.label_column))
         if label not in map(str, range(len(choices))):

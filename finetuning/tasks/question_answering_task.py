@@ -165,6 +165,14 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; expected texts that are not empty")
         return result
 
+    def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
+        """Question and text."""
+        return (example.question, example.context)
+
+    def group_of(self, example: QuestionExample) -> str:
+        """The text: questions on it stay together."""
+        return example.context
+
     def training_examples(self, examples: Sequence[QuestionExample], source: DataSource) -> Sequence[QuestionExample]:
         """Those with an answer in the text, or with none at all."""
         kept = [example for example in examples if not _is_lost(example)]

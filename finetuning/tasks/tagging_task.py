@@ -103,6 +103,27 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag a word")
         return TaggedSentence(words, tags, document)
 
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row has no words, or no tags."""
+        return not (row.value(self.text_column) and self.has_label(row))
+
+    @property
+    def has_one_class(self) -> bool:
+        """A word has one tag."""
+        return True
+
+    def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
+        """The sentence."""
+        return (" ".join(example.words),)
+
+    def classes_of(self, example: TaggedSentence) -> tuple[str, ...]:
+        """The tags."""
+        return example.tags or ()
+
+    def group_of(self, example: TaggedSentence) -> int | None:
+        """The document, where it is read as context."""
+        return example.document if self.max_document_context else None
+
     def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
         """The tags of the training data; B- and I- of a type come together, even if one of them is not there.
 

@@ -1,0 +1,130 @@
+"""What is said of a run's data before it is trained on: classes, lengths, an example, and what looks wrong."""
+
+import logging
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .task import Task, TaskData
+
+logger = logging.getLogger(__name__)
+
+_COLUMNS = 80
+_MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # that are listed, the latter where each is there once
+_ONE_CLASS = 0.95  # share of a class beside which the others hardly count
+
+
+def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData]) -> None:
+    """Log what the data is, and warn of what looks wrong.
+
+    Args:
+        task: The task.
+        train: The training data.
+        validation: Name -> data to evaluate on.
+    """
+    for line in data_lines(task, train):
+        logger.info("%s", line)
+    for name, data in validation.items():
+        logger.info("Validation data%s: %s examples.", f" ({name})" if name else "", f"{len(data.examples):,}")
+    if not validation:
+        logger.info(
+            "There is no validation data, so nothing is measured; --validation_split 0.1 holds a tenth out for it."
+        )
+    for warning in data_warnings(task, train, validation):
+        logger.warning("%s", warning)
+
+
+def data_lines(task: Task, data: TaskData) -> list[str]:
+    """Count, classes, first example and lengths of training data, in lines of 80 columns."""
+    examples = data.examples
+    sequences = "" if len(data) == len(examples) else f" in {len(data):,} sequences"
+    lines = [f"Training data: {len(examples):,} examples{sequences}."]
+    counts = Counter(name for example in examples for name in task.classes_of(example))
+    width = min(max([len(name) for name in counts] + [5]), 40)
+    listed = _MOST_CLASSES if counts and max(counts.values()) > 1 else _FEWEST_CLASSES
+    for name, count in counts.most_common(listed):
+        lines.append(f"  {_short(name, width):<{width}}  {count:>9,}  {count / counts.total():>6.1%}")
+    if len(counts) > listed:
+        lines.append(f"  and {len(counts) - listed:,} more of {len(counts):,} classes")
+    if examples:
+        classes = list(dict.fromkeys(task.classes_of(examples[0])))
+        lines.append("The first example" + (f" ({_short(', '.join(classes), 40)}):" if classes else ":"))
+        lines += [f"  {_short(text, _COLUMNS - 2)}" for text in task.texts_of(examples[0])]
+    lengths = [_length(row) for row in data.inputs.get("input_ids", ())]
+    if lengths:
+        average = sum(lengths) / len(lengths)
+        lines.append(
+            f"Length: {average:.1f} tokens on average, {max(lengths)} at most (max_length {task.max_length})."
+        )
+    return lines
+
+
+def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) -> list[str]:
+    """What looks wrong: classes that are none, one class alone, classes that look alike, texts that come twice."""
+    return [
+        *_class_warnings(task, train.examples),
+        *_text_warnings(task, train.examples),
+        *filter(None, (_leak(task, train.examples, data) for data in validation.values())),
+    ]
+
+
+def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
+    found = [task.classes_of(example) for example in examples]
+    counts = Counter(name for names in found for name in names)
+    if not counts:
+        return
+    single = sum(count == 1 for count in counts.values())
+    column = f"{task.label_column!r}"
+    if len(counts) > 20 and single > len(counts) / 2:
+        yield (
+            f"{len(counts):,} classes in {column}, {single:,} of them once, for {len(examples):,} examples: is this "
+            "an id or a number? --label_column names the labels' column; numbers are for --task regression."
+        )
+    elif single:
+        yield f"{single} of {len(counts)} classes in {column} have one example only, too few to learn and to measure."
+    name, count = counts.most_common(1)[0]
+    if len(counts) > 1 and all(len(names) == 1 for names in found) and count > _ONE_CLASS * counts.total():
+        yield (
+            f"{count / counts.total():.1%} of the examples are of class {_short(name, 40)!r}; always saying so is "
+            "right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
+        )
+    alike = defaultdict(list)
+    for name in counts:
+        alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield f"The classes {' and '.join(map(repr, names[:3]))} look alike; are they one?"
+
+
+def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
+    empty = sum(not all(text.strip() for text in task.texts_of(example)) for example in examples)
+    if empty:
+        yield f"{empty:,} of {len(examples):,} training examples have an empty text."
+    classes = defaultdict(set)
+    for example in examples:
+        if task.classes_of(example):
+            classes[task.texts_of(example)].add(tuple(task.classes_of(example)))
+    if several := sum(len(found) > 1 for found in classes.values()):
+        yield f"{several:,} texts of the training data are there with different labels."
+
+
+def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
+    known = {task.texts_of(example) for example in examples}
+    both = sum(task.texts_of(example) in known for example in data.examples)
+    if not both:
+        return ""
+    return (
+        f"{both:,} of {len(data.examples):,} validation examples are in the training data as well: what is measured "
+        "on them is not what new texts will give."
+    )
+
+
+def _short(text: str, width: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."
+
+
+def _length(ids: Sequence[Any]) -> int:
+    """Tokens of a sequence, or of the longest of several choices."""
+    return max(map(len, ids)) if ids and isinstance(ids[0], (list, tuple)) else len(ids)

@@ -1,0 +1,22 @@
+"""An early end of training that an interrupted run remembers."""
+
+from typing import Any
+
+from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+
+
+class PatientStop(EarlyStoppingCallback):
+    """transformers' `EarlyStoppingCallback`, which goes on counting where the checkpoint left off.
+
+    Of a resumed run `Trainer` restores callbacks only together with its own flow of control, which an interrupted run
+    must not take over: it says stop.
+    """
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Take up the count of the checkpoint; a run that was to stop stops."""
+        super().on_train_begin(args, state, control, **kwargs)
+        saved: Any = state.stateful_callbacks.get(type(self).__name__, {})
+        self.early_stopping_patience_counter = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        control.should_training_stop = self.early_stopping_patience_counter >= self.early_stopping_patience

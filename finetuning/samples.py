@@ -1,0 +1,176 @@
+"""Which examples of the data are learnt from, which are held out, and what each weighs."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+
+from ..modeling_mybert import IGNORED_LABEL
+from .task import Task, TaskData
+
+logger = logging.getLogger(__name__)
+
+E = TypeVar("E")
+
+
+@dataclass(kw_only=True)
+class SampleSettings:
+    """Which examples are learnt from, and how; all are functions of the data and the seed."""
+
+    validation_split: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed; every "
+            "class gives its share. For data without a validation file."
+        },
+    )
+    max_train_samples: int | None = field(
+        default=None, metadata={"help": "Learn from so many examples only, drawn by the seed, classes in proportion."}
+    )
+    skip_empty: bool = field(
+        default=False,
+        metadata={"help": "Leave out training and validation rows without text or label; says how many."},
+    )
+    class_weights: Literal["balanced"] | None = field(
+        default=None,
+        metadata={"help": "'balanced': rare classes weigh more in the loss, each as much in all as any other."},
+    )
+    early_stopping_patience: int | None = field(
+        default=None, metadata={"help": "Stop after so many evaluations without a better main metric."}
+    )
+
+    def check_samples(self) -> None:
+        """Check the settings by themselves.
+
+        Raises:
+            ValueError: If one is out of its range.
+        """
+        for name, fulfilled, expected in (
+            ("validation_split", 0 <= self.validation_split < 1, "a share in (0, 1), or 0 for none"),
+            ("max_train_samples", self.max_train_samples is None or self.max_train_samples >= 1, "at least 1"),
+            ("class_weights", self.class_weights in (None, "balanced"), "'balanced', or nothing"),
+            (
+                "early_stopping_patience",
+                self.early_stopping_patience is None or self.early_stopping_patience >= 1,
+                "at least 1",
+            ),
+        ):
+            if not fulfilled:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {expected}.")
+
+
+SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
+
+
+def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
+    """Hold a share of examples out.
+
+    Where every example has one class, the classes give their shares; examples that belong together (questions on one
+    text) stay together.
+
+    Args:
+        task: Knows classes and what belongs together.
+        examples: The examples.
+        share: Which share to hold out, in (0, 1).
+        seed: Decides which.
+
+    Returns:
+        The examples that stay and those held out, both in their order.
+
+    Raises:
+        ValueError: If there would be none on one side.
+        ImportError: If scikit-learn is missing.
+    """
+    groups = [task.group_of(example) for example in examples]
+    if any(group is not None for group in groups):
+        names = list(dict.fromkeys(groups))
+        held_out = {names[place] for place in _drawn(len(names), round(share * len(names)), None, seed, "texts")}
+        places = {number for number, group in enumerate(groups) if group in held_out}
+    else:
+        count = round(share * len(examples))
+        places = set(_drawn(len(examples), count, _strata(task, examples), seed, "examples"))
+    kept = [example for number, example in enumerate(examples) if number not in places]
+    return kept, [example for number, example in enumerate(examples) if number in places]
+
+
+def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
+    """Draw so many examples, classes in proportion, in their order; all, if there are not more.
+
+    Raises:
+        ImportError: If scikit-learn is missing.
+    """
+    if count >= len(examples):
+        return list(examples)
+    return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
+
+
+def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:
+    """The class of each example, if each has one."""
+    classes = [task.classes_of(example) for example in examples]
+    return [found[0] for found in classes] if all(len(found) == 1 for found in classes) else None
+
+
+def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
+    """Draw places; classes of which there is one example only, or more of than are drawn, have no shares."""
+    try:
+        from sklearn.model_selection import train_test_split
+    except ImportError as error:
+        raise ImportError(f"Drawing examples needs scikit-learn: pip install mybert[train] ({error}).") from error
+    if not 0 < count < total:
+        raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
+    places = list(range(total))
+    if strata is not None:
+        counts = Counter(strata)
+        several = [place for place in places if counts[strata[place]] > 1]
+        classes = {strata[place] for place in several}
+        if len(classes) <= min(count, len(several) - count):
+            _, drawn = train_test_split(
+                several, test_size=count, random_state=seed, stratify=[strata[place] for place in several]
+            )
+            return sorted(drawn)
+    return sorted(train_test_split(places, test_size=count, random_state=seed)[1])
+
+
+def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
+    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced").
+
+    Args:
+        data: The training data; its labels are a class a sequence, or one a token.
+        classes: How many there are; one without a label gets the weight 1.
+    """
+    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
+    counts = np.bincount(labels[labels != IGNORED_LABEL], minlength=classes)
+    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), 1.0)
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def weighted_loss(weights: torch.Tensor, label_smoothing: float) -> Callable[..., torch.Tensor]:
+    """The loss of a `Trainer` in which classes have weights.
+
+    Args:
+        weights: Of the classes (C,).
+        label_smoothing: As in `TrainingArguments`.
+
+    Returns:
+        A function of the network's outputs, whose `logits` are (..., C), of labels (...) and of the number of labels
+        of the optimizer step, by which the weighted sum is divided; without it by the labels' weights.
+    """
+
+    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        logits = outputs["logits"]
+        total = cross_entropy(
+            logits.reshape(-1, len(weights)).float(),
+            labels.reshape(-1),
+            weights.to(logits.device),
+            ignore_index=IGNORED_LABEL,
+            reduction="mean" if num_items_in_batch is None else "sum",
+            label_smoothing=label_smoothing,
+        )
+        return total if num_items_in_batch is None else total / num_items_in_batch
+
+    return loss

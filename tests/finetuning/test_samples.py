@@ -1,0 +1,218 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_class_weight
+
+from mybert.finetuning import TASKS, FinetuningArguments, finetune
+from mybert.finetuning.data_report import data_lines, data_warnings
+from mybert.finetuning.samples import balanced_weights, sample, split_off, weighted_loss
+from mybert.finetuning.task import TaskData
+from mybert.finetuning.task_run import read_run
+from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.question_answering_task import QuestionExample
+
+
+def write(path, rows, header="text\tlabel"):
+    path.write_text("\n".join([header, *("\t".join(map(str, row)) for row in rows)]) + "\n")
+    return str(path)
+
+
+ROWS = [
+    (f"the {noun} sat {'happy' if good else 'sad'} {n}", "good" if good else "bad")
+    for n, noun in enumerate(["cat", "dog", "tree", "mat", "fish"] * 8)
+    for good in (n % 4 == 0,)
+]
+CLASSIFICATION = TASKS["classification"]
+EXAMPLES = [TextExample((text,), label) for text, label in ROWS]
+
+
+def arguments(tmp_path, pretrained, rows=ROWS, **settings):
+    defaults = {
+        "model": str(pretrained),
+        "output_dir": str(tmp_path / "out"),
+        "train_file": write(tmp_path / "train.tsv", rows),
+        "num_train_epochs": 2,
+        "per_device_train_batch_size": 8,
+        "max_length": 16,
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return FinetuningArguments(**defaults | settings)
+
+
+def data(examples):
+    return TaskData(examples, {"input_ids": [[0] * 5 for _ in examples]}, "train.tsv")
+
+
+def test_a_share_is_held_out_by_class_and_seed():
+    kept, held_out = split_off(CLASSIFICATION, EXAMPLES, 0.2, seed=1)
+    assert len(kept) == 32 and len(held_out) == 8
+    assert sum(example.label == "good" for example in held_out) == 2
+    assert sorted(map(str, kept + held_out)) == sorted(map(str, EXAMPLES))
+    assert kept == [example for example in EXAMPLES if example in kept]
+    assert split_off(CLASSIFICATION, EXAMPLES, 0.2, seed=1) == (kept, held_out)
+    assert split_off(CLASSIFICATION, EXAMPLES, 0.2, seed=2) != (kept, held_out)
+    rare = [*EXAMPLES, TextExample(("alone",), "once")]
+    assert rare[-1] in split_off(CLASSIFICATION, rare, 0.2, seed=1)[0]
+    with pytest.raises(ValueError, match="validation_split gives 0 of 40 examples; expected at least"):
+        split_off(CLASSIFICATION, EXAMPLES, 0.001, seed=1)
+
+
+def test_questions_on_one_text_stay_together():
+    examples = [QuestionExample(str(n), f"question {n}", f"text {n % 5}", ((0, "text"),)) for n in range(20)]
+    kept, held_out = split_off(TASKS["squad"], examples, 0.2, seed=0)
+    assert len(held_out) == 4
+    assert not {example.context for example in kept} & {example.context for example in held_out}
+
+
+def test_samples_keep_the_proportions():
+    drawn = sample(CLASSIFICATION, EXAMPLES, 12, seed=3)
+    assert len(drawn) == 12 and sum(example.label == "good" for example in drawn) == 3
+    assert sample(CLASSIFICATION, EXAMPLES, 100, seed=3) == EXAMPLES
+
+
+def test_balanced_weights_and_their_loss_are_the_reference():
+    labels = [0, 0, 0, 1, 0, 2, 0]
+    weights = balanced_weights(TaskData([], {"labels": labels}, ""), 3)
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=labels)
+    assert torch.allclose(weights, torch.tensor(expected, dtype=torch.float32))
+    tags = balanced_weights(TaskData([], {"labels": [[-100, 0, 0, -100], [0, 1]]}, ""), 3)
+    assert tags.tolist() == pytest.approx([4 / 2 / 3, 2.0, 1.0])
+    logits, targets = torch.randn(2, 4, 3, requires_grad=True), torch.tensor([[0, 1, -100, 2], [-100, 0, 0, 1]])
+    loss = weighted_loss(weights, 0.0)
+    kept = targets.reshape(-1) >= 0
+    single = torch.nn.functional.cross_entropy(
+        logits.reshape(-1, 3)[kept], targets.reshape(-1)[kept], reduction="none"
+    )
+    own = weights[targets.reshape(-1)[kept]]
+    assert torch.allclose(loss({"logits": logits}, targets, num_items_in_batch=6), (single * own).sum() / 6)
+    assert torch.allclose(loss({"logits": logits}, targets), (single * own).sum() / own.sum())
+
+
+def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretrained, caplog):
+    rows = [*ROWS, ("", "good"), ("the cat", ""), ("  ", "bad")]
+    with pytest.raises(ValueError, match=r"train.tsv has in row 41 an empty text"):
+        finetune(arguments(tmp_path, pretrained, rows))
+    assert not (tmp_path / "out").exists()
+    settings = arguments(tmp_path, pretrained, rows, skip_empty=True)
+    with caplog.at_level("INFO", logger="mybert"):
+        run = read_run(settings, settings.resolve_task())
+    assert len(run.train.examples) == 40
+    assert "3 of 43 rows have no text or no label and are left out" in caplog.text
+
+
+def test_data_is_described_in_80_columns():
+    long = TextExample(("the cat " * 40,), "good")
+    lines = data_lines(CLASSIFICATION, data([long, *EXAMPLES]))
+    assert lines[0] == "Training data: 41 examples."
+    assert [line.split() for line in lines[1:3]] == [["bad", "30", "73.2%"], ["good", "11", "26.8%"]]
+    assert lines[3] == "The first example (good):"
+    assert lines[-1] == "Length: 5.0 tokens on average, 5 at most (max_length 128)."
+    assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (
+            [TextExample((f"text {n}",), f"id{n}") for n in range(100)],
+            "100 classes in 'label', 100 of them once",
+        ),
+        (
+            [TextExample((f"text {n}",), "no" if n else "yes") for n in range(100)],
+            "99.0% of the examples",
+        ),
+        ([TextExample((f"text {n}",), ["Good", "good"][n % 2]) for n in range(9)], "'Good' and 'good' look alike"),
+        (
+            [TextExample((["a", ""][n % 2], "b"), "xy"[n % 2]) for n in range(4)],
+            "2 of 4 training examples have",
+        ),
+        (
+            [TextExample(("same",), "xy"[n % 2]) for n in range(4)],
+            "1 texts of the training data are",
+        ),
+    ],
+)
+def test_what_looks_wrong_is_said(examples, message):
+    assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
+    assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
+
+
+def test_texts_that_are_validated_on_and_learnt_are_said():
+    (warning,) = data_warnings(CLASSIFICATION, data(EXAMPLES), {"": data(EXAMPLES[:3])})
+    assert "3 of 3 validation examples are in the training data as well" in warning
+
+
+@pytest.mark.parametrize("mark", [",", ";", "|"])
+def test_the_mark_between_labels_is_found_and_remembered(tmp_path, pretrained, mark):
+    rows = [(text, mark.join(["animal", label]) if n % 2 else label) for n, (text, label) in enumerate(ROWS)]
+    settings = arguments(tmp_path, pretrained, rows, task="multilabel", label_column="label")
+    run = read_run(settings, settings.resolve_task())
+    assert set(run.labels.names) == {"animal", "good", "bad"}
+    assert run.task.label_separator == mark
+
+
+def test_two_marks_between_labels_are_asked_for(tmp_path, pretrained):
+    rows = [(text, "a|b, c" if n else "a|d") for n, (text, _) in enumerate(ROWS)]
+    settings = arguments(tmp_path, pretrained, rows, task="multilabel", label_column="label")
+    with pytest.raises(ValueError, match=r"has ',' and '\|' in 'label'; name what stands between labels"):
+        read_run(settings, settings.resolve_task())
+    settings.label_separator = "|"
+    assert set(read_run(settings, settings.resolve_task()).labels.names) == {"a", "b, c", "d"}
+
+
+def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
+    settings = {
+        "validation_split": 0.2,
+        "max_train_samples": 24,
+        "class_weights": "balanced",
+        "early_stopping_patience": 1,
+        "num_train_epochs": 6,
+        "learning_rate": 0.0,
+        "save_total_limit": None,
+    }
+    whole = finetune(arguments(tmp_path, pretrained, **settings))
+    out = tmp_path / "out"
+    state = json.loads((out / "trainer_state.json").read_text())
+    assert state["global_step"] == 6  # two epochs of three steps: the second was no better than the first
+    weights = (out / "model.safetensors").read_bytes()
+    for name in ("metrics.json", "model.safetensors", "trainer_state.json"):
+        (out / name).unlink()
+    shutil.rmtree(out / "checkpoint-6")
+    again = finetune(arguments(tmp_path, pretrained, **settings))
+    assert (out / "model.safetensors").read_bytes() == weights
+    assert {name: again[name] for name in ("accuracy", "loss")} == {name: whole[name] for name in ("accuracy", "loss")}
+    (out / "metrics.json").unlink()
+    finetune(arguments(tmp_path, pretrained, **settings))
+    assert json.loads((out / "trainer_state.json").read_text())["global_step"] == 6
+    with pytest.raises(ValueError, match=r"other settings .*max_train_samples was 24, is 30"):
+        finetune(arguments(tmp_path, pretrained, **settings | {"max_train_samples": 30}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"validation_split": 1.5}, r"validation_split is 1.5; expected a share in \(0, 1\)"),
+        ({"max_train_samples": 0}, "max_train_samples is 0; expected at least 1"),
+        (
+            {"early_stopping_patience": 2},
+            "early_stopping_patience is 2, but nothing is evaluated; name",
+        ),
+        (
+            {"early_stopping_patience": 2, "validation_split": 0.1, "save_strategy": "no"},
+            "checkpoints are saved by 'no' and evaluated by 'epoch', so the best is not kept",
+        ),
+        (
+            {"validation_split": 0.1, "validation_file": "dev.tsv"},
+            "validation_split and validation data are both",
+        ),
+        ({"task": "regression", "class_weights": "balanced"}, "class_weights is 'balanced'; expected a task in which"),
+        ({"label_separator": ";"}, "label_separator is for the task multilabel"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path, pretrained, settings, message):
+    with pytest.raises(ValueError, match=message):
+        arguments(tmp_path, pretrained, **settings)
