@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
-from .columns import read_column
+from .columns import frame_column, is_frame, read_column
 from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
 from .parquet import first_line, lacks_column
 from .tables import is_table
-from .text import COMPRESSED_SUFFIXES, TABLE_SUFFIXES, content_suffix, expand_paths, open_text
+from .text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, TABLE_SUFFIXES, content_suffix, expand_paths, open_text
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +129,7 @@ class Corpus:
     What the lines of a text are is told from the first ones, and said where they are joined; see `guess_layout`.
 
     Args:
-        files: See `expand_sources`.
+        files: See `expand_sources`; or a table in memory, see `is_frame`.
         settings: How the text is read; sentences of lines that are not joined are not split here.
 
     Attributes:
@@ -141,13 +141,14 @@ class Corpus:
         ImportError: The package that reads this kind of file is missing.
     """
 
-    def __init__(self, files: str | Path | Iterable[str | Path], settings: DocumentSettings) -> None:
-        self.sources = expand_sources(files)
+    def __init__(self, files: Any, settings: DocumentSettings) -> None:
+        self._frames = {type(files).__name__: files} if is_frame(files) else {}
+        self.sources = list(self._frames) or expand_sources(files)
         self._settings = settings
         self._said: set[object] = set()
         for source in self.sources:
-            if _is_table(source):
-                next(read_column(source, settings.text_column, settings.encoding), None)
+            if source in self._frames or _is_table(source):
+                next(self._values(source, None), None)
 
     def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
         """Read all sources line by line.
@@ -177,7 +178,7 @@ class Corpus:
             OSError, ValueError, ImportError: As in `lines`.
         """
         for source in self.sources:
-            if not _is_table(source) and not source.startswith(HUB):
+            if not self._in_rows(source):
                 yield from (line for line in open_text(source, self._settings.encoding, digests) if line.strip())
                 continue
             for text in self._rows(source, digests):
@@ -187,7 +188,7 @@ class Corpus:
 
     def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
         settings = self._settings
-        in_rows = _is_table(source) or source.startswith(HUB)
+        in_rows = self._in_rows(source)
         lines: Iterator[str | None]
         if in_rows:
             lines = _lines_of_rows(self._rows(source, digests))
@@ -206,12 +207,20 @@ class Corpus:
 
     def _rows(self, source: str, digests: dict[str, str] | None) -> Iterator[str | list[str]]:
         """The documents of rows, each a text or a list of sentences."""
+        is_lines = source not in self._frames and content_suffix(source) in JSON_SUFFIXES
+        where = f"{source}, {'line' if is_lines else 'row'}"
+        return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
+
+    def _in_rows(self, source: str) -> bool:
+        return source in self._frames or source.startswith(HUB) or _is_table(source)
+
+    def _values(self, source: str, digests: dict[str, str] | None) -> Iterator[object]:
         column = self._settings.text_column
+        if source in self._frames:
+            return frame_column(self._frames[source], column)
         if source.startswith(HUB):
-            return _texts_of_values(_hub_column(source, column), f"{source}, row", column)
-        counted = "line" if content_suffix(source) in (".jsonl", ".json", ".ndjson") else "row"
-        values = read_column(source, column, self._settings.encoding, digests)
-        return _texts_of_values(values, f"{source}, {counted}", column)
+            return _hub_column(source, column)
+        return read_column(source, column, self._settings.encoding, digests)
 
     def _say_layout(self, source: str, layout: LineLayout) -> None:
         key = (layout.joined, layout.document_end)

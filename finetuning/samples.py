@@ -1,6 +1,5 @@
 """Which examples of the data are learnt from, which are held out, and what each weighs."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,8 +11,6 @@ from torch.nn.functional import cross_entropy
 
 from ..modeling_mybert import IGNORED_LABEL
 from .task import Task, TaskData
-
-logger = logging.getLogger(__name__)
 
 E = TypeVar("E")
 

@@ -16,6 +16,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
+from ..files.columns import is_frame
 from ..files.corpus import Corpus
 from ..files.sentences import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
@@ -58,7 +59,7 @@ def build_token_store(
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
-            sentences.
+            sentences; or a data frame or data set, whose `text_column` holds a document a row.
         tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
             other ("[MASK]" is three words, as for Google's tokenizer).
         path: The file to write; it appears when it is complete. With several shards, the folder for them.
@@ -113,6 +114,8 @@ def build_token_store(
 
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
     """Lines of the shard that is built, and "" after each document."""
+    if is_frame(documents):
+        return _of_shard(Corpus(documents, settings).lines(), settings)
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
     items = iter(documents)
@@ -120,6 +123,10 @@ def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settin
     given: Iterable = chain([] if first is None else [first], items)
     are_files = isinstance(first, (str, PathLike))
     lines = Corpus(given, settings).lines() if are_files else _lines_of_documents(given)
+    return _of_shard(lines, settings)
+
+
+def _of_shard(lines: Iterator[str], settings: StoreSettings) -> Iterator[str]:
     if settings.num_shards == 1:
         return lines
     return _every_nth_document(lines, settings.shard_index, settings.num_shards)

@@ -3,8 +3,9 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+from ..files.columns import is_frame
 from ..files.corpus import Corpus, DocumentSettings, TextSettings
 
 # Text that one process counts at a time, in characters; less than one block is counted in the process that reads it.
@@ -18,7 +19,8 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     """Read what `train_wordpiece` was given.
 
     Args:
-        source: Files, if it is a name or a list, tuple or set of names; else an iterable of texts.
+        source: Files, if it is a name or a list, tuple or set of names; a data frame or data set, of which a column
+            is read; else an iterable of texts.
         texts: Texts in any iterable, in place of `source`.
         settings: Of the files.
 
@@ -32,6 +34,8 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
         raise TypeError(f"{found} texts are given; expected one of them.")
     if isinstance(texts, (str, Path)):
         raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
+    if is_frame(given := texts if source is None else source):
+        return _lines_of_corpus(given, settings)
     names = [source] if isinstance(source, (str, Path)) else source
     if not isinstance(names, (list, tuple, set, frozenset)):
         return read_texts(cast(Texts, texts if source is None else source))
@@ -57,11 +61,16 @@ def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings)
         ValueError: A file is not what its name says, or has no such column.
         OSError: A path does not exist, or a file cannot be read.
     """
+    if not isinstance(files, (str, Path)):
+        files = list(files)
+        if not files:
+            raise ValueError("No file is named, expected at least one.")
+    return _lines_of_corpus(files, settings)
+
+
+def _lines_of_corpus(files: Any, settings: TextSettings) -> Iterator[str]:
     known = {option.name: getattr(settings, option.name) for option in fields(TextSettings)}
-    corpus = Corpus(files, DocumentSettings(**known))
-    if not corpus.sources:
-        raise ValueError("No file is named, expected at least one.")
-    return read_texts(corpus.lines())
+    return read_texts(Corpus(files, DocumentSettings(**known)).lines())
 
 
 def read_texts(texts: Texts) -> Iterator[str]:

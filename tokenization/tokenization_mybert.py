@@ -292,7 +292,7 @@ def train_wordpiece(
     Args:
         files_or_iterator: Files, by a name or a list of names (plain text; a column of CSV, TSV, JSON lines or
             Parquet; compressed too; folders; patterns; ``"-"`` for standard input; ``"hf:owner/name"``); or texts, by
-            an iterator, a generator or a column of a data set. A list holds names, never texts.
+            an iterator, a generator, a data frame or data set (``text_column``). A list holds names, never texts.
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: In place of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.

@@ -12,6 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from mybert.files import read_rows
+from mybert.pretraining import build_token_store
 from mybert.tokenization import MyBertTokenizer, VocabularySettings, train_wordpiece
 from mybert.tokenization.text_source import read_texts
 from mybert.tokenization.vocab import reserved_tokens
@@ -202,6 +203,20 @@ class TestInput:
             assert (report.words, report.distinct_words) == (4, 4)
         with pytest.raises(ValueError, match=r"a.csv has no 'body', only 'label', 'text'; name it with --text_column"):
             train_files([tmp_path / "a.csv"], 100, text_column="body")
+
+    def test_a_column_of_a_frame_or_data_set(self, tmp_path, tokenizer):
+        pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
+        datasets = pytest.importorskip("datasets", reason="data sets are read with datasets")
+        rows = [{"label": 0, "body": "low, lower"}, {"label": 1, "body": "lowest"}, {"label": 1, "body": None}]
+        data_set = datasets.Dataset.from_list(rows)
+        for frame in (pandas.DataFrame(rows), data_set, data_set.to_iterable_dataset()):
+            report = train_files(frame, 100, text_column="body").training_report
+            assert (report.words, report.distinct_words) == (4, 4)
+            assert build_token_store(frame, tokenizer, tmp_path / "store", text_column="body").documents == 2
+        for frame in (pandas.DataFrame(rows), data_set):
+            message = f"The {type(frame).__name__} has no 'text', only 'label', 'body'; name it with"
+            with pytest.raises(ValueError, match=message):
+                train_files(frame, 100)
 
     def test_texts_come_in_blocks_of_whole_lines(self, monkeypatch):
         monkeypatch.setattr("mybert.tokenization.text_source.BLOCK_CHARACTERS", 4)
