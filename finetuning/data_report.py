@@ -127,4 +127,4 @@ def _short(text: str, width: int) -> str:
 
 def _length(ids: Sequence[Any]) -> int:
     """Tokens of a sequence, or of the longest of several choices."""
-    return max(map(len, ids)) if ids and isinstance(ids[0], (list, tuple)) else len(ids)
+    return max(map(len, ids)) if len(ids) and isinstance(ids[0], (list, tuple)) else len(ids)

@@ -114,6 +114,12 @@ def test_data_is_described_in_80_columns():
     assert all(len(line) <= 80 for line in lines)
 
 
+@pytest.mark.parametrize("ids", [[[1, 2, 3]], [np.array([1, 2, 3])], [[[1, 2, 3], [1]]]])
+def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
+    found = data_lines(CLASSIFICATION, TaskData(EXAMPLES[:1], {"input_ids": ids}, ""))
+    assert found[-1] == "Length: 3.0 tokens on average, 3 at most (max_length 128)."
+
+
 @pytest.mark.parametrize(
     ("examples", "message"),
     [
