@@ -142,7 +142,7 @@ class Corpus:
     """
 
     def __init__(self, files: Any, settings: DocumentSettings) -> None:
-        self._frames = {type(files).__name__: files} if is_frame(files) else {}
+        self._frames: dict[str, Any] = {type(files).__name__: files} if is_frame(files) else {}
         self.sources = list(self._frames) or expand_sources(files)
         self._settings = settings
         self._said: set[object] = set()

@@ -89,7 +89,7 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
             f"{count / counts.total():.1%} of the examples are of class {_short(name, 40)!r}; always saying so is "
             "right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
         )
-    alike = defaultdict(list)
+    alike: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
     for names in alike.values():
@@ -101,7 +101,7 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     empty = sum(not all(text.strip() for text in task.texts_of(example)) for example in examples)
     if empty:
         yield f"{empty:,} of {len(examples):,} training examples have an empty text."
-    classes = defaultdict(set)
+    classes: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
     for example in examples:
         if task.classes_of(example):
             classes[task.texts_of(example)].add(tuple(task.classes_of(example)))

@@ -17,6 +17,7 @@ class PatientStop(EarlyStoppingCallback):
     ) -> None:
         """Take up the count of the checkpoint; a run that was to stop stops."""
         super().on_train_begin(args, state, control, **kwargs)
-        saved: Any = state.stateful_callbacks.get(type(self).__name__, {})
-        self.early_stopping_patience_counter = saved.get("attributes", {}).get("early_stopping_patience_counter", 0)
+        callbacks: Any = state.stateful_callbacks
+        saved = callbacks.get(type(self).__name__, {}).get("attributes", {})
+        self.early_stopping_patience_counter = saved.get("early_stopping_patience_counter", 0)
         control.should_training_stop = self.early_stopping_patience_counter >= self.early_stopping_patience
