@@ -32,7 +32,7 @@ def frame_column(frame: Any, column: str) -> Iterator[Any]:
     found = frame.columns if hasattr(frame, "columns") else frame.column_names
     names = None if found is None else list(found)  # a data set that is streamed may not know them
     if names is not None and column not in names:
-        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, map(str, names))}")
+        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
     values = frame[column] if hasattr(frame, "columns") else (row[column] for row in frame)
     for value in values:
         yield None if value != value else value  # as pandas has what is missing
