@@ -126,7 +126,10 @@ class FinetunedModelArguments(TaskArguments):
             raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
         if self.model:
             check_model(self.model)
-        self.resolve_task()
+        if self.model is None or Path(self.model).is_dir():
+            self.resolve_task()
+        elif self.task is not None:  # what a model of the Hub is for is read when it is loaded
+            self._given_settings(TaskArguments(task=self.task)._chosen_task()[0])
         if started_on_cpus():
             self.use_cpu = True
 

@@ -11,9 +11,11 @@ import pytest
 from mybert.files import worker_processes
 
 PARENT = """
-import os, sys, time
+import os, signal, sys, time
 from contextlib import nullcontext
 from mybert.files import interruptible, worker_processes
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the tests run
 
 def work(_):
     os.write(1, b"%d\\n" % os.getpid())  # in one piece, which print is not

@@ -115,8 +115,9 @@ def test_steps_of_evaluations_that_do_not_take_place(caplog):
 def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert pretraining(**{setting: True}).device.type == "cpu"
-    assert not pretraining().use_cpu
+    arguments = pretraining(use_cpu=False, **{setting: True})
+    assert arguments.use_cpu and arguments.device.type == "cpu"
+    assert not pretraining(use_cpu=False).use_cpu
 
 
 @pytest.mark.parametrize(
