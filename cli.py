@@ -74,6 +74,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
         arguments = parse_flags(name, command, arguments_class, flags)
         with calm_libraries():
             result = function(arguments)
+            _leave_other_processes()
         interrupted = isinstance(result, dict) and result.get("interrupted")
         if not interrupted:
             say_closing(name, arguments, result)
@@ -88,6 +89,13 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
         print(f"mybert {name}: interrupted.", file=sys.stderr)
         return INTERRUPTED
     return INTERRUPTED if interrupted else 0
+
+
+def _leave_other_processes() -> None:
+    """End what connects the processes of a run: at the interpreter's end its threads now and then abort a process."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def take_debug(flags: list[str]) -> tuple[list[str], bool]:
