@@ -276,8 +276,9 @@ def _pretraining(
         layout="compact",
         num_processes=1,  # for a few megabytes workers take longer to start than to work
         model_size="tiny",
-        # Few steps must do. They starve for labels, which a start from left to right and many masks give; Muon makes
-        # more of them. Left to right every label costs a row of the vocabulary layer: 40 % of them do. No dropout, a high rate, and a shorter memory of gradients that lets it be high.
+        # Few steps must do. They starve for labels, which a start from left to right and many masks give (there every
+        # label costs a row of the vocabulary layer: 40 % of them do); Muon makes more of them. No dropout, a high
+        # rate, and a shorter memory of gradients that lets it be high.
         causal_share=0.2,
         ltr_probability=0.4,
         mlm_probability=0.4,
