@@ -4,11 +4,9 @@ Each function takes the model and an empty folder and returns encoders by name, 
 What is not installed raises `ImportError`.
 """
 
-import contextlib
 import copy
-import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import numpy as np
 import torch
 from transformers import BertModel
 
+from ..files import no_warnings
 from .peers import Batch, Encoder
 
 GROUP = 8  # rows of a group of `sorted_by_length`
@@ -106,7 +105,7 @@ def openvino_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,  # PyTorch's threads run on the same cores
     }
-    with _quiet(), torch.no_grad():
+    with no_warnings(), torch.no_grad():
         converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
         data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
         quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
@@ -167,19 +166,6 @@ def _ctranslate2_states(encoder: Any, batch: Batch) -> torch.Tensor:
     rows = [row[:length] for row, length in zip(batch["input_ids"].tolist(), lengths, strict=True)]
     segments = [[0] * length for length in lengths]
     return torch.from_numpy(np.array(encoder.forward_batch(rows, token_type_ids=segments).last_hidden_state))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep converters from warning of what a reader of the tables cannot change."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 RUNTIMES: dict[str, Callable[[BertModel, Path], dict[str, Encoder]]] = {

@@ -35,12 +35,15 @@ def calm_libraries() -> Iterator[None]:
     from tqdm import tqdm
     from transformers.utils import logging as hf_logging
 
+    hub = logging.getLogger("huggingface_hub")  # which counts its attempts where there is no network
+    level = hub.level
     shown, begin = hf_logging.is_progress_bar_enabled(), tqdm.__init__
 
     def begin_unseen(bar: tqdm, *args: Any, **kwargs: Any) -> None:
         begin(bar, *args, **kwargs | {"disable": True})
 
     hf_logging.disable_progress_bar()
+    hub.setLevel(logging.ERROR)
     if not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):
         tqdm.__init__ = begin_unseen
     try:
@@ -50,6 +53,7 @@ def calm_libraries() -> Iterator[None]:
             yield
     finally:
         tqdm.__init__ = begin
+        hub.setLevel(level)
         if shown:
             hf_logging.enable_progress_bar()
 

@@ -8,9 +8,6 @@ import logging
 import math
 import os
 import tempfile
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,7 @@ from typing import Any
 import torch
 
 from .. import modeling_mybert as networks
-from ..files import write_json
+from ..files import no_warnings, write_json
 from .conversion_report import REPORT_FILE
 from .errors import ConversionError, VerificationError
 from .key_map import GROUPS, HEADS
@@ -180,7 +177,7 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
     implementation = model.config._attn_implementation
     # Written out, attention needs fewer nodes: masks are added, so rows of padding only are no special case.
     model.set_attn_implementation("eager")
-    with _quiet():
+    with no_warnings():
         program = torch.onnx.export(
             model,
             kwargs=example,
@@ -205,7 +202,7 @@ def _quantize(path: Path, target: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     is_large = path.with_name(f"{path.name}.data").exists()
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder, no_warnings():
         prepared = Path(folder, path.name)
         _fold_constants(path, prepared, is_large)
         # Noted shapes are not needed, and contradict the weights that the quantizer transposes.
@@ -288,16 +285,3 @@ def _write_config(source: ModelFolder, folder: Path) -> None:
     architecture = f"Bert{HEADS[source.head].class_suffix}"
     config |= {"model_type": "bert", "architectures": [architecture], "dtype": "float32"}
     write_json(folder / "config.json", config, sort_keys=True)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep exporter and quantizer from warning of what concerns neither user nor result."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)

@@ -1,7 +1,7 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
-from .logs import only_errors
+from .logs import no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .model_files import (
     WEIGHTS_FILE,
@@ -57,6 +57,7 @@ __all__ = [
     "interruptible",
     "is_table",
     "locked",
+    "no_warnings",
     "only_errors",
     "open_text",
     "parse_json",

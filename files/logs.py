@@ -1,5 +1,7 @@
 """What other libraries say: only what matters for as long as it takes."""
 
+import logging
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,11 +9,25 @@ from contextlib import contextmanager
 @contextmanager
 def only_errors() -> Iterator[None]:
     """Keep transformers' warnings and reports out; what matters of them is said by the caller."""
-    from transformers.utils import logging  # at the call: this room is imported where transformers is not needed
+    # At the call: this room is imported where transformers is not needed.
+    from transformers.utils import logging as hf_logging
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
+    verbosity = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
     try:
         yield
     finally:
-        logging.set_verbosity(verbosity)
+        hf_logging.set_verbosity(verbosity)
+
+
+@contextmanager
+def no_warnings() -> Iterator[None]:
+    """Keep all warnings out, Python's and logged ones: of exporters, whose user cannot act on them."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)

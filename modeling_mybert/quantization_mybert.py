@@ -184,7 +184,7 @@ def quantize_layers(model: Any) -> None:
     layers = list(_linear_layers(model))
     for parent, name in layers:
         layer = getattr(parent, name)
-        if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+        if type(layer) is not nn.Linear or has_hooks(layer):
             raise ValueError(
                 f"A layer's {name} is a {type(layer).__module__}.{type(layer).__name__}, or has hooks; expected a "
                 "plain linear layer to quantize (an adapter is merged first, by merge_and_unload)."
