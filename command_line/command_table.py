@@ -107,7 +107,7 @@ COMMANDS = {
         "texts.txt --model pretrained --output vectors.safetensors",
     ),
     "ablation": Command(
-        "the paper's Table 5: what each part of pretraining gives",
+        "the paper's Table 5, or rows of your own: what each part of pretraining gives",
         ".studies",
         "AblationArguments",
         "run_ablation",

@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
-    "Table": ("rows", "pretraining", "finetuning"),
+    "Table": ("rows", "variants", "pretraining", "finetuning"),
     "Picture": ("view", "layer"),
     "What the card says": (
         *("name", "summary", "corpus", "license", "languages", "base_model", "datasets", "tags", "limits", "results"),
@@ -77,6 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "lr_scheduler_type",
             "optim",
             "muon_learning_rate",
+            "ema_decay",
             "correct_bias",
         ),
         *("weight_decay", "adam_epsilon", "max_grad_norm", "seed", "bf16", "activation_checkpointing"),

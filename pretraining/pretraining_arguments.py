@@ -43,6 +43,7 @@ _DECISIVE = (
         "row_length",
     ),
     *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
+    "ema_decay",
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
@@ -158,6 +159,14 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     muon_learning_rate: float = field(
         default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of its adamw."}
     )
+    ema_decay: float = field(
+        default=0.0,
+        metadata={
+            "help": "Decay of a running mean of the weights, in [0, 1), say 0.99: evaluations, checkpoints and the "
+            "model have the mean, which is better than a step's weights while the rate is high, as in a run that is "
+            "stopped early. 0 for none."
+        },
+    )
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
     warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences of a batch on a device."})
@@ -197,6 +206,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
                 "several."
             )
+        if not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}; expected a share in [0, 1).")
         if self.muon_learning_rate < 0:
             raise ValueError(f"muon_learning_rate is {self.muon_learning_rate}; expected at least 0.")
         if self.phase2_max_length is not None and self.max_steps <= 0:

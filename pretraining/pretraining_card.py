@@ -111,6 +111,8 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
     if arguments.causal_share:
         found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
+    if arguments.ema_decay:
+        found["weights"] = f"running mean, decay {arguments.ema_decay:g}"
     if arguments.max_hours is not None:
         found["length"] = f"{arguments.max_hours:g} hours"
     elif arguments.max_steps > 0:

@@ -236,6 +236,7 @@ def _trainer(
         eval_collator=PretrainingCollator(tokenizer, seed=seed, objective=arguments.objective),
         is_causal=phase.objective == "ltr",
         budget=budget,
+        ema_decay=arguments.ema_decay,
         processing_class=tokenizer,
         callbacks=[interrupt, *([_EndOfPhase(phase.last_step, budget)] if phase.last_step else [])],
     )
@@ -264,9 +265,16 @@ def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
     """Write the model folder; the weights are gathered from all processes."""
-    weights = trainer.gathered_weights()
-    if not trainer.args.should_save:
-        return
+    with trainer.averaged_weights():
+        weights = trainer.gathered_weights()
+        if not trainer.args.should_save:
+            return
+        _write(trainer, weights, tokenizer, output_dir)
+
+
+def _write(
+    trainer: PretrainingTrainer, weights: dict[str, torch.Tensor], tokenizer: MyBertTokenizer, output_dir: Path
+) -> None:
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)

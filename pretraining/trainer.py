@@ -95,8 +95,7 @@ class PretrainingTrainer(ResumableTrainer):
         """
         name = "google" if self.args.optim == type(self.args).optim else self.args.optim  # the default, or a wish
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
-            shards = self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
-            if shards and name in _OF_WHOLE_PARAMETERS:
+            if self.has_fsdp_1 and name in _OF_WHOLE_PARAMETERS:
                 raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")
             network = self.model if model is None else model
             groups = parameter_groups(network, self.args.weight_decay)

@@ -10,6 +10,7 @@ from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .time_budget import TICKS, TimeBudget
 from .trainer_overrides import DivergedError, ResumableTrainer
+from .weight_average import WeightAverage
 
 __all__ = [
     "RUN_FOLDER",
@@ -23,6 +24,7 @@ __all__ = [
     "RunFolder",
     "StopOnInterrupt",
     "TimeBudget",
+    "WeightAverage",
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",

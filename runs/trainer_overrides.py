@@ -7,6 +7,7 @@ transformers in which they were read. The recipes' trainers override public ones
 import logging
 import math
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,13 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, TrainOutput, rotate_checkpoints, sort_checkpoints
+from transformers.trainer_utils import (
+    PREFIX_CHECKPOINT_DIR,
+    EvalLoopOutput,
+    TrainOutput,
+    rotate_checkpoints,
+    sort_checkpoints,
+)
 
 from .checkpoints import (
     COMPLETE_FILE,
@@ -35,6 +42,7 @@ from .checkpoints import (
 )
 from .progress import ReadableProgress
 from .time_budget import TimeBudget
+from .weight_average import WeightAverage
 
 logger = logging.getLogger(__name__)
 
@@ -59,17 +67,29 @@ class ResumableTrainer(Trainer):
     Args:
         *args: Those of `Trainer`.
         budget: The run's time, where that and not the number of steps is its length (`max_steps` is then `TICKS`).
+        ema_decay: Decay of a running mean of the weights (`WeightAverage`), in [0, 1); 0 for none. Evaluations, and
+            the weights of checkpoints, are of the mean.
         **kwargs: Those of `Trainer`.
+
+    Raises:
+        ValueError: If a mean is wanted where it cannot be had: with `load_best_model_at_end`, DeepSpeed or FSDP 1.
     """
 
     optimizer: Any
     lr_scheduler: LRScheduler | None
 
-    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, budget: TimeBudget | None = None, ema_decay: float = 0.0, **kwargs: Any) -> None:
         if budget is not None:
             kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before others, which look at it
         super().__init__(*args, **kwargs)
         self.budget = budget
+        self._ema_decay = ema_decay
+        self._average: WeightAverage | None = None
+        if ema_decay and (self.args.load_best_model_at_end or self.is_deepspeed_enabled or self.has_fsdp_1):
+            raise ValueError(
+                f"ema_decay is {ema_decay}; a mean of the weights does not go with load_best_model_at_end, DeepSpeed "
+                "or FSDP version 1."
+            )
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
@@ -106,6 +126,32 @@ class ResumableTrainer(Trainer):
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """A learning-rate schedule in place of transformers' own; None for that."""
         return None
+
+    @property
+    def has_fsdp_1(self) -> bool:
+        """Whether shards cut across parameters."""
+        return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """`Trainer.create_optimizer`; the weights' mean follows it."""
+        optimizer = super().create_optimizer(model)
+        if self._ema_decay and self._average is None:
+            self._average = WeightAverage(optimizer, self._ema_decay)
+        return optimizer
+
+    def averaged_weights(self) -> AbstractContextManager[None]:
+        """The model has the weights' mean for a while, if one is kept."""
+        return nullcontext() if self._average is None else self._average.in_the_model()
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self._average is not None:
+            self._average.exchange()
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """`Trainer.evaluation_loop`, of the weights' mean if one is kept."""
+        with self.averaged_weights():
+            return super().evaluation_loop(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the hook's."""
@@ -249,7 +295,7 @@ class ResumableTrainer(Trainer):
         # Trainer would delete old checkpoints before this one is known to be whole.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            with trouble_names_checkpoint(checkpoint, self._needs):
+            with trouble_names_checkpoint(checkpoint, self._needs), self.averaged_weights():
                 super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
                 if self.args.should_save:

@@ -1,14 +1,17 @@
-"""What does each part of pretraining give? The rows of Table 5 (paper, section 5.1), at any size."""
+"""What does each part of pretraining give? The rows of Table 5 (paper, section 5.1), and of a user's own tables."""
 
 import json
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ..files import write_json, write_text
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain
+from ..pretraining.data_settings import CorpusSettings
+from ..tokenization import VocabularyBasics
 
 logger = logging.getLogger(__name__)
 
@@ -18,25 +21,30 @@ class AblationRow:
     """A row of the table.
 
     Attributes:
-        title: What the paper calls it.
-        objective: What is pretrained; rows with the same objective share the pretrained model.
-        finetuning: Settings of fine-tuning that make the row.
+        title: What the table calls it.
+        pretraining: Settings of `mybert pretrain` that make the row; rows with the same share the pretrained model.
+        finetuning: Settings of `mybert finetune` that make the row.
+        model: A model to fine-tune, folder or Hub name, in place of one that is pretrained here.
     """
 
     title: str
-    objective: str
+    pretraining: dict[str, Any] = field(default_factory=dict)
     finetuning: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
 
 
+_BERT, _LTR = {"objective": "mlm+nsp"}, {"objective": "ltr"}
 ROWS = {
-    "mlm+nsp": AblationRow("BERT (MLM + NSP)", "mlm+nsp"),
-    "no-nsp": AblationRow("No NSP", "mlm"),
-    "ltr": AblationRow("LTR & No NSP", "ltr"),
-    "ltr+bilstm": AblationRow("LTR & No NSP + BiLSTM", "ltr", {"bilstm": True}),
-    "untrained": AblationRow("No pretraining", "mlm+nsp", {"from_scratch": True}),
+    "mlm+nsp": AblationRow("BERT (MLM + NSP)", _BERT),
+    "no-nsp": AblationRow("No NSP", {"objective": "mlm"}),
+    "ltr": AblationRow("LTR & No NSP", _LTR),
+    "ltr+bilstm": AblationRow("LTR & No NSP + BiLSTM", _LTR, {"bilstm": True}),
+    "untrained": AblationRow("No pretraining", _BERT, {"from_scratch": True}),
 }
 # Pretraining measures on held-out text, in the order of the table.
-_MEASURED = {"perplexity": "eval_perplexity", "NSP accuracy": "eval_nsp_accuracy"}
+_MEASURED = {"perplexity": "eval_perplexity", "words": "eval_mlm_accuracy", "NSP accuracy": "eval_nsp_accuracy"}
+# Models that read the same text by the same rules, with a vocabulary of the same kind, share vocabulary and tokens.
+_OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for option in fields(kind)]
 
 
 @dataclass
@@ -46,9 +54,20 @@ class AblationArguments:
     text: list[str] = field(default_factory=list, metadata={"help": "Text to pretrain on, as in `mybert pretrain`."})
     output_dir: str = field(default="", metadata={"help": "Folder for all models and the table."})
     rows: list[str] = field(
-        default_factory=lambda: list(ROWS), metadata={"help": f"Rows of the table: {', '.join(ROWS)}."}
+        default_factory=list,
+        metadata={
+            "help": f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
+        },
     )
     # Maps; the parser of the command line knows them as JSON.
+    variants: str = field(
+        default="{}",
+        metadata={
+            "help": "Rows of your own in place of the paper's: name and what makes it for each, `title`, settings of "
+            "`pretraining` and of `finetuning` that go before those of all rows, or a finished `model`, as a map in "
+            'the YAML file or as JSON, e.g. {"wide": {"pretraining": {"hidden_size": 512}}}.'
+        },
+    )
     tasks: str = field(
         default="{}",
         metadata={
@@ -71,7 +90,7 @@ class AblationArguments:
         Raises:
             ValueError: If a setting is missing or unknown.
         """
-        for name in ("tasks", "pretraining", "finetuning"):
+        for name in ("tasks", "pretraining", "finetuning", "variants"):
             value = getattr(self, name)
             if isinstance(value, str):
                 try:
@@ -81,37 +100,82 @@ class AblationArguments:
             if not isinstance(value, dict):
                 raise ValueError(f"{name} is {value!r}; expected a map of settings.")
             setattr(self, name, value)
-        for name in ("text", "output_dir", "tasks", "rows"):
+        self.all_rows = self._own_rows() or ROWS
+        self.rows = self.rows or list(self.all_rows)
+        for name in ("output_dir", "tasks"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is not set; an ablation needs text, output_dir, a task and a row at least.")
+                raise ValueError(f"{name} is not set; an ablation needs text, output_dir and a task at least.")
         for name, settings in self.map_of("tasks").items():
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
-        if unknown := [name for name in self.rows if name not in ROWS]:
-            raise ValueError(f"There is no row {unknown[0]!r}; expected some of {', '.join(ROWS)}.")
-        for objective in dict.fromkeys(ROWS[name].objective for name in self.rows):
-            self.pretraining_of(objective, None)
+        if unknown := [name for name in self.rows if name not in self.all_rows]:
+            raise ValueError(f"There is no row {unknown[0]!r}; expected some of {', '.join(self.all_rows)}.")
+        for name, model in self.models().items():
+            if name == model:
+                self.pretraining_of(name, None)
+
+    def _own_rows(self) -> dict[str, AblationRow]:
+        """The rows of `variants`.
+
+        Raises:
+            ValueError: If one cannot name a folder, or says something that no row has.
+        """
+        rows = {}
+        for name, row in self.map_of("variants").items():
+            if not name or Path(name).name != name or name in (".", ".."):
+                raise ValueError(f"variants has a row {name!r}; expected a name that a folder can have.")
+            if not isinstance(row, dict):
+                raise ValueError(f"variants has {row!r} as {name}; expected a map.")
+            known = [option.name for option in fields(AblationRow)]
+            if unknown := sorted(set(row) - set(known)):
+                raise ValueError(f"The row {name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
+            rows[name] = AblationRow(**{"title": name} | row)
+            for part in ("pretraining", "finetuning"):
+                if not isinstance(getattr(rows[name], part), dict):
+                    raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
+            if rows[name].model and rows[name].pretraining:
+                raise ValueError(f"The row {name} has a model and settings of pretraining; expected one of them.")
+        return rows
 
     def map_of(self, name: str) -> dict[str, Any]:
-        """`tasks`, `pretraining` or `finetuning` as a map."""
+        """`tasks`, `pretraining`, `finetuning` or `variants` as a map."""
         return getattr(self, name)
 
-    def pretraining_of(self, objective: str, shared: Path | None) -> PretrainingArguments:
+    def models(self) -> dict[str, str]:
+        """Row -> the row whose pretrained model it takes: the first with the same settings of pretraining.
+
+        Rows of finished models are left out.
+        """
+        chosen = [(name, self.all_rows[name]) for name in self.rows]
+        return {
+            name: next(other for other, first in chosen if not first.model and first.pretraining == row.pretraining)
+            for name, row in chosen
+            if not row.model
+        }
+
+    def pretraining_of(self, row: str, shared: Path | None) -> PretrainingArguments:
         """Settings of a row's pretraining; with `shared`, vocabulary and tokens are those of that run.
 
         Raises:
             ValueError: If a setting is unknown or out of its range.
         """
-        data: dict[str, Any] = {"text": self.text}
+        own = self.all_rows[row].pretraining
+        if doubled := [
+            name
+            for name in self.map_of("pretraining")
+            if all(name in self.all_rows[other].pretraining for other in self.models())
+        ]:
+            raise ValueError(f"pretraining sets {', '.join(doubled)}, which the rows decide.")
+        data: dict[str, Any] = {"text": self.text} if self.text else {}
         if shared is not None:
             data = {"data": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
         return _arguments(
             PretrainingArguments,
             "pretraining",
             self.map_of("pretraining"),
+            own,
             data,
-            output_dir=str(Path(self.output_dir) / "pretrained" / objective),
-            objective=objective,
+            output_dir=str(Path(self.output_dir) / "pretrained" / row),
             disable_tqdm=self.disable_tqdm,
         )
 
@@ -122,30 +186,32 @@ class AblationArguments:
             ValueError: If a setting is unknown or out of its range.
         """
         output_dir = Path(self.output_dir)
+        model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
         return _arguments(
             FinetuningArguments,
             "finetuning",
             self.map_of("finetuning"),
             {"task": task} | self.map_of("tasks")[task],
-            ROWS[row].finetuning,
-            model=str(output_dir / "pretrained" / ROWS[row].objective),
+            self.all_rows[row].finetuning,
+            model=model,
             output_dir=str(output_dir / "finetuned" / row / task),
             disable_tqdm=self.disable_tqdm,
         )
 
 
 def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
-    """Pretrain every objective, fine-tune every row on every task, and print the table.
+    """Pretrain what every row needs, fine-tune every row on every task, and print the table.
 
-    All rows share vocabulary, tokens, size, steps and seed; only what the row names differs. The same call goes on
-    where an interrupted one stopped. The output folder holds `pretrained/<objective>`, `finetuned/<row>/<task>`,
-    `ablation.json` (all metrics) and `ablation.md` (the table).
+    Rows share seed and data, and vocabulary and tokens if their settings of both are equal; only what a row names
+    differs. The same call goes on where an interrupted one stopped. The output folder holds `pretrained/<row>` (the
+    first row that needs it), `finetuned/<row>/<task>`, `ablation.json` (all metrics) and `ablation.md` (the table: of
+    several seeds mean and deviation).
 
     Args:
         arguments: The settings.
 
     Returns:
-        Row -> {measure or task: value}; or only `interrupted`, if Ctrl-C ended it early.
+        Row -> {measure or task: value, of several seeds their mean}; or only `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, or training diverges.
@@ -155,34 +221,58 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
         for task in arguments.map_of("tasks"):
             arguments.finetuning_of(row, task)  # a mistake in it is found before hours of pretraining
     output_dir = Path(arguments.output_dir)
-    pretrained: dict[str, dict[str, Any]] = {}
-    shared = None
-    for objective in dict.fromkeys(ROWS[name].objective for name in arguments.rows):
-        logger.info("\n== Pretraining: %s ==", objective)
-        settings = arguments.pretraining_of(objective, shared)
-        pretrained[objective] = pretrain(settings)
-        if pretrained[objective]["interrupted"]:
-            return {"interrupted": True}
-        shared = shared or Path(settings.output_dir)
+    pretrained = _pretrain_all(arguments)
+    if pretrained is None:
+        return {"interrupted": True}
     table: dict[str, dict[str, float]] = {}
+    deviations: dict[str, dict[str, float]] = {}
     details: dict[str, Any] = {}
     for row in arguments.rows:
-        measured = {} if row == "untrained" else pretrained[ROWS[row].objective]
+        settings = arguments.all_rows[row]
+        is_shown = not settings.finetuning.get("from_scratch")
+        measured = pretrained.get(arguments.models().get(row, ""), {}) if is_shown else {}
         table[row] = {title: measured[name] for title, name in _MEASURED.items() if name in measured}
-        details[row] = {"pretraining": {name: value for name, value in measured.items() if name != "examples"}}
+        deviations[row] = {}
+        details[row] = {"pretraining": _without_examples(measured)}
         for task in arguments.map_of("tasks"):
-            logger.info("\n== Fine-tuning on %s: %s ==", task, ROWS[row].title)
+            logger.info("\n== Fine-tuning on %s: %s ==", task, settings.title)
             finetuning = arguments.finetuning_of(row, task)
             metrics = finetune(finetuning)
             if metrics["interrupted"]:
                 return {"interrupted": True}
-            table[row][task] = metrics[str(finetuning.metric_for_best_model)]
-            details[row][task] = {name: value for name, value in metrics.items() if name != "examples"}
-    write_json(output_dir / "ablation.json", {"table": table, "details": details})
-    text = _markdown(table)
+            metric = str(finetuning.metric_for_best_model).removeprefix("eval_")
+            table[row][task] = metrics.get("mean", metrics)[metric]
+            if "deviation" in metrics:
+                deviations[row][task] = metrics["deviation"][metric]
+            details[row][task] = _without_examples(metrics)
+    write_json(output_dir / "ablation.json", {"table": table, "deviations": deviations, "details": details})
+    text = _markdown([(arguments.all_rows[row].title, row) for row in table], table, deviations)
     write_text(output_dir / "ablation.md", text)
     logger.info("\n%s", text)
     return table
+
+
+def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | None:
+    """What the pretraining of each model measured; None if Ctrl-C ended it early."""
+    pretrained: dict[str, dict[str, Any]] = {}
+    tokens: dict[str, Path] = {}  # by the settings that decide them
+    for row in dict.fromkeys(arguments.models().values()):
+        logger.info("\n== Pretraining: %s ==", arguments.all_rows[row].title)
+        settings = arguments.pretraining_of(row, None)
+        if settings.text and not (settings.tokenizer or settings.model):
+            kind = repr([getattr(settings, name) for name in _OF_THE_TOKENS])
+            if kind in tokens:
+                settings = arguments.pretraining_of(row, tokens[kind])
+            else:
+                tokens[kind] = Path(str(settings.output_dir))
+        pretrained[row] = pretrain(settings)
+        if pretrained[row]["interrupted"]:
+            return None
+    return pretrained
+
+
+def _without_examples(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metrics.items() if name != "examples"}
 
 
 def _arguments(kind: Any, name: str, *settings: dict[str, Any], **own: Any) -> Any:
@@ -196,14 +286,23 @@ def _arguments(kind: Any, name: str, *settings: dict[str, Any], **own: Any) -> A
     return kind(**merged | own)
 
 
-def _markdown(table: dict[str, dict[str, float]]) -> str:
+def _markdown(
+    titles: Sequence[tuple[str, str]],
+    table: Mapping[str, Mapping[str, float]],
+    deviations: Mapping[str, Mapping[str, float]],
+) -> str:
     """The table; a left-to-right model's perplexity is of other words, and not to be compared with the others'."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
-    lines = [["", *columns], ["---", *("---:" for _ in columns)]]
-    for row, values in table.items():
-        cells = ["" if name not in values else f"{values[name]:.1f}" for name in columns]
-        for index, name in enumerate(columns):
-            if name in values and name != "perplexity":
-                cells[index] = f"{100 * values[name]:.1f}"
-        lines.append([ROWS[row].title, *cells])
+    lines: list[Sequence[str]] = [["", *columns], ["---", *("---:" for _ in columns)]]
+    for title, row in titles:
+        cells = []
+        for name in columns:
+            if name not in table[row]:
+                cells.append("")
+            elif name == "perplexity":
+                cells.append(f"{table[row][name]:.1f}")
+            else:
+                spread = f" ± {100 * deviations[row][name]:.1f}" if name in deviations[row] else ""
+                cells.append(f"{100 * table[row][name]:.1f}{spread}")
+        lines.append([title, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"

@@ -53,20 +53,52 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, 
     out = tmp_path / "out"
     assert list(table) == list(ROWS)
     assert all(0 <= values["classification"] <= 1 for values in table.values())
-    assert set(table["mlm+nsp"]) == {"perplexity", "NSP accuracy", "classification"}
-    assert set(table["ltr+bilstm"]) == {"perplexity", "classification"}
+    assert set(table["mlm+nsp"]) == {"perplexity", "words", "NSP accuracy", "classification"}
+    assert set(table["ltr+bilstm"]) == {"perplexity", "words", "classification"}
     assert set(table["untrained"]) == {"classification"}
-    config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("mlm", "ltr")}
-    assert not config["mlm"]["is_decoder"]
+    config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("no-nsp", "ltr")}
+    assert not config["no-nsp"]["is_decoder"]
     assert config["ltr"]["is_decoder"]
     tuned = json.loads((out / "finetuned" / "ltr+bilstm" / "classification" / "config.json").read_text())
     assert tuned["is_decoder"]  # causal attention stays
     assert tuned["model_type"] == "mybert-bilstm"
-    assert not (out / "pretrained" / "mlm" / "tokens.safetensors").exists()  # the first row's serve all
+    assert not (out / "pretrained" / "no-nsp" / "tokens.safetensors").exists()  # the first row's serve all
     lines = (out / "ablation.md").read_text().splitlines()
-    assert lines[0] == "|  | perplexity | NSP accuracy | classification |"
+    assert lines[0] == "|  | perplexity | words | NSP accuracy | classification |"
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {row.title}" for row in ROWS.values()]
     assert json.loads((out / "ablation.json").read_text())["table"] == table
+
+
+@pytest.mark.slow
+def test_own_rows_share_what_is_equal(tmp_path, text_file, task_file):
+    wide = {"hidden_size": 24, "num_attention_heads": 2}
+    good = settings(tmp_path, text_file, task_file)
+    variants = {
+        "short": {"title": "One step", "pretraining": {"max_steps": 1}},
+        "wide": {"pretraining": wide},
+        "wide, frozen": {"pretraining": wide, "finetuning": {"freeze": "encoder"}},
+        "few entries": {"pretraining": {"vocab_size": 50}},
+        "finished": {"model": str(tmp_path / "out" / "pretrained" / "short")},
+    }
+    good["finetuning"] |= {"seeds": 2}
+    arguments = AblationArguments(**good, variants=json.dumps(variants))
+    table = run_ablation(arguments)
+    pretrained = tmp_path / "out" / "pretrained"
+    assert sorted(path.name for path in pretrained.iterdir()) == ["few entries", "short", "wide"]
+    made = [path.parent.name for path in pretrained.glob("*/tokens.safetensors")]
+    assert sorted(made) == ["few entries", "short"]  # another vocabulary, other tokens
+    assert json.loads((pretrained / "wide" / "config.json").read_text())["hidden_size"] == 24
+    assert json.loads((pretrained / "short" / "trainer_state.json").read_text())["global_step"] == 1
+    assert set(table["finished"]) == {"classification"}
+    assert table["finished"] == {"classification": table["short"]["classification"]}
+    report = json.loads((tmp_path / "out" / "ablation.json").read_text())
+    tuned = json.loads((tmp_path / "out" / "finetuned" / "wide" / "classification" / "metrics.json").read_text())
+    both = [metrics["accuracy"] for metrics in tuned["seeds"].values()]
+    assert report["table"]["wide"]["classification"] == pytest.approx(sum(both) / 2)
+    assert report["deviations"]["wide"]["classification"] == pytest.approx(abs(both[0] - both[1]) / 2**0.5)
+    lines = (tmp_path / "out" / "ablation.md").read_text().splitlines()
+    assert lines[2].startswith("| One step | ")
+    assert all(" ± " in line for line in lines[2:])
 
 
 def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
@@ -75,10 +107,19 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"tasks": {}}, "tasks is not set"),
         ({"tasks": "{"}, "tasks is not JSON"),
         ({"tasks": {"sst2": "glue/SST-2"}}, "The task sst2 is 'glue/SST-2'; expected a map"),
-        ({"rows": []}, "rows is not set"),
+        ({"variants": {"a/b": {}}}, "a row 'a/b'; expected a name that a folder can have"),
+        ({"variants": {"wide": 512}}, "variants has 512 as wide; expected a map"),
+        ({"variants": {"wide": {"hidden_size": 32}}}, "The row wide has hidden_size; expected some of title, pretr"),
+        ({"variants": {"wide": {"pretraining": 32}}}, "The row wide has 32 as pretraining; expected a map"),
+        ({"variants": {"wide": {"pretraining": {"hiden_size": 32}}}}, "pretraining has unknown settings: hiden_size"),
+        ({"variants": {"wide": {}}, "rows": ["untrained"]}, "no row 'untrained'; expected some of wide"),
+        (
+            {"variants": {"wide": {"model": "bert", "pretraining": {"seed": 1}}}},
+            "The row wide has a model and settings of pretraining; expected one of them",
+        ),
         ({"rows": ["mlm+nsp", "rtl"]}, r"no row 'rtl'; expected some of mlm\+nsp"),
         ({"pretraining": {"max_step": 3}}, "pretraining has unknown settings: max_step"),
-        ({"pretraining": {"objective": "mlm"}}, "pretraining sets objective, which the ablation decides"),
+        ({"pretraining": {"objective": "mlm"}}, "pretraining sets objective, which the rows decide"),
         ({"pretraining": {"model_size": "huge"}}, "model_size is 'huge'"),
     ):
         with pytest.raises(ValueError, match=message):

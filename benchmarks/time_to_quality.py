@@ -1,0 +1,317 @@
+"""How long pretraining takes to a given quality: our recipe beside transformers' own way of masked LM.
+
+    python -m mybert.benchmarks.time_to_quality corpus/*.txt.gz --heldout heldout.txt.gz --minutes 60 \
+        --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
+
+transformers' way is that of its example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer, lines
+put together and cut into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear schedule,
+`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences of our recipe. Its rate
+is the best of `--rates` in a tenth of the time; the number of steps is what fits into the time, from that of a few.
+Our recipe trains for `--shares` of the same time, each a whole run. Text is read and tokenized before the clock runs.
+
+Both are asked for the same hidden words of the same held-out text, whole words, so that vocabularies do not matter:
+the mean of -log p of a word (in nats), the perplexity of a word, and nats for each character. Results go to
+`quality.json` in the output folder; a part that is there is not done again.
+"""
+
+import argparse
+import json
+import math
+import re
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+from tokenizers import BertWordPieceTokenizer
+from torch.utils.data import Dataset
+from transformers import (
+    AutoModelForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    BertTokenizer,
+    DataCollatorForLanguageModeling,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
+
+from ..files import read_json_object, write_json
+from ..files.corpus import Corpus, DocumentSettings
+from ..pretraining import PretrainingArguments, pretrain, read_documents
+from .timing import describe_setting
+
+WORDS_OF_A_TEXT = 36  # so that texts fit into 64 tokens
+MASKED_SHARE = 0.15
+SEED = 0
+FIRST_STEPS, TIMED_STEPS = 5, 40
+
+
+@dataclass(frozen=True)
+class HiddenWords:
+    """A text of which some words are asked for.
+
+    Attributes:
+        words: The text's words and signs, lower case.
+        hidden: Places of those that are asked for.
+    """
+
+    words: list[str]
+    hidden: frozenset[int]
+
+
+def hidden_words(documents: Iterator[list[str]], limit: int) -> list[HiddenWords]:
+    """Draw the words to ask for, 15 % of those in ASCII letters, from the beginnings of documents.
+
+    Args:
+        documents: Each a list of sentences.
+        limit: Number of texts.
+    """
+    generator = np.random.default_rng(SEED)
+    texts: list[HiddenWords] = []
+    for document in documents:
+        words = re.findall(r"\w+|[^\w\s]", " ".join(document).lower())
+        for begin in range(0, len(words) - WORDS_OF_A_TEXT + 1, WORDS_OF_A_TEXT):
+            part = words[begin : begin + WORDS_OF_A_TEXT]
+            drawn = generator.random(len(part)) < MASKED_SHARE
+            hidden = frozenset(
+                place for place, word in enumerate(part) if drawn[place] and re.fullmatch("[a-z]+", word)
+            )
+            if hidden and len(texts) < limit:
+                texts.append(HiddenWords(part, hidden))
+    return texts
+
+
+@torch.no_grad()
+def word_loss(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[HiddenWords]
+) -> dict[str, float]:
+    """What a model knows of hidden words: all pieces of such a word are masked, and its -log p is their sum.
+
+    Returns:
+        `nats_per_word`, `word_perplexity`, `nats_per_character` and `words`, their number.
+    """
+    model.eval()
+    loss, words, characters = 0.0, 0, 0
+    for begin in range(0, len(texts), 64):
+        part = texts[begin : begin + 64]
+        batch = tokenizer(
+            [text.words for text in part],
+            is_split_into_words=True,
+            truncation=True,
+            max_length=64,
+            padding=True,
+            return_tensors="pt",
+        )
+        is_hidden = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+        for row, text in enumerate(part):
+            places = batch.word_ids(row)
+            for position, place in enumerate(places):
+                is_hidden[row, position] = place in text.hidden
+            seen = text.hidden.intersection(places)
+            words += len(seen)
+            characters += sum(len(text.words[place]) for place in seen)
+        labels = batch["input_ids"][is_hidden]
+        batch["input_ids"] = batch["input_ids"].masked_fill(is_hidden, tokenizer.mask_token_id)
+        logits = model(**batch).logits[is_hidden].float()
+        loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
+    return {
+        "nats_per_word": loss / words,
+        "word_perplexity": math.exp(loss / words),
+        "nats_per_character": loss / characters,
+        "words": words,
+    }
+
+
+class Sequences(Dataset):
+    """Tokens in sequences of equal length, framed by [CLS] and [SEP]."""
+
+    def __init__(self, tokens: np.ndarray, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
+        body = length - 2
+        self._rows = tokens[: len(tokens) // body * body].reshape(-1, body)
+        self._begin, self._end = tokenizer.cls_token_id, tokenizer.sep_token_id
+
+    def __len__(self) -> int:
+        """Number of sequences."""
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        """`input_ids` of a sequence."""
+        return {"input_ids": [self._begin, *self._rows[index].tolist(), self._end]}
+
+
+class Stopwatch(TrainerCallback):
+    """The time of every step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._since = 0.0
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """Start."""
+        self._since = time.perf_counter()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """Stop."""
+        self.seconds.append(time.perf_counter() - self._since)
+
+
+class TransformersWay:
+    """Masked LM as transformers' example trains it.
+
+    Args:
+        files: Text.
+        settings: Those of our recipe: sizes, length and batch are taken from it.
+        folder: Where vocabulary and model go.
+    """
+
+    def __init__(self, files: Sequence[str], settings: PretrainingArguments, folder: Path) -> None:
+        self._folder = folder
+        self._settings = settings
+        vocabulary = folder / "vocab.txt"
+        lines = list(Corpus(files, DocumentSettings()).lines())
+        if not vocabulary.is_file():
+            learnt = BertWordPieceTokenizer(lowercase=True)
+            learnt.train_from_iterator(lines, vocab_size=settings.vocab_size, show_progress=False)
+            folder.mkdir(parents=True, exist_ok=True)
+            learnt.save_model(str(folder))
+        self.tokenizer = BertTokenizer.from_pretrained(folder)
+        self._sequences = Sequences(self._tokens(lines), settings.max_length, self.tokenizer)
+
+    def _tokens(self, lines: Sequence[str]) -> np.ndarray:
+        parts = []
+        for begin in range(0, len(lines), 10_000):
+            encoded = self.tokenizer(list(lines[begin : begin + 10_000]), add_special_tokens=False)["input_ids"]
+            parts.append(np.fromiter((token for row in encoded for token in row), dtype=np.int32))
+        return np.concatenate(parts)
+
+    def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, list[float]]:
+        """Train for some steps.
+
+        Returns:
+            The model, and the seconds of each step.
+        """
+        set_seed(42)
+        ours = self._settings.model_config(self.tokenizer)
+        model = BertForMaskedLM(
+            BertConfig(
+                vocab_size=len(self.tokenizer),
+                hidden_size=ours.hidden_size,
+                num_hidden_layers=ours.num_hidden_layers,
+                num_attention_heads=ours.num_attention_heads,
+                intermediate_size=ours.intermediate_size,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+        )
+        stopwatch = Stopwatch()
+        trainer = Trainer(
+            model=model,
+            args=TrainingArguments(
+                output_dir=str(self._folder / name),
+                max_steps=steps,
+                per_device_train_batch_size=self._settings.per_device_train_batch_size,
+                learning_rate=rate,
+                warmup_steps=0.06,
+                weight_decay=0.01,
+                adam_beta2=0.98,
+                logging_steps=max(1, steps // 20),
+                save_strategy="no",
+                report_to="none",
+                use_cpu=not torch.accelerator.is_available(),
+                disable_tqdm=True,
+            ),
+            train_dataset=self._sequences,
+            data_collator=DataCollatorForLanguageModeling(self.tokenizer, mlm_probability=0.15),
+            processing_class=self.tokenizer,
+            callbacks=[stopwatch],
+        )
+        trainer.train()
+        trainer.save_model(str(self._folder / name))
+        return model, stopwatch.seconds
+
+    def steps_in(self, seconds: float) -> int:
+        """How many steps fit into so much time."""
+        _, times = self.train(1e-4, FIRST_STEPS + TIMED_STEPS, "timing")
+        return max(1, int(seconds / statistics.median(times[FIRST_STEPS:])))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train and measure whatever is not there yet; see above."""
+    output_dir: Path = arguments.output_dir
+    output_dir.mkdir(parents=True, exist_ok=True)
+    report = output_dir / "quality.json"
+    results: dict[str, Any] = read_json_object(report) if report.is_file() else {"setting": describe_setting()}
+    texts = hidden_words(read_documents(str(arguments.heldout)), arguments.limit)
+    seconds = 60 * arguments.minutes
+    recipe = yaml.safe_load(arguments.ours.read_text(encoding="utf-8"))
+    recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
+
+    def done(name: str, **values: Any) -> None:
+        results[name] = values
+        write_json(report, results)
+        print(name, json.dumps(values), flush=True)
+
+    for share in arguments.shares:
+        name, folder = f"mybert, {share * arguments.minutes:g} minutes", output_dir / f"mybert_{share:g}"
+        if name not in results:
+            hours = share * seconds / 3600
+            metrics = pretrain(PretrainingArguments(**recipe | {"max_hours": hours, "output_dir": str(folder)}))
+            if metrics["interrupted"]:
+                return results
+            loss = word_loss(*_loaded(folder), texts)
+            steps = read_json_object(folder / "trainer_state.json")["global_step"]
+            done(name, **loss, steps=steps, perplexity_of_a_token=metrics["eval_perplexity"])
+    settings = PretrainingArguments(**recipe | {"max_hours": seconds / 3600, "output_dir": str(output_dir)})
+    theirs = TransformersWay(arguments.text, settings, output_dir / "transformers")
+    for rate in arguments.rates:
+        if (name := f"transformers at {rate:g}, a tenth of the time") not in results:
+            steps = theirs.steps_in(seconds / 10)
+            model, _ = theirs.train(rate, steps, f"rate_{rate:g}")
+            done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps)
+    best = min(
+        arguments.rates,
+        key=lambda rate: results[f"transformers at {rate:g}, a tenth of the time"]["nats_per_word"],
+    )
+    if (name := f"transformers, {arguments.minutes:g} minutes") not in results:
+        steps = theirs.steps_in(seconds)
+        model, times = theirs.train(best, steps, "whole")
+        done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=sum(times) / 60)
+    return results
+
+
+def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    return AutoModelForMaskedLM.from_pretrained(folder), BertTokenizer.from_pretrained(folder)
+
+
+def main() -> None:
+    """Read the arguments, measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="+")
+    parser.add_argument("--heldout", type=Path, required=True)
+    parser.add_argument("--ours", type=Path, required=True, help="YAML file of our recipe")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 1.0])
+    parser.add_argument("--rates", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3])
+    parser.add_argument("--limit", type=int, default=2000, help="texts in which words are hidden")
+    parser.add_argument("--output_dir", type=Path, default=Path("quality"))
+    results = measure(parser.parse_args())
+    print(
+        f"\n{results['setting']}\n\n| | nats a word | perplexity of a word | nats a character |\n|---|---:|---:|---:|"
+    )
+    for name, values in results.items():
+        if isinstance(values, dict):
+            figures = (values["nats_per_word"], values["word_perplexity"], values["nats_per_character"])
+            print(f"| {name} | {figures[0]:.3f} | {figures[1]:.0f} | {figures[2]:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""A running mean of the weights, which is better than the weights of any step while the learning rate is high."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+_AVERAGE = "average"  # in the state of each parameter
+_COUNT = "averaged_steps"  # in each group
+
+
+class WeightAverage:
+    """An exponential moving average of the weights that an optimizer changes (Polyak and Juditsky, 1992).
+
+    After step n it is `d * average + (1 - d) * weights`, with d the smaller of `decay` and (1 + n) / (10 + n), so that
+    the first steps do not count for long. It is kept in the optimizer's state, and so is stored, restored and sharded
+    with that.
+
+    Args:
+        optimizer: Whose `step` is followed.
+        decay: Share of the average that a step keeps, in (0, 1): it is over about 1 / (1 - decay) steps.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, decay: float) -> None:
+        self._optimizer = optimizer
+        self._decay = decay
+        optimizer.register_step_post_hook(self._follow)
+
+    @torch.no_grad()
+    def _follow(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            changed = [parameter for parameter in group["params"] if parameter.grad is not None]
+            count = group[_COUNT] = group.get(_COUNT, 0) + 1
+            for parameter in changed:
+                optimizer.state[parameter].setdefault(_AVERAGE, parameter.detach().clone())
+            averages = [optimizer.state[parameter][_AVERAGE] for parameter in changed]
+            if changed:
+                decay = min(self._decay, (1 + count) / (10 + count))
+                get_ema_multi_avg_fn(decay)(averages, [parameter.detach() for parameter in changed], count)
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Put the average into the model and the weights into the optimizer's state, or back."""
+        for parameter, state in self._optimizer.state.items():
+            if _AVERAGE in state:
+                weights = parameter.detach().clone()
+                parameter.copy_(state[_AVERAGE])
+                state[_AVERAGE].copy_(weights)
+
+    @contextmanager
+    def in_the_model(self) -> Iterator[None]:
+        """The model has the average for a while."""
+        self.exchange()
+        try:
+            yield
+        finally:
+            self.exchange()
