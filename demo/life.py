@@ -13,15 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ..files import check_output_folder, clear_folder, expand_paths, locked, write_json, write_lines
+from ..files import check_output_folder, clear_folder, expand_paths, locked, read_json_object, write_json, write_lines
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
 from .documentation import collect_documentation
+from .result_picture import draw_result, guess_hidden_words
 
 logger = logging.getLogger(__name__)
 
-REPORT = "report.json"
+REPORT, PICTURE = "report.json", "result.png"
 MADE_BY = {"made_by": "mybert demo"}  # in the report; tells a folder of the demo's own from any other
 PARTS = ("text", "task", "pretrained", "classifier", "classifier_without_pretraining")
 CLASSES = 8  # sources that the classifier tells apart, at most
@@ -72,8 +73,8 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
     """Live a whole BERT life.
 
     The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model
-    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/` and `report.json`
-    (what is returned, and that the demo made it).
+    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (what
+    is returned, and that the demo made it) and `result.png`, the same as a picture.
 
     Args:
         arguments: The settings.
@@ -100,6 +101,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
             return report
         report = {"seconds": round(time.perf_counter() - started, 1), "classes": classes, **report}
         write_json(output_dir / REPORT, MADE_BY | report)
+        _draw(output_dir, report, task["test"], np.random.default_rng(arguments.seed))
     _conclude(output_dir, report)
     return report
 
@@ -166,7 +168,7 @@ def _own_names(output_dir: Path) -> list[str]:
     if not isinstance(report, dict) or not report.items() >= MADE_BY.items():
         return []
     texts = [f"{escape(name)}.txt" for name in report.get("sources", ())]
-    return [REPORT, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", *RUN_FOLDER]
+    return [REPORT, PICTURE, *(f"{part}/" for part in PARTS), *texts, "train.tsv", "test.tsv", *RUN_FOLDER]
 
 
 def _documentation(show_progress: bool) -> Sources:
@@ -316,6 +318,19 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
     )
 
 
+def _draw(
+    output_dir: Path, report: dict[str, Any], passages: list[tuple[str, str]], generator: np.random.Generator
+) -> None:
+    """Draw `result.png`; without matplotlib a warning says what is missing."""
+    pretrained = output_dir / "pretrained"
+    words = guess_hidden_words(pretrained, passages, generator)
+    log_history = read_json_object(pretrained / "trainer_state.json")["log_history"]
+    try:
+        draw_result(report, log_history, words, output_dir / PICTURE)
+    except ImportError as error:
+        logger.warning(str(error))
+
+
 def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
     """Say what came of it and how to use it."""
     pretrained, classifier = report["pretraining"], report["classifier"]
@@ -333,9 +348,10 @@ def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
         logger.info("%s: %.1f %% (always the more frequent answer: %.1f %%)", what, 100 * accuracy, 100 * majority)
     logger.info("The same without pretraining: %.1f %%", 100 * without)
     logger.info(
-        "All of it took %.0f seconds. Everything is in %s: models, cards, curves, report.",
+        "All of it took %.0f seconds. Everything is in %s: models, cards, curves, and this as a picture, %s.",
         report["seconds"],
         output_dir,
+        PICTURE,
     )
     logger.info("\nLoad the result in Python:\n")
     logger.info("  import mybert")

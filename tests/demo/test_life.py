@@ -53,6 +53,7 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     assert 0 < report["pretraining"]["eval_mlm_accuracy"] <= 1
     for folder in ("pretrained", "classifier"):
         assert {"model.safetensors", "README.md", "training_curves.png"} <= {p.name for p in (out / folder).iterdir()}
+    assert (out / "result.png").read_bytes().startswith(b"\x89PNG")
     classify = pipeline("text-classification", model=str(out / "classifier"))
     assert classify("the flour and the salt")[0]["label"] == "kitchen"
     train = (out / "task" / "train.tsv").read_text().splitlines()

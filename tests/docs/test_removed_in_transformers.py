@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,10 +24,40 @@ glue_compute_metrics glue_processors load_tf_weights_in_bert squad_convert_examp
 """
 
 
+PAGE = (Path(__file__).parents[2] / "docs" / "removed_in_transformers_5.md").read_text(encoding="utf-8")
+
+
 @gone_since_5_20
 @pytest.mark.parametrize("name", GONE.split())
 def test_names_are_gone(name):
     assert not hasattr(transformers, name)
+
+
+def said_by(statement: str) -> str:
+    """The last line of a traceback, as its readers search for it."""
+    with pytest.raises(Exception) as caught:
+        exec(statement)
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+@gone_since_5_20
+@pytest.mark.parametrize("message", re.findall(r"`((?:ImportError: )?cannot import name '(?:\w+)'[^`]*)`", PAGE))
+def test_the_page_has_what_imports_say(message):
+    name = re.search(r"'(\w+)'", message)[1]
+    assert message.removeprefix("ImportError: ") in said_by(f"from transformers import {name}")
+
+
+@gone_since_5_20
+@pytest.mark.parametrize("module", re.findall(r"`No module named '([\w.]+)'`", PAGE))
+def test_the_page_has_what_missing_modules_say(module):
+    assert said_by(f"import {module}") == f"ModuleNotFoundError: No module named '{module}'"
+
+
+def test_the_page_has_what_wrong_arguments_say(tmp_path):
+    messages = re.findall(r"`(TypeError: (\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)')`", PAGE)
+    assert {class_name for _, class_name, _ in messages} == {"Trainer", "TrainingArguments"}
+    for message, class_name, argument in messages:
+        assert said_by(f"transformers.{class_name}(**{{'{argument}': None}})") == message
 
 
 @gone_since_5_20
@@ -76,8 +108,8 @@ for task in ("question-answering", "next-sentence-prediction"):
         print(error)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "The task question-answering has been removed" in said
-    assert "Unknown task next-sentence-prediction" in said
+    assert "The task question-answering has been removed from transformers" in said
+    assert "Unknown task next-sentence-prediction, available tasks are" in said
 
 
 @pytest.fixture
@@ -95,7 +127,9 @@ def test_models(bert, tmp_path):
     ids = torch.tensor([[1, 2, 3]])
     assert BertForPreTraining(bert)(ids, labels=ids).loss is None
     (tmp_path / "config.json").write_text(bert.to_json_string())
-    with pytest.raises(OSError, match=r"model\.safetensors"):
+    with pytest.raises(
+        OSError, match=r"Error no file named model\.safetensors, or pytorch_model\.bin, found in directory"
+    ):
         BertModel.from_pretrained(tmp_path, from_tf=True)
 
 
