@@ -136,6 +136,11 @@ def _ablation(arguments: Any, result: Mapping[str, Any]) -> Closing:
     return Closing(Path(arguments.output_dir) / "ablation.md", f"{len(result)} rows")
 
 
+def _glue(arguments: Any, result: Mapping[str, Any]) -> Closing:
+    figure = f"average {_shown(result['average'])} over {len(result['tasks'])} tasks"
+    return Closing(Path(arguments.output_dir) / "suite.md", figure)
+
+
 def _convert_google(arguments: Any, result: Any) -> Closing:
     call = ("attention", arguments.output_dir, "The cat sat on the mat.")
     return Closing(arguments.output_dir, f"{result.parameters} parameters", _mybert(*call))
@@ -183,6 +188,7 @@ _CLOSINGS: dict[str, Callable[[Any, Any], Closing | None]] = {
     "predict": _predict,
     "features": _features,
     "ablation": _ablation,
+    "glue": _glue,
     "convert google": _convert_google,
     "convert to-google": _convert_to_google,
     "convert bert": _convert_google,

@@ -106,6 +106,15 @@ COMMANDS = {
         ("text",),
         "texts.txt --model pretrained --output vectors.safetensors",
     ),
+    "glue": Command(
+        "a model on a whole suite of tasks: GLUE, Korean tasks or your own, one table",
+        ".studies",
+        "SuiteArguments",
+        "run_suite",
+        ("model",),
+        "bert-base --data_dir glue_data/ --output_dir glue --seeds 3",
+        ("model", "data_dir", "output_dir"),
+    ),
     "ablation": Command(
         "the paper's Table 5, or rows of your own: what each part of pretraining gives",
         ".studies",

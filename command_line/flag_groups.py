@@ -60,7 +60,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
-    "Table": ("rows", "variants", "pretraining", "finetuning"),
+    "Table": ("suite", "only", "rows", "variants", "pretraining", "finetuning", "grid"),
     "Picture": ("view", "layer"),
     "What the card says": (
         *("name", "summary", "corpus", "license", "languages", "base_model", "datasets", "tags", "limits", "results"),

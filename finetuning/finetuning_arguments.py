@@ -53,7 +53,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         default=None, metadata={"help": "Data to predict; labels are not needed, and scored if they are there."}
     )
     data_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the benchmark, in place of naming its files one by one."}
+        default=None, metadata={"help": "Folder of the benchmark's files, as they were downloaded."}
     )
     dataset: str | None = field(default=None, metadata={"help": "Data set on the Hub, in place of files."})
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the data set on the Hub."})

@@ -1,5 +1,6 @@
-"""The paper's ablation of the pretraining objectives, as one command (`mybert ablation`)."""
+"""The paper's ablation of the pretraining objectives, and one model on a whole suite of tasks, as commands."""
 
 from .ablation import ROWS, AblationArguments, run_ablation
+from .suite import SuiteArguments, read_suite, run_suite
 
-__all__ = ["ROWS", "AblationArguments", "run_ablation"]
+__all__ = ["ROWS", "AblationArguments", "SuiteArguments", "read_suite", "run_ablation", "run_suite"]

@@ -1,6 +1,5 @@
 """What does each part of pretraining give? The rows of Table 5 (paper, section 5.1), and of a user's own tables."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,6 +11,7 @@ from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
 from ..tokenization import VocabularyBasics
+from .settings import as_map, main_score, markdown_table, merged, percent
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,8 @@ class AblationArguments:
         metadata={"help": "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."},
     )
     finetuning: str = field(
-        default="{}", metadata={"help": "Settings of `mybert finetune` for every row and task, likewise."}
+        default="{}",
+        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
     )
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
@@ -91,15 +92,7 @@ class AblationArguments:
             ValueError: If a setting is missing or unknown.
         """
         for name in ("tasks", "pretraining", "finetuning", "variants"):
-            value = getattr(self, name)
-            if isinstance(value, str):
-                try:
-                    value = json.loads(value)
-                except ValueError as error:
-                    raise ValueError(f"{name} is not JSON ({error}); expected a map of settings.") from error
-            if not isinstance(value, dict):
-                raise ValueError(f"{name} is {value!r}; expected a map of settings.")
-            setattr(self, name, value)
+            setattr(self, name, as_map(name, getattr(self, name)))
         self.all_rows = self._own_rows() or ROWS
         self.rows = self.rows or list(self.all_rows)
         for name in ("output_dir", "tasks"):
@@ -169,9 +162,10 @@ class AblationArguments:
         data: dict[str, Any] = {"text": self.text} if self.text else {}
         if shared is not None:
             data = {"data": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
-        return _arguments(
+        return merged(
             PretrainingArguments,
             "pretraining",
+            "the ablation",
             self.map_of("pretraining"),
             own,
             data,
@@ -187,9 +181,10 @@ class AblationArguments:
         """
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
-        return _arguments(
+        return merged(
             FinetuningArguments,
             "finetuning",
+            "the ablation",
             self.map_of("finetuning"),
             {"task": task} | self.map_of("tasks")[task],
             self.all_rows[row].finetuning,
@@ -240,10 +235,9 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
             metrics = finetune(finetuning)
             if metrics["interrupted"]:
                 return {"interrupted": True}
-            metric = str(finetuning.metric_for_best_model).removeprefix("eval_")
-            table[row][task] = metrics.get("mean", metrics)[metric]
-            if "deviation" in metrics:
-                deviations[row][task] = metrics["deviation"][metric]
+            table[row][task], deviation = main_score(metrics, finetuning)
+            if deviation is not None:
+                deviations[row][task] = deviation
             details[row][task] = _without_examples(metrics)
     write_json(output_dir / "ablation.json", {"table": table, "deviations": deviations, "details": details})
     text = _markdown([(arguments.all_rows[row].title, row) for row in table], table, deviations)
@@ -275,17 +269,6 @@ def _without_examples(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in metrics.items() if name != "examples"}
 
 
-def _arguments(kind: Any, name: str, *settings: dict[str, Any], **own: Any) -> Any:
-    merged: dict[str, Any] = {}
-    for some in settings:
-        merged |= some
-    if unknown := sorted(set(merged) - set(kind.__dataclass_fields__)):
-        raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
-    if doubled := sorted(set(merged) & set(own)):
-        raise ValueError(f"{name} sets {', '.join(doubled)}, which the ablation decides.")
-    return kind(**merged | own)
-
-
 def _markdown(
     titles: Sequence[tuple[str, str]],
     table: Mapping[str, Mapping[str, float]],
@@ -293,16 +276,14 @@ def _markdown(
 ) -> str:
     """The table; a left-to-right model's perplexity is of other words, and not to be compared with the others'."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
-    lines: list[Sequence[str]] = [["", *columns], ["---", *("---:" for _ in columns)]]
-    for title, row in titles:
-        cells = []
-        for name in columns:
-            if name not in table[row]:
-                cells.append("")
-            elif name == "perplexity":
-                cells.append(f"{table[row][name]:.1f}")
-            else:
-                spread = f" ± {100 * deviations[row][name]:.1f}" if name in deviations[row] else ""
-                cells.append(f"{100 * table[row][name]:.1f}{spread}")
-        lines.append([title, *cells])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+    def cell(row: str, name: str) -> str:
+        if name not in table[row]:
+            return ""
+        if name == "perplexity":
+            return f"{table[row][name]:.1f}"
+        return percent(table[row][name], deviations[row].get(name))
+
+    return markdown_table(
+        [["", *columns], *([title, *(cell(row, name) for name in columns)] for title, row in titles)]
+    )

@@ -59,6 +59,7 @@ RESULTS = {
     "predict": {"rows": 3, "cut": 0},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
     "ablation": {"a": {}, "b": {}},
+    "glue": {"average": 0.71234, "tasks": {"sst2": {}, "rte": {}}},
     "convert google": SimpleNamespace(parameters=41, output="out"),
     "convert to-google": SimpleNamespace(parameters=41, output="out/x"),
     "convert bert": SimpleNamespace(parameters=41, output="out"),
@@ -74,6 +75,7 @@ SAID = {
     "pretrain": "\nDone: out (perplexity 12.35)\n",
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
+    "glue": "\nDone: out/suite.md (average 0.7123 over 2 tasks)",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
 }

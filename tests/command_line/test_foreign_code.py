@@ -39,6 +39,7 @@ COMMANDS = {
     "evaluate": "evaluate --task rte --model {model} --data dev.tsv --output out.json",
     "finetune": "finetune {model} --task rte --train_file dev.tsv --validation_file dev.tsv --output_dir out "
     "--max_steps 1 --per_device_train_batch_size 2 --use_cpu",
+    "glue": "glue {model} --suite suite.yaml --data_dir . --output_dir out",
     "predict": "predict {model} dev.tsv --task rte --output out.jsonl",
     "features": "features text.txt --model {model} --output out.jsonl",
     "data": "data text.txt --tokenizer {model} --output out.safetensors",
@@ -114,6 +115,10 @@ def desk(tmp_path, monkeypatch, documents):
     """The working directory, with data; nobody answers questions, and that none is asked is checked."""
     rows = "".join(f"{i}\tthe cat sat\tit was happy\t{('not_' * (i % 2))}entailment\n" for i in range(4))
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
+    files = (
+        "train_file: dev.tsv, validation_file: dev.tsv, max_steps: 1, per_device_train_batch_size: 2, use_cpu: true"
+    )
+    (tmp_path / "suite.yaml").write_text(f"tasks: {{rte: {{{files}}}}}")
     (tmp_path / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents[:20]) + "\n")
     asked = []
     monkeypatch.setattr(builtins, "input", lambda *prompt: asked.append(prompt) or "y")
@@ -130,7 +135,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune", "predict")]
+    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune", "glue", "predict")]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows

@@ -1,0 +1,68 @@
+"""Settings of many runs in one: maps in a YAML file, or JSON on the command line."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from ..finetuning import FinetuningArguments
+
+Arguments = TypeVar("Arguments")
+
+
+def as_map(name: str, value: Any) -> dict[str, Any]:
+    """A setting that is a map, or JSON for one.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise ValueError(f"{name} is not JSON ({error}); expected a map of settings.") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} is {value!r}; expected a map of settings.")
+    return value
+
+
+def merged(kind: type[Arguments], name: str, study: str, *settings: Mapping[str, Any], **own: Any) -> Arguments:
+    """Arguments of a command from several maps, of which later ones win.
+
+    Args:
+        kind: The arguments' class.
+        name: What errors call the maps.
+        study: What decides `own`, in errors.
+        *settings: The maps.
+        **own: Settings that no map may have.
+
+    Raises:
+        ValueError: If a setting is unknown, out of its range or one of `own`.
+    """
+    chosen: dict[str, Any] = {}
+    for some in settings:
+        chosen |= some
+    if unknown := sorted(set(chosen) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
+        raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
+    if doubled := sorted(set(chosen) & set(own)):
+        raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
+    return kind(**chosen | own)
+
+
+def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
+    """What counts of a run's metrics: its main metric, or another; of several seeds the mean and deviation."""
+    name = (metric or str(arguments.metric_for_best_model)).removeprefix("eval_")
+    return metrics.get("mean", metrics)[name], metrics.get("deviation", {}).get(name)
+
+
+Score = tuple[float, float | None]
+
+
+def percent(value: float, deviation: float | None = None) -> str:
+    """A score for a table: of 100, and how it spreads over seeds."""
+    return f"{100 * value:.1f}" + (f" ± {100 * deviation:.1f}" if deviation is not None else "")
+
+
+def markdown_table(rows: list[list[str]]) -> str:
+    """A table whose first row is the heading, and whose first column is text."""
+    rule = ["---", *("---:" for _ in rows[0][1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])) + "\n"

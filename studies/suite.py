@@ -1,0 +1,301 @@
+"""One model on a whole suite of tasks: GLUE, the Korean tasks, or a user's own (`mybert glue`)."""
+
+import logging
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..files import write_json, write_text, written_beside
+from ..finetuning import TASKS, FinetuningArguments, finetune
+from ..finetuning.task_arguments import evaluation_names
+from .settings import Score, as_map, main_score, markdown_table, merged, percent
+
+logger = logging.getLogger(__name__)
+
+_SUITES = Path(__file__).with_name("suites")
+_OWN = ("title", "submission")  # of a task in a suite; all else are settings of `mybert finetune`
+_PATHS = ("data_dir", "train_file", "validation_file", "test_file")
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks that are measured together.
+
+    Attributes:
+        title: What the table calls it.
+        tasks: Name -> settings of `mybert finetune`, with `title` and, of a benchmark with a server, `submission`:
+            the names of its files, one for each set of test data.
+        published: Model -> scores out of 100 by task (of several sets of data a list), to be shown beside.
+    """
+
+    title: str
+    tasks: dict[str, dict[str, Any]]
+    published: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def read_suite(name: str) -> Suite:
+    """A suite that comes with the package, or one of a YAML file: `title`, `tasks` and `published`.
+
+    Raises:
+        FileNotFoundError: If there is no such file or suite.
+        ValueError: If it is not YAML, or holds something else.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(suite.stem for suite in _SUITES.glob("*.yaml")))
+        raise FileNotFoundError(f"There is no suite {name}; expected {known}, or a YAML file.")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    known_keys = Suite.__dataclass_fields__
+    if not isinstance(found, dict) or not isinstance(found.get("tasks"), dict) or set(found) - set(known_keys):
+        raise ValueError(f"{path} is no suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
+    for task, settings in found["tasks"].items():
+        if not isinstance(settings, dict):
+            raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
+    return Suite(found.get("title", path.stem), found["tasks"], found.get("published") or {})
+
+
+@dataclass
+class SuiteArguments:
+    """Settings of `run_suite`."""
+
+    model: str = field(default="", metadata={"help": "Model folder or Hub name to start from, for every task."})
+    data_dir: str = field(default="", metadata={"help": "Folder of the benchmark's files, as they were downloaded."})
+    output_dir: str = field(default="", metadata={"help": "Folder for the fine-tuned models and the table."})
+    suite: str = field(
+        default="glue",
+        metadata={"help": "The tasks: glue, ko (Korean), or a YAML file of your own (docs/finetuning.md)."},
+    )
+    only: list[str] = field(default_factory=list, metadata={"help": "Some of the suite's tasks (default: all)."})
+    seeds: int = field(default=1, metadata={"help": "Runs with so many seeds, of which the best is kept."})
+    # Maps; the parser of the command line knows them as JSON.
+    grid: str = field(
+        default="{}",
+        metadata={
+            "help": "Settings to try, each with several values, as a map in the YAML file or as JSON, e.g. "
+            '{"learning_rate": [3e-4, 1e-4], "num_train_epochs": [3, 4]}: of all combinations the best on the '
+            "validation data is kept, task by task."
+        },
+    )
+    finetuning: str = field(
+        default="{}",
+        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
+    )
+    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
+
+    def __post_init__(self) -> None:
+        """Read JSON and the suite, and check what can be checked before hours of training.
+
+        Raises:
+            ValueError: If a setting is missing, unknown or out of its range.
+            OSError: If a file is missing.
+        """
+        for name in ("model", "data_dir", "output_dir"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is not set; a suite needs model, data_dir and output_dir.")
+        for name in ("grid", "finetuning"):
+            setattr(self, name, as_map(name, getattr(self, name)))
+        for name, values in self.map_of("grid").items():
+            if not isinstance(values, list) or not values or any("/" in str(value) for value in values):
+                raise ValueError(f"grid has {values!r} as {name}; expected a list of values that name folders.")
+        self.tasks = read_suite(self.suite).tasks
+        if unknown := [name for name in self.only if name not in self.tasks]:
+            raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(self.tasks)}.")
+        self.only = self.only or list(self.tasks)
+
+    def map_of(self, name: str) -> dict[str, Any]:
+        """`grid` or `finetuning` as a map."""
+        return getattr(self, name)
+
+    def combinations(self) -> list[dict[str, Any]]:
+        """Every choice from the grid; a single empty one without a grid."""
+        grid = self.map_of("grid")
+        return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+    def finetuning_of(self, task: str, chosen: Mapping[str, Any]) -> FinetuningArguments:
+        """Settings of one run.
+
+        Args:
+            task: The task's name in the suite.
+            chosen: One of `combinations`.
+
+        Raises:
+            ValueError: If a setting is unknown or out of its range.
+            OSError: If a file of the task is missing.
+        """
+        settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
+        settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
+        settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
+        if not {"validation_file", "data_dir", "dataset", "validation_split"} & settings.keys():
+            raise ValueError(
+                f"{self.suite} names no validation_file of {task}, and no validation_split; expected one."
+            )
+        folder = Path(self.output_dir, task, ",".join(f"{name}={value}" for name, value in chosen.items()))
+        return merged(
+            FinetuningArguments,
+            "finetuning",
+            "the suite",
+            {"task": task},
+            settings,
+            self.map_of("finetuning"),
+            chosen,
+            model=self.model,
+            output_dir=str(folder),
+            seeds=self.seeds,
+            disable_tqdm=self.disable_tqdm,
+        )
+
+    def _found(self, task: str, setting: str, names: str | Sequence[str]) -> str:
+        """The first of a file's or folder's names that is there."""
+        if not Path(self.data_dir).is_dir():
+            raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is no folder.")
+        names = [names] if isinstance(names, str) else list(names)
+        for name in names:
+            if found := sorted(Path(self.data_dir).glob(name)) or sorted(Path(self.data_dir).glob(f"{name}.gz")):
+                return str(found[0])
+        raise FileNotFoundError(
+            f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the tasks "
+            "to measure with only."
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task gave.
+
+    Attributes:
+        scores: The main metric for each set of validation data, with its deviation over seeds.
+        chosen: The settings from the grid that were best.
+        folder: The model.
+        metrics: All metrics of the best.
+    """
+
+    scores: list[Score]
+    chosen: dict[str, Any]
+    folder: Path
+    metrics: dict[str, Any]
+
+
+def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
+    """Fine-tune a model on every task of a suite, and print one table.
+
+    The same call goes on where an interrupted one stopped. The output folder holds a model folder with its card for
+    each task (with a grid one for each combination in it), `suite.json`, `suite.md` (the table, beside published
+    scores) and, where there is test data for every task of a benchmark with a server, `submission.zip`.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `average`, the mean of the tasks' scores out of 1 (each the mean over its sets of data), and `tasks`: name ->
+        score, `chosen` and `metrics`; or only `interrupted`, if Ctrl-C ended it early.
+
+    Raises:
+        ValueError: If a setting is wrong, a file is not what its task expects, or training diverges.
+        OSError: If a file cannot be read or written.
+    """
+    runs = {
+        task: [(chosen, arguments.finetuning_of(task, chosen)) for chosen in arguments.combinations()]
+        for task in arguments.only
+    }  # mistakes show before hours of training
+    suite = read_suite(arguments.suite)
+    outcomes: dict[str, Outcome] = {}
+    for task, choices in runs.items():
+        tried = []
+        for chosen, finetuning in choices:
+            shown = ", ".join(f"{name} {value}" for name, value in chosen.items())
+            logger.info("\n== %s%s ==", _title(suite, task), f": {shown}" if shown else "")
+            metrics = finetune(finetuning)
+            if metrics["interrupted"]:
+                return {"interrupted": True}
+            tried.append(_outcome(finetuning, chosen, metrics))
+        outcomes[task] = max(tried, key=lambda outcome: _mean(outcome.scores))
+    output_dir = Path(arguments.output_dir)
+    report = {
+        "average": sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes),
+        "tasks": {
+            task: {"score": _mean(outcome.scores), "chosen": outcome.chosen, "metrics": outcome.metrics}
+            for task, outcome in outcomes.items()
+        },
+    }
+    write_json(output_dir / "suite.json", report)
+    table = _table(suite, arguments, outcomes)
+    write_text(output_dir / "suite.md", table)
+    logger.info("\n%s", table)
+    _write_submission(suite, {task: choices[0][1] for task, choices in runs.items()}, outcomes, output_dir)
+    return report
+
+
+def _title(suite: Suite, task: str) -> str:
+    return str(suite.tasks[task].get("title", task))
+
+
+def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: dict[str, Any]) -> Outcome:
+    metric = TASKS[finetuning.task].main_metric
+    names = evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ())
+    main = [f"{name}_{metric}" if name else metric for name in names] or [str(finetuning.metric_for_best_model)]
+    kept = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
+    scores = [main_score(metrics, finetuning, name) for name in main]
+    return Outcome(scores, chosen, Path(str(finetuning.output_dir)), kept)
+
+
+def _mean(scores: Sequence[Score]) -> float:
+    return sum(value for value, _ in scores) / len(scores)
+
+
+def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, Outcome]) -> str:
+    """The model beside published ones, by the main metric of each task."""
+    rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
+    own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
+    average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
+    rows.append([Path(arguments.model).name or arguments.model, *own, percent(average)])
+    for name, values in suite.published.items():
+        found = [values.get(task) for task in outcomes]
+        lists = [value if isinstance(value, list) else [value] for value in found if value is not None]
+        cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in found]
+        whole = len(lists) == len(outcomes)
+        rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
+    metrics = ", ".join(
+        f"{_title(suite, task)} {TASKS[arguments.tasks[task].get('task', task)].main_metric}" for task in outcomes
+    )
+    note = f"{suite.title}, validation data: {metrics}."
+    if suite.published:
+        note += " Published scores are of the test data, each in its own settings."
+    return f"{markdown_table(rows)}\n{note}\n"
+
+
+def _listed(value: Any) -> list[float]:
+    return value if isinstance(value, list) else [value]
+
+
+def _write_submission(
+    suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, Outcome], output_dir: Path
+) -> None:
+    """The zip file for the benchmark's server, if there are predictions of all its test data."""
+    wanted = {task: own["submission"] for task, own in suite.tasks.items() if "submission" in own}
+    parts: dict[str, Path] = {}
+    missing = []
+    for task, names in wanted.items():
+        tests: dict[str, Any] = {}
+        if task in outcomes:
+            tests = evaluation_names(TASKS[settings[task].task], settings[task].test_file or ())
+        if len(tests) != len(names):
+            missing.append(_title(suite, task))
+            continue
+        files = [outcomes[task].folder / f"predictions{f'_{test}' if test else ''}.tsv" for test in tests]
+        parts |= dict(zip(names, files, strict=True))
+    if missing:
+        logger.info("There is no submission.zip: test data of %s is missing.", ", ".join(missing))
+    elif parts:
+        place = output_dir / "submission.zip"
+        with written_beside(place) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, file in parts.items():
+                archive.write(file, name)
+        logger.info("%s is what the benchmark's server takes.", place)

@@ -1,0 +1,163 @@
+"""`mybert glue`: every task of a suite, the best of a grid, one table, the server's zip."""
+
+import json
+import zipfile
+
+import pytest
+
+from mybert.finetuning import TASKS
+from mybert.studies import SuiteArguments, read_suite, run_suite
+
+SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
+FINETUNING = {"max_length": 24, "max_steps": 1, "use_cpu": True, "save_strategy": "no", "learning_rate": 1e-3}
+OWN = """
+title: Mine
+tasks:
+  same: {title: Same text, task: mnli, data_dir: pairs, submission: [M-m.tsv, M-mm.tsv]}
+  animals: {task: classification, train_file: [none.tsv, "a*.tsv"], validation_file: animals.tsv, submission: [A.tsv],
+            test_file: animals.tsv, text_column: text, label_column: label}
+  split: {task: classification, train_file: animals.tsv, validation_split: 0.5, text_column: text, label_column: label}
+published:
+  someone: {same: [70.0, 50.0], animals: 40.0}
+  another: {same: [10.0, 20.0]}
+"""
+
+
+@pytest.fixture
+def model(tmp_path, tokenizer):
+    from mybert import MyBertConfig, MyBertForPreTraining
+
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    return str(tmp_path / "model")
+
+
+@pytest.fixture
+def data(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "pairs").mkdir(parents=True)
+    classes = TASKS["mnli"].classes
+    rows = [
+        f"{a}\t{b}\t{classes[number % 3]}"
+        for number, (a, b) in enumerate(zip(SENTENCES, SENTENCES[::-1], strict=True))
+    ]
+    for name in ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched"):
+        (folder / "pairs" / f"{name}.tsv").write_text("\n".join(["sentence1\tsentence2\tgold_label", *rows]) + "\n")
+    animals = [f"the {animal} sat on the mat\t{animal}" for animal in ("cat", "dog")] * 4
+    (folder / "animals.tsv").write_text("\n".join(["text\tlabel", *animals]) + "\n")
+    (tmp_path / "mine.yaml").write_text(OWN)
+    return folder
+
+
+def settings(tmp_path, folder, data, **others):
+    return SuiteArguments(
+        **{
+            "model": folder,
+            "data_dir": str(data),
+            "output_dir": str(tmp_path / "out"),
+            "suite": str(tmp_path / "mine.yaml"),
+            "finetuning": FINETUNING,
+            "disable_tqdm": True,
+        }
+        | others
+    )
+
+
+@pytest.mark.slow
+def test_a_suite_of_ones_own(tmp_path, model, data, caplog):
+    report = run_suite(settings(tmp_path, model, data, only=["split"], output_dir=str(tmp_path / "one")))
+    assert list(report["tasks"]) == ["split"] and 0 <= report["average"] <= 1
+    only = ["same", "animals"]
+    report = run_suite(settings(tmp_path, model, data, only=only))
+    out = tmp_path / "out"
+    assert json.loads((out / "suite.json").read_text()) == report
+    scores = {task: found["score"] for task, found in report["tasks"].items()}
+    measured = report["tasks"]["same"]["metrics"]
+    assert scores["same"] == pytest.approx((measured["matched_accuracy"] + measured["mismatched_accuracy"]) / 2)
+    assert report["average"] == pytest.approx((scores["same"] + scores["animals"]) / 2)
+    lines = (out / "suite.md").read_text().splitlines()
+    both = " / ".join(f"{100 * measured[f'{name}_accuracy']:.1f}" for name in ("matched", "mismatched"))
+    assert lines[0] == "|  | Same text | animals | average |"
+    assert lines[2] == f"| model | {both} | {100 * scores['animals']:.1f} | {100 * report['average']:.1f} |"
+    assert lines[3:5] == ["| someone | 70.0 / 50.0 | 40.0 | 50.0 |", "| another | 10.0 / 20.0 |  |  |"]
+    assert lines[-1].startswith("Mine, validation data: Same text accuracy, animals accuracy.")
+    with zipfile.ZipFile(out / "submission.zip") as archive:
+        assert sorted(archive.namelist()) == ["A.tsv", "M-m.tsv", "M-mm.tsv"]
+        mismatched = (out / "same" / "predictions_mismatched.tsv").read_bytes()
+        assert archive.read("M-mm.tsv") == mismatched
+    assert mismatched.splitlines()[0] == b"index\tprediction"
+    assert (out / "animals" / "README.md").is_file()
+    caplog.clear()
+    with caplog.at_level("INFO", logger="mybert"):
+        assert run_suite(settings(tmp_path, model, data, only=only))["average"] == report["average"]
+    assert "Step 1" not in caplog.text and caplog.text.count("is finished; it is not trained again") == 2
+
+
+@pytest.mark.slow
+def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
+    finetuning = {name: value for name, value in FINETUNING.items() if name != "learning_rate"}
+    grid = {"learning_rate": [1e-9, 0.05], "max_steps": [12]}
+    del finetuning["max_steps"]
+    arguments = settings(
+        tmp_path, model, data, only=["animals"], seeds=2, grid=json.dumps(grid), finetuning=finetuning
+    )
+    with caplog.at_level("INFO", logger="mybert"):
+        report = run_suite(arguments)["tasks"]["animals"]
+    folders = sorted(path.name for path in (tmp_path / "out" / "animals").iterdir())
+    assert folders == ["learning_rate=0.05,max_steps=12", "learning_rate=1e-09,max_steps=12"]
+    means = {
+        name: json.loads((tmp_path / "out" / "animals" / name / "metrics.json").read_text())["mean"]["accuracy"]
+        for name in folders
+    }
+    assert report["score"] == max(means.values())
+    assert means[f"learning_rate={report['chosen']['learning_rate']},max_steps=12"] == report["score"]
+    assert " ± " in (tmp_path / "out" / "suite.md").read_text()
+    assert "There is no submission.zip: test data of Same text is missing." in caplog.text
+
+
+def test_mistakes_show_before_anything_runs(tmp_path, model, data):
+    for change, message in (
+        ({"model": ""}, "model is not set; a suite needs model, data_dir and output_dir"),
+        ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, or a YAML file"),
+        ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
+        ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
+        ({"finetuning": "["}, "finetuning is not JSON"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            settings(tmp_path, model, data, **change)
+    (data / "animals.tsv").rename(data / "beasts.tsv")
+    for change, message in (
+        (
+            {},
+            r"data has no none.tsv or a\*.tsv, the train_file of animals; put it there, or name the tasks to measure",
+        ),
+        ({"data_dir": str(data / "none")}, "none', which is no folder"),
+        ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
+        ({"only": ["same"], "grid": {"seeds": [1, 2]}}, "finetuning sets seeds, which the suite decides"),
+    ):
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            run_suite(settings(tmp_path, model, data, **change))
+    for text, message in (
+        ("tasks: [sst2]", "is no suite; expected the keys title, tasks, published, with a map of tasks"),
+        ("tasks: {sst2: SST-2}", "has 'SST-2' as the task sst2; expected a map of settings"),
+        ("tasks: {", "is not YAML"),
+        ("tasks: {mnli: {train_file: pairs/train.tsv}}", "names no validation_file of mnli, and no validation_split"),
+    ):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            run_suite(settings(tmp_path, model, data))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["glue", "ko"])
+def test_suites_that_ship_know_their_tasks(name):
+    suite = read_suite(name)
+    for task, own in suite.tasks.items():
+        kind = TASKS[own.get("task", task)]
+        assert kind.main_metric and own["title"]
+        if "submission" in own:
+            assert len(own["submission"]) == len(kind.files["test"])
+    for scores in suite.published.values():
+        assert set(scores) <= set(suite.tasks)
+        assert all(len(value) == 2 for task, value in scores.items() if task == "mnli")
