@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 TESTS ?= -m "not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lowest lint format bench conformance clean
+.PHONY: help demo test lowest lint format docs bench conformance clean
 
 help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -39,6 +39,9 @@ format: $(INSTALLED)  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(INSTALLED)  ## Build all pages as a site with search, .site/html/index.html; a broken link is an error
+	$(BIN)/python docs/build_site.py
+
 bench: $(INSTALLED) demo_output/report.json  ## Run the benchmarks on the demo's text; each prints its table
 	$(BIN)/python -m mybert.benchmarks.tokenization_speed train demo_output/text
 	$(BIN)/python -m mybert.benchmarks.tokenization_speed encode demo_output/text --vocab demo_output/pretrained/vocab.txt
@@ -53,4 +56,4 @@ conformance: $(INSTALLED)  ## Run transformers' own model tests on our classes (
 	$(BIN)/python tests/conformance/transformers_common.py -- -n auto
 
 clean:  ## Remove what these commands made
-	rm -rf $(VENV) .lowest .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance
+	rm -rf $(VENV) .lowest .typecheck build dist *.egg-info demo_output .pytest_cache .mypy_cache .ruff_cache .conformance .site

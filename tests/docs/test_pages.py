@@ -256,6 +256,16 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in headings(path), f"{page} links to {target}; there is no such heading"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_rows_of_a_table_have_a_cell_for_each_column(page):
+    """A bar within a cell, in code too, would begin another."""
+    lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+    for number, (above, line) in enumerate(pairwise(lines), start=2):
+        if above.startswith("|") and line.startswith("|"):
+            bars = [len(re.findall(r"(?<!\\)\|", row)) for row in (above, line)]
+            assert bars[0] == bars[1], f"{page}:{number}"
+
+
 @pytest.fixture(scope="session")
 def known_flags():
     """Flags of all commands, and of the launchers."""

@@ -1,0 +1,68 @@
+"""Build the documentation site: python docs/build_site.py (or make docs), then open .site/html/index.html.
+
+MkDocs wants a folder that holds nothing but pages. Here the pages lie beside the code, README.md in the root among
+them, so they are copied to `.site/pages` at the same places, and links between them are the same on GitHub and on the
+site; notebooks become pages with their results, docstrings the reference. A link or anchor that leads nowhere ends the
+build (`--strict`), as does a page that `mkdocs.yml` does not name.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+from mkdocs.__main__ import cli
+from nbconvert import MarkdownExporter
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / ".site" / "pages"
+PACKAGE = ROOT / ".site" / "source" / "mybert"  # nothing but the package, for mkdocstrings
+COPIED = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md", "docs/images/*", "benchmarks/results/*.md")
+ROOMS = (
+    "conversion", "finetuning", "hub_card", "metrics", "modeling_mybert", "pipelines", "pretraining", "runs",
+    "tokenization", "visualization",
+)  # fmt: skip
+
+
+def lay_out() -> None:
+    """Copy what the site shows to an empty folder."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    for path in (path for pattern in COPIED for path in ROOT.glob(pattern)):
+        target = PAGES / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".md":
+            target.write_text(path.read_text(encoding="utf-8").replace(".ipynb)", ".md)"), encoding="utf-8")
+        else:
+            shutil.copyfile(path, target)
+    for path in ROOT.glob("docs/notebooks/*.ipynb"):
+        target = PAGES / path.relative_to(ROOT).with_suffix(".md")
+        target.parent.mkdir(exist_ok=True)
+        names = {"unique_key": path.stem, "output_files_dir": f"{path.stem}_files"}
+        page, results = MarkdownExporter().from_notebook_node(nbformat.read(path, as_version=4), resources=names)
+        target.write_text(page, encoding="utf-8")
+        for name, content in results["outputs"].items():  # pictures
+            picture = target.parent / name
+            picture.parent.mkdir(exist_ok=True)
+            picture.write_bytes(content)
+    lay_out_package()
+
+
+def lay_out_package() -> None:
+    """Copy the package, whose folder holds much else, and make a page for each room that users import from."""
+    shutil.rmtree(PACKAGE, ignore_errors=True)
+    PACKAGE.mkdir(parents=True)
+    shutil.copyfile(ROOT / "__init__.py", PACKAGE / "__init__.py")
+    reference = PAGES / "docs" / "reference"
+    reference.mkdir()
+    for init in ROOT.glob("*/__init__.py"):
+        room = init.parent.name
+        shutil.copytree(init.parent, PACKAGE / room, ignore=shutil.ignore_patterns("__pycache__"))
+        if room in ROOMS:
+            (reference / f"{room}.md").write_text(f"# mybert.{room}\n\n::: mybert.{room}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ["NO_MKDOCS_2_WARNING"] = "1"  # Material's notice that it will be followed by another tool
+    lay_out()
+    sys.exit(cli(["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), *sys.argv[1:]]))

@@ -1,0 +1,85 @@
+"""The documentation site: all pages, the search and the reference are built, and what leads nowhere ends the build."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
+    pytest.importorskip(needed, reason="the site needs mybert[docs]")
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, ROOT / "docs" / "build_site.py", "--site-dir", folder]
+    built = subprocess.run(build, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def entries(site):
+    return json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+
+
+def test_every_page_is_there(site):
+    assert (site / "index.html").is_file() and (site / "docs" / "images" / "architecture.svg").is_file()
+    for path in [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/notebooks/*.ipynb"), *ROOT.glob("benchmarks/results/*.md")]:
+        name = path.relative_to(ROOT).with_suffix("").as_posix().removesuffix("README")
+        assert (site / name / "index.html").is_file(), name
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("Unknown task question-answering", "docs/removed_in_transformers_5/"),
+        ("cannot import name 'AdamW'", "docs/removed_in_transformers_5/"),
+        ("미세조정", "README.ko/"),
+        ("convert google", "docs/conversion/"),
+    ],
+)
+def test_what_is_searched_for_is_indexed(entries, words, page):
+    assert any(words in entry["text"] + entry["title"] and entry["location"].startswith(page) for entry in entries)
+
+
+def test_the_reference_has_the_public_names(entries):
+    locations = {entry["location"] for entry in entries}
+    for name in (
+        "tokenization.train_wordpiece",
+        "pretraining.pretrain",
+        "finetuning.finetune",
+        "finetuning.predict",
+        "conversion.convert_google_checkpoint",
+        "modeling_mybert.MyBertForQuestionAnswering",
+    ):
+        assert f"docs/reference/{name.split('.')[0]}/#mybert.{name}" in locations
+
+
+@pytest.mark.parametrize(
+    ("text", "is_right"),
+    [
+        ("[there](other.md#a-heading)", True),
+        ("[nowhere](missing.md)", False),
+        ("[no heading](other.md#another)", False),
+        ("![no picture](missing.png)", False),
+    ],
+)
+def test_what_leads_nowhere_ends_the_build(tmp_path, text, is_right):
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "index.md").write_text(text)
+    (pages / "other.md").write_text("# A heading\n")
+    inherited = f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: pages\nsite_dir: html\n"
+    (tmp_path / "mkdocs.yml").write_text(inherited + "plugins: [search]\nnav: [index.md, other.md]\n")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", tmp_path / "mkdocs.yml"]
+    built = subprocess.run(build, capture_output=True, text=True)
+    assert (built.returncode == 0) is is_right, built.stderr
+    assert is_right or "WARNING" in built.stderr
+    shutil.rmtree(pages)
