@@ -21,6 +21,7 @@ _PARTS = {
     "metrics.json": "metrics",
     "predictions*": "predictions",
     "nbest_predictions*": "answers",
+    "class_report*.txt": "by class",
     "confusion_matrix*.png": "confusion",
     "README.md": "card",
 }

@@ -6,7 +6,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Input and output": (
         *("text", "source", "data", "run_dir", "model", "tokenizer", "task", "tasks", "repo_id", "shell"),
         *("train_file", "validation_file", "test_file", "data_dir", "dataset", "dataset_config", "predictions"),
-        *("output_dir", "output", "keep_columns", "predictions_dir", "report", "export", "export_count", "overwrite"),
+        *(
+            "output_dir",
+            "output",
+            "keep_columns",
+            "predictions_dir",
+            "report_dir",
+            "report",
+            "export",
+            "export_count",
+            "overwrite",
+        ),
     ),
     "Which examples": ("validation_split", "max_train_samples", "skip_empty"),
     "Reading files": (
@@ -57,7 +67,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "What is trained of the model": (
         *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),
-        *("class_weights", "early_stopping_patience"),
+        *("lora", "peft_config", "class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
     "Table": ("suite", "only", "rows", "variants", "pretraining", "finetuning", "grid"),

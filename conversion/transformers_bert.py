@@ -147,7 +147,7 @@ def _card_of_bert(card: str, source: Path, output: Path) -> str:
         (r"^\| Architecture \| MyBert", "| Architecture | Bert"),
         (r"^\| Model type \| mybert \|", "| Model type | bert |"),
         (rf"^# {re.escape(source.resolve().name)}$", f"# {output.resolve().name}"),
-        (r"^!\[Training curves\]\(training_curves\.png\)\n+", ""),
+        (r"^!\[(Training curves|Confusion matrix[^\]]*)\]\([^)]+\.png\)\n+", ""),
         (re.escape(f"model={str(source)!r}"), f"model={str(output)!r}"),
     ):
         card = re.sub(pattern, lambda found, new=new: new, card, flags=re.MULTILINE)  # type: ignore[misc]

@@ -14,7 +14,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from ..files import check_output_files, write_json, written_beside
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..tokenization import CutTexts, encode_and_cut
-from .evaluation import PREDICTION_FILES, measure_model
+from .class_report_files import REPORT_FILES
+from .evaluation import PREDICTION_FILES, measure_model, write_report
 from .features import (
     FEATURES,
     PAIR_SEPARATOR,
@@ -45,6 +46,10 @@ class EvaluateArguments(FinetunedModelArguments):
     )
     output: str = field(default=STANDARD_OUTPUT, metadata={"help": "JSON file for the metrics; - prints them."})
     predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
+    report_dir: str | None = field(
+        default=None,
+        metadata={"help": "Folder to write a report by class to: precision, recall, F1, confusion matrix."},
+    )
     overwrite: bool = field(default=False, metadata={"help": "Replace files that an earlier call wrote."})
 
     def __post_init__(self) -> None:
@@ -83,19 +88,21 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
     task = arguments.resolve_task()
     read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
     _check_outputs([] if arguments.output == STANDARD_OUTPUT else [arguments.output], read, arguments.overwrite)
-    if arguments.predictions_dir:
-        folder = Path(arguments.predictions_dir)
-        there = [file for pattern in PREDICTION_FILES for file in folder.glob(pattern)]
+    for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
+        there = [file for pattern in patterns for file in Path(written).glob(pattern)] if written else []
         _check_outputs(there, read, arguments.overwrite)
     if arguments.predictions:
         examples = task.read(arguments.data[0])
-        metrics = task.score(task.read_predictions(Path(arguments.predictions), examples), examples)
+        predictions = task.read_predictions(Path(arguments.predictions), examples)
+        metrics = task.score(predictions, examples)
+        if arguments.report_dir:
+            write_report(task, predictions, examples, arguments.report_dir)
     else:
         assert arguments.model
         metrics = measure_model(
             *(task, arguments.model, evaluation_names(task, arguments.data)),
             *(arguments.batch_size, arguments.predictions_dir),
-            *(arguments.dtype, arguments.use_cpu),
+            *(arguments.dtype, arguments.use_cpu, arguments.report_dir),
         )
     if not PartialState(cpu=arguments.use_cpu).is_main_process:
         return metrics

@@ -36,6 +36,13 @@ def head_modules(model: PreTrainedModel) -> list[nn.Module]:
     return [module for name, module in model.named_children() if name != model.base_model_prefix]
 
 
+def head_layers(model: PreTrainedModel) -> list[str]:
+    """Names of the modules that hold the weights on top of a model's layers, those of the pooler included."""
+    parts = [part for module in [*head_modules(model), *_pooler(model)] for part in module.modules()]
+    own = {id(part) for part in parts if next(part.parameters(recurse=False), None) is not None}
+    return [name for name, module in model.named_modules() if id(module) in own]
+
+
 def reset_head(model: PreTrainedModel) -> list[str]:
     """Initialise the head of a model anew, the pooler included.
 

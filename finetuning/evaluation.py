@@ -1,11 +1,13 @@
 """Measuring a fine-tuned model on task data, without training."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 
 from ..files import files_written_beside
+from .class_report_files import write_class_report
 from .inference import network_outputs
 from .prediction import load_finetuned_model
 from .rows import DataSource
@@ -23,6 +25,7 @@ def measure_model(
     predictions_dir: str | Path | None = None,
     dtype: str = "float32",
     use_cpu: bool = False,
+    report_dir: str | Path | None = None,
 ) -> dict[str, float]:
     """Measure a model on task data.
 
@@ -34,6 +37,7 @@ def measure_model(
         predictions_dir: Folder to write predictions to.
         dtype: Type of the weights, in which is computed.
         use_cpu: Whether to leave an accelerator alone.
+        report_dir: Folder to write a report by class to.
 
     Returns:
         The task's metrics; of several data sets each with the prefix of its name.
@@ -51,10 +55,30 @@ def measure_model(
         outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
         predicted[name] = predictions = task.predict(outputs, data, labels)
         prefix = f"{name}_" if name else ""
-        metrics |= {f"{prefix}{key}": value for key, value in task.score(predictions, data.examples).items()}
+        found = task.score(predictions, data.examples) | task.calibration(predictions, data.examples)
+        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+    if report_dir and state.is_main_process:
+        for (name, predictions), data in zip(predicted.items(), encoded, strict=True):
+            write_report(task, predictions, data.examples, report_dir, f"_{name}" if name else "")
     if predictions_dir and state.is_main_process:
         Path(predictions_dir).mkdir(parents=True, exist_ok=True)
         with files_written_beside(predictions_dir) as folder:
             for (name, predictions), data in zip(predicted.items(), encoded, strict=True):
                 task.write_predictions(predictions, data.examples, folder, f"_{name}" if name else "")
     return metrics
+
+
+def write_report(
+    task: Task, predictions: Sequence[Any], examples: Sequence[Any], report_dir: str | Path, suffix: str = ""
+) -> None:
+    """Write the report by class of predictions for labelled examples, see `write_class_report`.
+
+    Raises:
+        ValueError: If the task has no classes.
+        OSError: If a file cannot be written.
+    """
+    report = task.report_by_class(predictions, examples)
+    if report is None:
+        raise ValueError("report_dir is set, and this task has no classes to report on.")
+    Path(report_dir).mkdir(parents=True, exist_ok=True)
+    write_class_report(report, Path(report_dir), suffix)

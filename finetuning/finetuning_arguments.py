@@ -17,7 +17,17 @@ SPLITS = ("train", "validation", "test")
 _DECISIVE = (
     *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
     *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
-    *("new_head", "from_scratch", "keep_model_type", "correct_bias", "optim", "optim_args", "optim_target_modules"),
+    *(
+        "new_head",
+        "from_scratch",
+        "keep_model_type",
+        "lora",
+        "peft_config",
+        "correct_bias",
+        "optim",
+        "optim_args",
+        "optim_target_modules",
+    ),
     *("learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "weight_decay", "max_grad_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor", "neftune_noise_alpha"),
     *("bf16", "fp16", "tf32", "bf16_full_eval", "fp16_full_eval"),
@@ -32,6 +42,8 @@ _OF_THE_WHOLE_MODEL = (
     *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
     *("layer_decay", "from_scratch", "new_head", "keep_model_type"),
 )
+# Settings of what learns, and of weights that begin anew, where an adapter learns beside frozen weights.
+_NOT_WITH_ADAPTERS = tuple(name for name in _OF_THE_WHOLE_MODEL if name not in ("new_head", "keep_model_type"))
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -81,6 +93,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     layer_decay: float = field(
         default=1.0, metadata={"help": "Factor of the learning rate from each layer to the one below (say 0.95)."}
     )
+    lora: bool = field(
+        default=False,
+        metadata={"help": "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT)."},
+    )
+    peft_config: str | None = field(
+        default=None, metadata={"help": "JSON or YAML file with another configuration of PEFT, in place of --lora."}
+    )
     correct_bias: bool = field(
         default=True, metadata={"help": "Adam with bias correction; False is the optimizer of Google's BERT."}
     )
@@ -94,7 +113,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
     )
     learning_rate: float | None = field(
-        default=None, metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, tagger on features 1e-3)."}
+        default=None,
+        metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, adapters 5e-4, tagger on features 1e-3)."},
     )
     num_train_epochs: float | None = field(
         default=None, metadata={"help": "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."}
@@ -139,6 +159,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
+        if self.has_adapter:
+            defaults["learning_rate"] = 5e-4
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -188,8 +210,21 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                         f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
                         "whatever the setting; leave it out."
                     )
+        if self.lora and self.peft_config:
+            raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of both.")
+        for name in (*_NOT_WITH_ADAPTERS, "approach") if self.has_adapter else ():
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r} with {'lora' if self.lora else 'peft_config'}: adapters, "
+                    "pooler and head learn, and everything else is frozen; leave it out."
+                )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether adapters learn beside frozen weights."""
+        return self.lora or self.peft_config is not None
 
     def _check_best(self) -> None:
         if self.save_strategy == "best" and self.eval_strategy == "no":

@@ -9,13 +9,14 @@ import numpy as np
 from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..files import describe_environment
+from ..files import describe_environment, read_json_object
 from ..hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from .finetuning_arguments import FinetuningArguments
 from .task import Task, TaskData
 from .task_run import Outcome, TaskRun
 
 EXAMPLES = 3  # on the card
+_CLASSES = 30  # on the card, those with the most examples
 
 
 def task_examples(
@@ -56,18 +57,41 @@ def write_finetuning_card(
         ),
         examples=examples,
         results=_results(arguments, run.task, outcomes[best].metrics),
+        comparisons=[*map(_class_table, sorted(output_dir.glob("class_report*.json")))],
+        pictures={
+            f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
+        },
     )
     if len(outcomes) > 1:
         rows = {f"seed {seed}": outcome.metrics for seed, outcome in outcomes.items()}
         title = f"The {len(outcomes)} seeds of the run; the best one is this model."
-        content = replace(content, comparisons=[Comparison(title, rows)])
+        content = replace(content, comparisons=[Comparison(title, rows), *content.comparisons])
     write_card(output_dir, content)
+
+
+def _class_table(path: Path) -> Comparison:
+    """The table of a report by class."""
+    report = read_json_object(path)
+    rows = report["classes"]
+    title = f"Each class{_data_of(path)}, counted in {report['counted']}"
+    if len(rows) > _CLASSES:
+        title += f"; the {_CLASSES} most frequent of {len(rows)}, all are in `{path.name}`"
+        rows = dict(sorted(rows.items(), key=lambda row: -row[1]["support"])[:_CLASSES])
+    return Comparison(f"{title}.", rows, "Class")
+
+
+def _data_of(path: Path) -> str:
+    """Of which data a report or its picture is, by the file's name."""
+    _, _, name = path.stem.removeprefix("class_report").removeprefix("confusion_matrix").partition("_")
+    return f" ({name})" if name else ""
 
 
 def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
     """What the card says of training; what is as usual is left out."""
     duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
     transfer = {
+        "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
+        or (arguments.peft_config and Path(arguments.peft_config).name),
         "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
         "head first, epochs": arguments.train_head_first or None,
         "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,

@@ -19,28 +19,27 @@ from ..hub_card import Example
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
-    draw_curves,
     last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
     suggest_bfloat16,
 )
 from ..tokenization import save_vocab
+from .adapters import ADAPTER_FOLDER, merge_adapter
 from .data_report import describe_data
 from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
 from .heads import check_model
+from .measurement import METRICS, measure_run
 from .task import Task
-from .task_record import TASK_RECORD, task_record, write_task_record
+from .task_record import TASK_RECORD, task_record
 from .task_run import Outcome, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks
 
 logger = logging.getLogger(__name__)
-
-METRICS = "metrics.json"
 
 StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
 
@@ -116,6 +115,7 @@ def _prepare(arguments: FinetuningArguments, task: Task, folder: RunFolder) -> t
         check_metric(run, arguments)  # mistakes have to show before there is a folder
         start = starting_model(run, arguments, arguments.seed)
         files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
+        files += [arguments.peft_config] if arguments.peft_config else []
         folder.begin(arguments.decisive(), [file for file in files if Path(file).is_file()], [arguments.model])
         return run
 
@@ -193,38 +193,17 @@ def _train(
     seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
     if interrupt.stopped:
         return None
+    if arguments.has_adapter:
+        model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
+        trainer.model = trainer.model_wrapped = model
     if arguments.should_save:  # before an evaluation in half precision rounds the weights
         _save(model, run.tokenizer, output_dir)
-    metrics = _measure(trainer, output_dir)
+    metrics = measure_run(trainer, output_dir)
     is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
     trained = None
     if arguments.seeds == 1 and is_as_saved:
         trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
     return Outcome(metrics, seconds, trained, interrupt.interrupted)
-
-
-def _measure(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
-    """Evaluate a trained model, and write metrics, curves and predictions."""
-    run = trainer.run
-    found, outputs = trainer.evaluate_all("eval", run.validation)
-    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
-    if run.validation:
-        name, data = next(iter(run.validation.items()))
-        task = run.task.adapted(run.task.predict(outputs[name], data, run.labels), data.examples)
-        trainer.run = run = replace(run, task=task)
-        if trainer.args.should_save:
-            write_task_record(output_dir, task_record(trainer.args.task, task))
-    test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
-    metrics |= test_metrics
-    if trainer.args.should_save:
-        trainer.save_state()
-        draw_curves(trainer.state.log_history, output_dir)
-        for name, data in (run.test or run.validation).items():
-            predictions = run.task.predict((test_outputs or outputs)[name], data, run.labels)
-            run.task.write_predictions(predictions, data.examples, output_dir, f"_{name}" if name else "")
-        write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
-    trainer.accelerator.wait_for_everyone()
-    return metrics
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
@@ -274,6 +253,9 @@ def _keep(best: Path, folders: Sequence[Path], output_dir: Path) -> None:
     """Move the best run's files up; of the runs only their metrics stay."""
     for file in [path for path in best.iterdir() if path.is_file() and path.name != METRICS]:
         file.replace(output_dir / file.name)
+    if (best / ADAPTER_FOLDER).is_dir():
+        shutil.rmtree(output_dir / ADAPTER_FOLDER, ignore_errors=True)
+        (best / ADAPTER_FOLDER).replace(output_dir / ADAPTER_FOLDER)
     for folder in folders:
         for path in [path for path in folder.iterdir() if path.name != METRICS]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

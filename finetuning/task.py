@@ -24,6 +24,7 @@ from transformers import (
 )
 
 from ..hub_card import Example, PipelineCall, run_pipelines
+from ..metrics import ClassReport
 from .heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 from .labels import Labels, listed
 from .rows import DataRow, DataSource, read_data
@@ -270,6 +271,26 @@ class Task(ABC, Generic[E, P]):
     @abstractmethod
     def score(self, predictions: Sequence[P], examples: Sequence[E]) -> dict[str, float]:
         """Metrics of predictions for labelled examples."""
+
+    def calibration(
+        self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
+    ) -> dict[str, float]:
+        """How far probabilities are from the share of right predictions, for labelled examples.
+
+        Args:
+            predictions: The predictions.
+            examples: The examples.
+            fitted_to_them: Whether the predictions are as the network gives them, and what `adapted` fits to them is
+                to be measured: each part of the data with what the other parts give.
+
+        Returns:
+            `expected_calibration_error`, see `mybert.metrics`; nothing where there is no probability of a label.
+        """
+        return {}
+
+    def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
+        """What is right and wrong of each class, for labelled examples; None where there are no classes."""
+        return None
 
     @abstractmethod
     def right_prediction(self, example: E) -> P:

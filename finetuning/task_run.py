@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
+from .adapters import add_adapter, read_adapter_config
 from .encoder_parts import reinitialize_layers
 from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
@@ -127,7 +128,7 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
 
 
 def starting_model(run: TaskRun, arguments: FinetuningArguments, seed: int) -> tuple[PreTrainedModel, list[str]]:
-    """The model at the start of training, with what is frozen for good, and which parameters are new.
+    """The model at the start of training, with its adapters or what is frozen for good, and which parameters are new.
 
     Args:
         run: The task and its data.
@@ -138,9 +139,10 @@ def starting_model(run: TaskRun, arguments: FinetuningArguments, seed: int) -> t
         ValueError: If the model's head is one for other classes, or it has fewer layers than are to be frozen.
         OSError: If it cannot be read.
     """
+    adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
     beginning = Beginning(arguments.new_head, arguments.from_scratch, arguments.bilstm, arguments.keep_model_type)
     model, new = run.task.load_model(arguments.model, run.labels, beginning)
     reinitialize_layers(model, arguments.reinitialize_layers)
     freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
-    return model, new
+    return (model if adapter is None else add_adapter(model, adapter)), new

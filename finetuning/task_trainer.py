@@ -58,9 +58,10 @@ class TaskTrainer(ResumableTrainer):
             **kwargs,
         )
         self.run = run
-        self.data_collator = run.task.collator(run.tokenizer, self.model)
+        network = self.model.get_base_model() if args.has_adapter else self.model
+        self.data_collator = run.task.collator(run.tokenizer, network)
         # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
-        self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(self.model.forward).parameters
+        self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The labels; the start of an answer is one."""

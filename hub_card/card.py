@@ -103,10 +103,12 @@ class Comparison:
     Attributes:
         title: What is compared, with the data set; stands above the table (Markdown).
         rows: Model -> (metric -> value); a metric that a model lacks leaves an empty cell.
+        compared: Heading of the first column: what is compared, if not models.
     """
 
     title: str
     rows: Mapping[str, Mapping[str, Any]]
+    compared: str = "Model"
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class CardContent:
         curves: Picture of the training curves, relative to the card.
         results: Measured results, which become both the table and the Hub's `model-index`. The Hub requires of each
             a task type (e.g. `"text-classification"`), a data set's name and type, a metric type and a value.
-        comparisons: Tables of this model beside others.
+        comparisons: Tables of this model beside others, and of its classes.
+        pictures: What it shows -> picture of the results, relative to the card.
         examples: Snippets and what they printed.
         limits: What the model is not good for, one sentence or more each (Markdown).
         license: Licence of the weights as the Hub's identifier, e.g. `"apache-2.0"`.
@@ -153,6 +156,7 @@ class CardContent:
     curves: str | None = None
     results: Sequence[EvalResult] = ()
     comparisons: Sequence[Comparison] = ()
+    pictures: Mapping[str, str] = field(default_factory=dict)
     examples: Sequence[Example] = ()
     limits: Sequence[str] = ()
     license: str | None = None
@@ -359,7 +363,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def _comparison_table(comparison: Comparison) -> str:
     metrics = list(dict.fromkeys(metric for row in comparison.rows.values() for metric in row))
     rows = [[name, *(row.get(metric, "") for metric in metrics)] for name, row in comparison.rows.items()]
-    return _table(["Model", *metrics], rows)
+    return _table([comparison.compared, *metrics], rows)
 
 
 def _cell(value: Any) -> str:

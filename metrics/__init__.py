@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .calibration import (
+    calibration_bins,
+    expected_calibration_error,
+    fit_temperature,
+    held_out_temperatures,
+    with_temperature,
+)
+from .class_report import ClassReport, class_report, entity_report, several_labels_report
 from .entities import entity_metrics, entity_spans
 from .glue import (
     GLUE_METRICS,
@@ -28,15 +36,22 @@ __all__ = [
     "GLUE_METRICS",
     "GOOGLE_LABELS",
     "HUB_LABELS",
+    "ClassReport",
     "accuracy",
     "best_f1_threshold",
+    "calibration_bins",
+    "class_report",
     "entity_metrics",
+    "entity_report",
     "entity_spans",
+    "expected_calibration_error",
     "f1",
+    "fit_temperature",
     "glue_metrics",
     "glue_task_name",
     "google_row_order",
     "has_unnamed_labels",
+    "held_out_temperatures",
     "load",
     "matthews_correlation",
     "normalize_answer",
@@ -44,10 +59,12 @@ __all__ = [
     "pearson_spearman",
     "perplexity",
     "require_named_labels",
+    "several_labels_report",
     "spearman",
     "squad_answers",
     "squad_metrics",
     "squad_v2_metrics",
+    "with_temperature",
 ]
 
 

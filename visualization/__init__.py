@@ -1,6 +1,7 @@
 """Pictures of attention, of the input, and of training."""
 
 from .attention import AttentionMap, attention_map, attention_rollout
+from .confusion import confusion_picture
 from .curves import plot_run, training_curves
 from .model_input import InputPicture, input_picture
 
@@ -9,6 +10,7 @@ __all__ = [
     "InputPicture",
     "attention_map",
     "attention_rollout",
+    "confusion_picture",
     "input_picture",
     "plot_run",
     "training_curves",

@@ -15,12 +15,19 @@ from ...files import read_rows, write_lines
 from ...hub_card import PipelineCall
 from ...metrics import (
     HUB_LABELS,
+    ClassReport,
     accuracy,
     best_f1_threshold,
+    class_report,
+    expected_calibration_error,
     f1,
+    fit_temperature,
     glue_metrics,
+    held_out_temperatures,
     pearson_spearman,
     require_named_labels,
+    several_labels_report,
+    with_temperature,
 )
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
@@ -55,6 +62,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     Attributes:
         thresholds: Label -> the probability above which it holds, where several labels may hold at once; 1/2 for
             others. Those with the best F1 on the validation data.
+        temperature: What logits are divided by, where a text has one label; fitted to the validation data.
         text_pair_column: Column of the second sentence of a pair.
         label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
         label_separator: What stands between several labels of a text; a comma, if the data has not been looked at.
@@ -74,18 +82,21 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     unlabelled: float | None = None
     glue: str | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
+    temperature: float = 1.0
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns", "label_separator")
-    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds",)
+    fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
     def __post_init__(self) -> None:
-        """Refuse columns of labels where there is one label.
+        """Refuse columns of labels where there is one label, and a temperature that is none.
 
         Raises:
             ValueError: If there are some.
         """
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}; expected a number above 0.")
         if self.label_columns and self.problem != "multi_label_classification":
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
@@ -247,8 +258,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return [LabelPrediction(float(value)) for value in logits[:, 0]]
         assert labels is not None
         if self.problem == "single_label_classification":
-            probabilities = torch.from_numpy(logits).softmax(-1).tolist()
-            tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities]
+            probabilities = with_temperature(torch.from_numpy(logits).softmax(-1).numpy(), self.temperature)
+            tables = [dict(zip(labels.names, row, strict=True)) for row in probabilities.tolist()]
             return [LabelPrediction(max(table, key=table.__getitem__), table) for table in tables]
         tables = [dict(zip(labels.names, row, strict=True)) for row in torch.from_numpy(logits).sigmoid().tolist()]
         least = {name: self.thresholds.get(name, _THRESHOLD) for name in labels.names}
@@ -277,7 +288,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return found
 
     def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> ClassificationTask:
-        """The task with the thresholds that give every label its best F1, where several may hold at once."""
+        """The task with what makes its probabilities most likely, or gives every label its best F1.
+
+        That is the temperature where a text has one label, and thresholds where several may hold at once.
+        """
+        if self.problem == "single_label_classification" and len(examples) > 1:
+            return replace(self, temperature=fit_temperature(*_class_probabilities(predictions, examples)))
         if self.problem != "multi_label_classification":
             return self
         thresholds = {}
@@ -304,11 +320,42 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
                 "micro_f1": f1(rows[0], rows[1], average="micro"),
                 "macro_f1": f1(rows[0], rows[1], average="macro"),
             }
-        labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
-        ids = labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data")
+        _, ids = self._class_ids(predicted, wanted)
         if self.glue:
             return glue_metrics(self.glue, *ids)
         return {"accuracy": accuracy(*ids), "macro_f1": f1(*ids, average="macro")}
+
+    def _class_ids(
+        self, predicted: Sequence[str], wanted: Sequence[str]
+    ) -> tuple[Labels, tuple[list[int], list[int]]]:
+        """The classes of predictions and data, and their ids in both, which may call them by name or by number."""
+        labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
+        return labels, (labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data"))
+
+    def calibration(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample], fitted_to_them: bool = False
+    ) -> dict[str, float]:
+        """The error of the most probable class's probability, where a text has one label."""
+        if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
+            return {}
+        probabilities, references = _class_probabilities(predictions, examples)
+        if fitted_to_them:
+            probabilities = held_out_temperatures(probabilities, references)
+        return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
+
+    def report_by_class(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+    ) -> ClassReport | None:
+        """Classes, or labels where several may hold at once; nothing of a regression."""
+        predicted: list[Any] = [prediction.label for prediction in predictions]
+        wanted: list[Any] = [example.label for example in examples]
+        if self.problem == "regression":
+            return None
+        if self.problem == "multi_label_classification":
+            return several_labels_report(predicted, wanted, sorted(frozenset().union(*predicted, *wanted)))
+        labels, ids = self._class_ids(predicted, wanted)
+        names = [[labels.names[number] for number in side] for side in ids]
+        return class_report(*names, labels.names)
 
     def right_prediction(self, example: TextExample) -> LabelPrediction:
         """The example's label."""
@@ -366,8 +413,17 @@ def _numbers(count: int) -> tuple[str, ...]:
     return tuple(str(number) for number in range(count))
 
 
+def _class_probabilities(
+    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities (examples, classes) and the number of the true class (examples,)."""
+    number = {name: place for place, name in enumerate(predictions[0].probabilities)}
+    references = [number[str(example.label)] for example in examples]
+    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
+
+
 def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
-    separator = separator or _SEPARATORS[0]
     """Several labels: a list, or a text with a mark between them."""
+    separator = separator or _SEPARATORS[0]
     names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
     return frozenset(label_name(name) for name in names if label_name(name))

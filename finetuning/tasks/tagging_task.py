@@ -23,7 +23,7 @@ from transformers import (
 
 from ...files import read_conll, write_lines
 from ...hub_card import PipelineCall
-from ...metrics import accuracy, entity_metrics, entity_spans, f1
+from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
 from ..inference import network_outputs
 from ..labels import Labels
@@ -280,12 +280,26 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         Where tags are of no entities: accuracy and macro F1.
         """
         wanted = [example.tags or () for example in examples]
-        if self.any_tags and not _are_of_entities({*chain(*predictions), *chain(*wanted)}):
+        if not self._counts_entities(predictions, wanted):
             words = list(chain(*predictions)), list(chain(*wanted))
             return {"accuracy": accuracy(*words), "f1": f1(*words, average="macro")}
         found = entity_metrics(predictions, wanted)
         overall = {name: found[f"overall_{name}"] for name in ("precision", "recall", "f1", "accuracy")}
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
+
+    def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
+        """Whether entities are counted, not words."""
+        return not self.any_tags or _are_of_entities({tag for side in sides for tags in side for tag in tags})
+
+    def report_by_class(
+        self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]
+    ) -> ClassReport:
+        """Entities by type, and which words are taken for which type; tags of no entities word by word."""
+        wanted = [example.tags or () for example in examples]
+        if self._counts_entities(predictions, wanted):
+            return entity_report(predictions, wanted)
+        words = list(chain(*predictions)), list(chain(*wanted))
+        return class_report(*words, sorted({*words[0], *words[1]}), "words")
 
     def right_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
         """The example's tags."""

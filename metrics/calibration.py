@@ -1,0 +1,107 @@
+"""Whether what is said with a probability of 80 % is right four times out of five, and a temperature that mends it.
+
+Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+_BINS = 15  # as in the paper
+_PARTS = 5  # of the data, for an honest measurement
+_LOWEST, _HIGHEST = 0.05, 20.0  # temperatures that are searched
+
+
+def calibration_bins(probabilities: ArrayLike, references: ArrayLike, bins: int = _BINS) -> np.ndarray:
+    """How often predictions of about the same probability are right (Guo et al., section 2).
+
+    Args:
+        probabilities: Of each class, shape `(examples, classes)`; the most probable one is the prediction.
+        references: The true class of each example, shape `(examples,)`.
+        bins: Into how many parts of one size [0, 1] is cut.
+
+    Returns:
+        For each bin how many examples it has, their mean probability and the share that is right: shape `(bins, 3)`;
+        an empty bin has zeros.
+    """
+    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    confidence = probabilities.max(1)
+    right = probabilities.argmax(1) == references
+    places = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
+    counts = np.bincount(places, minlength=bins)
+    sums = [np.bincount(places, weights=values, minlength=bins) for values in (confidence, right)]
+    return np.stack([counts, *(values / np.maximum(counts, 1) for values in sums)], axis=1)
+
+
+def expected_calibration_error(probabilities: ArrayLike, references: ArrayLike, bins: int = _BINS) -> float:
+    """Mean difference between probability and share of right predictions, in [0, 1], see `calibration_bins`."""
+    found = calibration_bins(probabilities, references, bins)
+    return float(np.average(np.abs(found[:, 1] - found[:, 2]), weights=found[:, 0]))
+
+
+def fit_temperature(probabilities: ArrayLike, references: ArrayLike) -> float:
+    """The temperature that makes probabilities most likely (Guo et al., section 4.2).
+
+    As in Platt's method (1999) the true class is learnt as 1 - 1/(examples + 2), as if one more example were wrong: a
+    model without a mistake in a small data set does not get a temperature of 0.
+
+    Args:
+        probabilities: Of each class, shape `(examples, classes)`.
+        references: The true class of each example, shape `(examples,)`.
+
+    Returns:
+        The temperature, between 0.05 and 20: above 1 for a model that is too sure.
+    """
+    from scipy.optimize import minimize_scalar
+
+    logits = _logits(probabilities)
+    count, classes = logits.shape
+    wrong = 1 / (count + 2)
+    targets = np.full(logits.shape, wrong / max(classes - 1, 1))
+    targets[np.arange(count), np.asarray(references)] = 1 - wrong
+
+    def loss(logarithm: float) -> float:
+        return -float((targets * _log_softmax(logits * np.exp(-logarithm))).sum(1).mean())
+
+    found = minimize_scalar(loss, bounds=(np.log(_LOWEST), np.log(_HIGHEST)), method="bounded")
+    return float(np.exp(found.x))
+
+
+def with_temperature(probabilities: ArrayLike, temperature: float) -> np.ndarray:
+    """The probabilities of logits that are divided by a temperature; the order of the classes stays.
+
+    Args:
+        probabilities: Those of the logits as they are, shape `(examples, classes)`.
+        temperature: Above 0; 1 changes nothing.
+    """
+    if temperature == 1:
+        return np.asarray(probabilities, dtype=np.float64)
+    return np.exp(_log_softmax(_logits(probabilities) / temperature))
+
+
+def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np.ndarray:
+    """Probabilities with a temperature that was fitted without the example: in five parts, each by the other four.
+
+    What is measured on them is not measured on the data that the temperature was fitted to.
+
+    Args:
+        probabilities: Of each class, shape `(examples, classes)`; two examples at least.
+        references: The true class of each example, shape `(examples,)`.
+    """
+    probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
+    part = np.arange(len(references)) % min(_PARTS, len(references))
+    found = np.empty_like(probabilities)
+    for number in range(part.max() + 1):
+        own = part == number
+        found[own] = with_temperature(probabilities[own], fit_temperature(probabilities[~own], references[~own]))
+    return found
+
+
+def _logits(probabilities: ArrayLike) -> np.ndarray:
+    return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), np.finfo(np.float64).tiny))
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(1, keepdims=True))

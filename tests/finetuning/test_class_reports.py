@@ -1,0 +1,102 @@
+"""Reports by class, of a run and of `mybert evaluate`."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from mybert.cli import main
+from mybert.conversion import to_transformers_bert
+from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune, predict
+
+ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "data.tsv"
+    path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in ROWS * 3)]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, pretrained, data):
+    folder = tmp_path_factory.mktemp("run") / "out"
+    settings = {"train_file": str(data), "validation_file": str(data), "test_file": str(data), "max_steps": 2}
+    settings |= {"save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
+    finetune(FinetuningArguments(model=str(pretrained), output_dir=str(folder), **settings))
+    return folder
+
+
+def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
+    report = json.loads((run / "class_report.json").read_text())
+    assert report == json.loads((run / "class_report_test.json").read_text())
+    assert sum(values["support"] for values in report["classes"].values()) == 12
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert report["averages"]["micro"]["f1"] == metrics["accuracy"]
+    assert report["averages"]["macro"]["f1"] == pytest.approx(metrics["macro_f1"])
+    assert (run / "class_report.txt").read_text().splitlines()[1].split()[0] == "animal"
+    card = (run / "README.md").read_text()
+    assert "| Class | precision | recall | f1 | support |" in card
+    assert "![Confusion matrix](confusion_matrix.png)" in card
+    assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card
+    to_transformers_bert(run, tmp_path / "bert")
+    assert "confusion_matrix" not in (tmp_path / "bert" / "README.md").read_text()
+
+
+def test_evaluate_gives_the_report_of_a_model_and_of_predictions(run, data, tmp_path, capsys):
+    for number, what in enumerate(({"model": str(run)}, {"predictions": str(run / "predictions.tsv")})):
+        folder = tmp_path / str(number)
+        evaluate_model(EvaluateArguments(data=[str(data)], report_dir=str(folder), use_cpu=True, **what))
+        assert (folder / "class_report.json").read_bytes() == (run / "class_report.json").read_bytes()
+        assert (folder / "confusion_matrix.png").read_bytes() == (run / "confusion_matrix.png").read_bytes()
+    flags = ["evaluate", str(data), "--model", str(run), "--report_dir", str(tmp_path / "0"), "--use_cpu"]
+    assert main(flags) == 2
+    assert "class_report.json exists; name another place or pass --overwrite" in capsys.readouterr().err
+    assert main([*flags, "--overwrite"]) == 0
+
+
+def test_a_task_without_classes_has_no_report(pretrained, tmp_path):
+    path = tmp_path / "data.tsv"
+    path.write_text("text\tscore\n" + "".join(f"the cat {n}\t{n}\n" for n in range(4)))
+    settings = {"task": "regression", "train_file": str(path), "validation_file": str(path), "max_steps": 1}
+    settings |= {"save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
+    finetune(FinetuningArguments(model=str(pretrained), output_dir=str(tmp_path / "out"), **settings))
+    assert not list((tmp_path / "out").glob("class_report*"))
+    arguments = EvaluateArguments(
+        model=str(tmp_path / "out"), data=[str(path)], report_dir=str(tmp_path / "report"), use_cpu=True
+    )
+    with pytest.raises(ValueError, match="report_dir is set, and this task has no classes"):
+        evaluate_model(arguments)
+
+
+def test_the_temperature_is_remembered_and_used_for_probabilities(run, data, tmp_path):
+    config = json.loads((run / "config.json").read_text())
+    temperature = config["finetuned_for"]["temperature"]
+    assert temperature > 0 and temperature != 1
+    texts = [text for text, _ in ROWS]
+    found = predict(run, texts, probabilities=True)
+    folder = shutil.copytree(run, tmp_path / "cold")
+    config["finetuned_for"]["temperature"] = 1.0
+    (folder / "config.json").write_text(json.dumps(config))
+    plain = predict(folder, texts, probabilities=True)
+    for row, before in zip(found, plain, strict=True):
+        assert row["label"] == before["label"]
+        logits = np.log([before["probability_animal"], before["probability_thing"]]) / temperature
+        expected = np.exp(logits) / np.exp(logits).sum()
+        assert [row["probability_animal"], row["probability_thing"]] == pytest.approx(expected, abs=1e-5)
+    config["finetuned_for"]["temperature"] = 0
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="temperature is 0; expected a number above 0"):
+        predict(folder, texts)
+
+
+def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
+    metrics = json.loads((run / "metrics.json").read_text())
+    names = {name for name in metrics if name.endswith("calibration_error")}
+    assert names == {
+        f"{split}{when}expected_calibration_error" for split in ("", "test_") for when in ("", "uncalibrated_")
+    }
+    evaluated = evaluate_model(EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True))
+    assert evaluated["expected_calibration_error"] == pytest.approx(metrics["test_expected_calibration_error"])

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+import torch
+
+from mybert.metrics import (
+    calibration_bins,
+    expected_calibration_error,
+    fit_temperature,
+    held_out_temperatures,
+    with_temperature,
+)
+
+RNG = np.random.default_rng(0)
+LOGITS = RNG.normal(size=(20_000, 4))
+TRUTH = np.array([RNG.choice(4, p=row) for row in torch.tensor(LOGITS).softmax(-1).numpy()])
+
+
+def softmax(logits):
+    return torch.tensor(logits).softmax(-1).numpy()
+
+
+def test_a_temperature_that_was_put_in_is_found():
+    """Labels are drawn from the probabilities, so these are calibrated; logits times three are too sure."""
+    assert fit_temperature(softmax(LOGITS), TRUTH) == pytest.approx(1, abs=0.03)
+    sure = softmax(3 * LOGITS)
+    temperature = fit_temperature(sure, TRUTH)
+    assert temperature == pytest.approx(3, abs=0.09)
+    np.testing.assert_allclose(with_temperature(sure, 3.0), softmax(LOGITS), atol=1e-12)
+    assert expected_calibration_error(sure, TRUTH) > 0.2
+    assert expected_calibration_error(with_temperature(sure, temperature), TRUTH) < 0.015
+    assert (with_temperature(sure, 7.0).argmax(1) == sure.argmax(1)).all()
+
+
+def test_the_temperature_has_the_least_loss():
+    sure = softmax(3 * LOGITS[:300])
+    logits, best = torch.tensor(np.log(sure)), fit_temperature(sure, TRUTH[:300])
+    targets = torch.nn.functional.one_hot(torch.tensor(TRUTH[:300]), 4).double()
+    targets = targets * (1 - 1 / 302) + (1 - targets) / 302 / 3
+    losses = [torch.nn.functional.cross_entropy(logits / value, targets) for value in (best * 0.99, best, best * 1.01)]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_a_model_without_mistakes_is_not_sure_beyond_its_data():
+    probabilities = softmax(np.array([[4.0, 0.0], [0.0, 4.0]] * 5))
+    temperature = fit_temperature(probabilities, [0, 1] * 5)
+    assert with_temperature(probabilities, temperature).max() == pytest.approx(1 - 1 / 12, abs=1e-3)
+
+
+def test_the_error_is_the_papers():
+    """Two of three with 0.9 are right, none of one with 0.6: |2/3 - 0.9| x 3/4 + |0 - 0.6| / 4."""
+    probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.4, 0.6]]
+    expected = abs(2 / 3 - 0.9) * 3 / 4 + 0.6 / 4
+    assert expected_calibration_error(probabilities, [0, 0, 0, 0]) == pytest.approx(expected)
+    bins = calibration_bins(probabilities, [0, 0, 0, 0], bins=10)
+    np.testing.assert_allclose(bins[8], [3, 0.9, 2 / 3])
+    np.testing.assert_allclose(bins[5], [1, 0.6, 0])
+    assert bins[:, 0].sum() == 4
+    assert expected_calibration_error([[1.0, 0.0], [0.0, 1.0]], [0, 1]) == 0
+
+
+def test_parts_are_measured_with_the_temperature_of_the_others():
+    sure = softmax(3 * LOGITS[:103])
+    found = held_out_temperatures(sure, TRUTH[:103])
+    others = np.arange(103) % 5 != 2
+    temperature = fit_temperature(sure[others], TRUTH[:103][others])
+    np.testing.assert_allclose(found[2::5], with_temperature(sure[2::5], temperature))
+    assert held_out_temperatures(sure[:2], TRUTH[:2]).shape == (2, 4)
+
+
+def test_probabilities_of_zero_and_one_class_are_no_trouble():
+    certain = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    assert 1 < fit_temperature(certain, [0, 1, 1]) <= 20
+    assert np.isfinite(with_temperature(certain, 0.05)).all()
+    assert with_temperature([[1.0]], 2.0).tolist() == [[1.0]] and fit_temperature([[1.0]] * 3, [0, 0, 0]) > 0
