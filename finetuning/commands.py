@@ -102,7 +102,8 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
         metrics = measure_model(
             *(task, arguments.model, evaluation_names(task, arguments.data)),
             *(arguments.batch_size, arguments.predictions_dir),
-            *(arguments.dtype, arguments.use_cpu, arguments.report_dir),
+            *(arguments.dtype, arguments.use_cpu),
+            report_dir=arguments.report_dir,
         )
     if not PartialState(cpu=arguments.use_cpu).is_main_process:
         return metrics

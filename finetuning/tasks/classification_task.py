@@ -354,8 +354,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.problem == "multi_label_classification":
             return several_labels_report(predicted, wanted, sorted(frozenset().union(*predicted, *wanted)))
         labels, ids = self._class_ids(predicted, wanted)
-        names = [[labels.names[number] for number in side] for side in ids]
-        return class_report(*names, labels.names)
+        predicted, wanted = ([labels.names[number] for number in side] for side in ids)
+        return class_report(predicted, wanted, labels.names)
 
     def right_prediction(self, example: TextExample) -> LabelPrediction:
         """The example's label."""
