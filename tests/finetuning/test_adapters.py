@@ -130,7 +130,10 @@ def test_settings_that_do_not_go_together_are_refused(arguments, settings, messa
     [
         ({"peft_type": "PROMPT_TUNING"}, r"has the peft_type PROMPT_TUNING; expected one that can be merged: LORA,"),
         ({"rank": 8}, r"adapter.json has 'rank', which LoraConfig does not have"),
-        ({"target_modules": ["nowhere"]}, r"The adapter does not fit MyBertForSequenceClassification: No modules were targeted"),
+        (
+            {"target_modules": ["nowhere"]},
+            r"adapter does not fit MyBertForSequenceClassification: No modules",
+        ),
         (["r"], r"expected the fields of a configuration of PEFT"),
     ],
 )
