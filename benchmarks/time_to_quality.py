@@ -16,12 +16,10 @@ the mean of -log p of a word (in nats), the perplexity of a word, and nats for e
 
 import argparse
 import json
-import math
 import re
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,89 +44,11 @@ from transformers import (
 
 from ..files import read_json_object, write_json
 from ..files.corpus import Corpus, DocumentSettings
+from ..metrics import hidden_words, word_loss
 from ..pretraining import PretrainingArguments, pretrain, read_documents
 from .timing import describe_setting
 
-WORDS_OF_A_TEXT = 36  # so that texts fit into 64 tokens
-MASKED_SHARE = 0.15
-SEED = 0
 FIRST_STEPS, TIMED_STEPS = 5, 40
-
-
-@dataclass(frozen=True)
-class HiddenWords:
-    """A text of which some words are asked for.
-
-    Attributes:
-        words: The text's words and signs, lower case.
-        hidden: Places of those that are asked for.
-    """
-
-    words: list[str]
-    hidden: frozenset[int]
-
-
-def hidden_words(documents: Iterator[list[str]], limit: int) -> list[HiddenWords]:
-    """Draw the words to ask for, 15 % of those in ASCII letters, from the beginnings of documents.
-
-    Args:
-        documents: Each a list of sentences.
-        limit: Number of texts.
-    """
-    generator = np.random.default_rng(SEED)
-    texts: list[HiddenWords] = []
-    for document in documents:
-        words = re.findall(r"\w+|[^\w\s]", " ".join(document).lower())
-        for begin in range(0, len(words) - WORDS_OF_A_TEXT + 1, WORDS_OF_A_TEXT):
-            part = words[begin : begin + WORDS_OF_A_TEXT]
-            drawn = generator.random(len(part)) < MASKED_SHARE
-            hidden = frozenset(
-                place for place, word in enumerate(part) if drawn[place] and re.fullmatch("[a-z]+", word)
-            )
-            if hidden and len(texts) < limit:
-                texts.append(HiddenWords(part, hidden))
-    return texts
-
-
-@torch.no_grad()
-def word_loss(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[HiddenWords]
-) -> dict[str, float]:
-    """What a model knows of hidden words: all pieces of such a word are masked, and its -log p is their sum.
-
-    Returns:
-        `nats_per_word`, `word_perplexity`, `nats_per_character` and `words`, their number.
-    """
-    model.eval()
-    loss, words, characters = 0.0, 0, 0
-    for begin in range(0, len(texts), 64):
-        part = texts[begin : begin + 64]
-        batch = tokenizer(
-            [text.words for text in part],
-            is_split_into_words=True,
-            truncation=True,
-            max_length=64,
-            padding=True,
-            return_tensors="pt",
-        )
-        is_hidden = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-        for row, text in enumerate(part):
-            places = batch.word_ids(row)
-            for position, place in enumerate(places):
-                is_hidden[row, position] = place in text.hidden
-            seen = text.hidden.intersection(places)
-            words += len(seen)
-            characters += sum(len(text.words[place]) for place in seen)
-        labels = batch["input_ids"][is_hidden]
-        batch["input_ids"] = batch["input_ids"].masked_fill(is_hidden, tokenizer.mask_token_id)
-        logits = model(**batch).logits[is_hidden].float()
-        loss += float(torch.nn.functional.cross_entropy(logits, labels, reduction="sum"))
-    return {
-        "nats_per_word": loss / words,
-        "word_perplexity": math.exp(loss / words),
-        "nats_per_character": loss / characters,
-        "words": words,
-    }
 
 
 class Sequences(Dataset):
@@ -250,7 +170,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     output_dir.mkdir(parents=True, exist_ok=True)
     report = output_dir / "quality.json"
     results: dict[str, Any] = read_json_object(report) if report.is_file() else {"setting": describe_setting()}
-    texts = hidden_words(read_documents(str(arguments.heldout)), arguments.limit)
+    documents = read_documents(str(arguments.heldout))
+    texts = hidden_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
     seconds = 60 * arguments.minutes
     recipe = yaml.safe_load(arguments.ours.read_text(encoding="utf-8"))
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
@@ -289,7 +210,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    return AutoModelForMaskedLM.from_pretrained(folder), BertTokenizer.from_pretrained(folder)
+    return AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False), BertTokenizer.from_pretrained(folder)
 
 
 def main() -> None:

@@ -108,6 +108,14 @@ def _pretrain(arguments: Any, result: Mapping[str, Any]) -> Closing:
     return Closing(arguments.output_dir, said, _mybert(*call))
 
 
+def _adapt(arguments: Any, result: Mapping[str, Any]) -> Closing:
+    closing = _pretrain(arguments, result)
+    if not result.get("before"):
+        return closing
+    before, after = (_shown(result[name]["nats_per_character"]) for name in ("before", "after"))
+    return Closing(closing.made, f"nats per character {before} before, {after} now", closing.next_call)
+
+
 def _finetune(arguments: Any, result: Mapping[str, Any]) -> Closing:
     best = str(arguments.metric_for_best_model).removeprefix("eval_")
     rows = {name: metrics[best] for name, metrics in result.items() if isinstance(metrics, dict) and best in metrics}
@@ -184,6 +192,7 @@ _CLOSINGS: dict[str, Callable[[Any, Any], Closing | None]] = {
     "vocab": _vocab,
     "data": _data,
     "pretrain": _pretrain,
+    "adapt": _adapt,
     "finetune": _finetune,
     "evaluate": _evaluate,
     "predict": _predict,

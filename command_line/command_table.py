@@ -71,6 +71,15 @@ COMMANDS = {
         "corpus/ --output_dir pretrained --model_size tiny --max_steps 2000",
         ("output_dir",),
     ),
+    "adapt": Command(
+        "a model and the text of a domain to a model for it: new pieces, further pretraining",
+        ".pretraining",
+        "AdaptArguments",
+        "adapt",
+        ("model", "text..."),
+        "bert-base-uncased reports/*.txt --output_dir bert-reports --max_steps 10000",
+        ("model", "text", "output_dir"),
+    ),
     "finetune": Command(
         "task data to a fine-tuned model folder",
         ".finetuning",

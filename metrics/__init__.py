@@ -24,6 +24,7 @@ from .glue import (
     pearson_spearman,
     spearman,
 )
+from .hidden_words import HiddenWords, hidden_words, word_loss
 from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 from .language_model import perplexity
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
@@ -37,6 +38,7 @@ __all__ = [
     "GOOGLE_LABELS",
     "HUB_LABELS",
     "ClassReport",
+    "HiddenWords",
     "accuracy",
     "best_f1_threshold",
     "calibration_bins",
@@ -52,6 +54,7 @@ __all__ = [
     "google_row_order",
     "has_unnamed_labels",
     "held_out_temperatures",
+    "hidden_words",
     "load",
     "matthews_correlation",
     "normalize_answer",
@@ -65,6 +68,7 @@ __all__ = [
     "squad_metrics",
     "squad_v2_metrics",
     "with_temperature",
+    "word_loss",
 ]
 
 

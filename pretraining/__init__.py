@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..files.sentences import split_sentences
+    from .adaptation import AdaptArguments, adapt
     from .collator import PretrainingCollator
     from .commands import DataArguments, prepare_data
     from .data_settings import ExampleSettings, MaskingRates, StoreSettings
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "MODEL_SIZES": "pretraining_arguments",
+    "AdaptArguments": "adaptation",
     "DataArguments": "commands",
     "ExampleSettings": "data_settings",
     "MaskingRates": "data_settings",
@@ -32,6 +34,7 @@ _MODULES = {
     "StoreSettings": "data_settings",
     "StoreSummary": "store_format",
     "TokenStore": "store_format",
+    "adapt": "adaptation",
     "build_token_store": "store_builder",
     "mask_tokens": "masking",
     "prepare_data": "commands",
@@ -42,6 +45,7 @@ _MODULES = {
 
 __all__ = [
     "MODEL_SIZES",
+    "AdaptArguments",
     "DataArguments",
     "ExampleSettings",
     "MaskingRates",
@@ -52,6 +56,7 @@ __all__ = [
     "StoreSettings",
     "StoreSummary",
     "TokenStore",
+    "adapt",
     "build_token_store",
     "mask_tokens",
     "prepare_data",

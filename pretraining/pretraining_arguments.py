@@ -12,6 +12,7 @@ from ..modeling_mybert import MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
+from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
 
 # Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
@@ -349,6 +350,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             last: size for number, size in enumerate(sizes, start=1) if (last := round(steps * number / len(sizes)))
         }
 
+    def new_pieces_settings(self) -> NewPiecesSettings | None:
+        """What the vocabulary of the model to start from gets; None if it stays."""
+        return None
+
     def batch_size(self, phase: Phase) -> int:
         """Sequences of an optimizer step in a phase, over all devices and micro-batches."""
         devices = self.world_size * max(1, self.n_gpu)
@@ -384,6 +389,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
         else:
             config = without_foreign_code(MyBertConfig.from_pretrained(self.model))
+            if config.vocab_size < len(tokenizer) and self.new_pieces_settings():
+                config.vocab_size = len(tokenizer)
             if config.vocab_size < len(tokenizer):
                 raise ValueError(
                     f"{self.model} has {config.vocab_size:,} entries in its vocabulary, the tokenizer has "

@@ -32,6 +32,7 @@ from .data_settings import CorpusSettings, MaskingRates, settings_of
 from .dataset import PretrainingDataset
 from .documents import documents_of_lines
 from .masking import ChangingRate, PositionNow, StepOfExample
+from .new_pieces import add_rows, learn_new_pieces
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
 from .store_builder import build_token_store
@@ -220,7 +221,7 @@ def _trainer(
             else PositionNow(budget.position),
         ),
     )
-    model = _model(arguments, run.config)
+    model = _model(arguments, run.config, tokenizer)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
@@ -253,14 +254,18 @@ def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int
     return ChangingRate(arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, position)
 
 
-def _model(arguments: PretrainingArguments, config: MyBertConfig) -> Model:
+def _model(arguments: PretrainingArguments, config: MyBertConfig, tokenizer: MyBertTokenizer) -> Model:
     set_seed(arguments.seed)
     has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
     model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
     config = copy.deepcopy(config)  # a phase's model may change its own
     if arguments.model is None:
         return model_class(config)
-    return model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
+    if not (wanted := arguments.new_pieces_settings()):
+        return model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
+    config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
+    model = model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
+    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), tokenizer, wanted.new_rows)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
@@ -342,7 +347,8 @@ def _tokenizer(
     arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
 ) -> MyBertTokenizer:
     """The tokenizer that is named, of the model to start from, beside the token store, or made in `place`."""
-    if named := arguments.tokenizer or arguments.model:
+    wanted = arguments.new_pieces_settings()
+    if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
     if arguments.data is not None:
         store = Path(arguments.data)
@@ -357,12 +363,12 @@ def _tokenizer(
     first = next(text, None)
     if first is None:
         raise ValueError(f"The corpus is empty: {', '.join(arguments.text)} hold no text.")
-    tokenizer = train_wordpiece(
-        texts=chain([first], text),
-        num_processes=arguments.num_processes,
-        show_progress=not arguments.disable_tqdm,
-        **settings_of(VocabularyBasics, arguments),
-    )
+    work = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
+    if wanted:
+        old = MyBertTokenizer.from_pretrained(str(named))
+        tokenizer = learn_new_pieces(old, chain([first], text), wanted, **work).tokenizer
+    else:
+        tokenizer = train_wordpiece(texts=chain([first], text), **work, **settings_of(VocabularyBasics, arguments))
     with files_written_beside(place) as folder:
         tokenizer.save_pretrained(folder)
     return tokenizer

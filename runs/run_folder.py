@@ -23,7 +23,14 @@ _PREPARATION = f".preparation{PARTIAL}"  # in the folder: what a run is made of,
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
-    *("tokens.safetensors", "metrics.json", "predictions*", "nbest_predictions*.json", "null_odds*.json"),
+    *(
+        "tokens.safetensors",
+        "metrics.json",
+        "adaptation.json",
+        "predictions*",
+        "nbest_predictions*.json",
+        "null_odds*.json",
+    ),
     *(
         "vocab.json",
         "merges.txt",

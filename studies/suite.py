@@ -167,7 +167,7 @@ class SuiteArguments:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """What a task gave.
 
     Attributes:
@@ -206,7 +206,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         for task in arguments.only
     }  # mistakes show before hours of training
     suite = read_suite(arguments.suite)
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, TaskOutcome] = {}
     for task, choices in runs.items():
         tried = []
         for chosen, finetuning in choices:
@@ -237,20 +237,20 @@ def _title(suite: Suite, task: str) -> str:
     return str(suite.tasks[task].get("title", task))
 
 
-def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: dict[str, Any]) -> Outcome:
+def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: dict[str, Any]) -> TaskOutcome:
     metric = TASKS[finetuning.task].main_metric
     names = evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ())
     main = [f"{name}_{metric}" if name else metric for name in names] or [str(finetuning.metric_for_best_model)]
     kept = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
     scores = [main_score(metrics, finetuning, name) for name in main]
-    return Outcome(scores, chosen, Path(str(finetuning.output_dir)), kept)
+    return TaskOutcome(scores, chosen, Path(str(finetuning.output_dir)), kept)
 
 
 def _mean(scores: Sequence[Score]) -> float:
     return sum(value for value, _ in scores) / len(scores)
 
 
-def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, Outcome]) -> str:
+def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
     """The model beside published ones, by the main metric of each task."""
     rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
@@ -276,7 +276,7 @@ def _listed(value: Any) -> list[float]:
 
 
 def _write_submission(
-    suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, Outcome], output_dir: Path
+    suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
     """The zip file for the benchmark's server, if there are predictions of all its test data."""
     wanted = {task: own["submission"] for task, own in suite.tasks.items() if "submission" in own}

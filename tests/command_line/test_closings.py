@@ -54,6 +54,7 @@ RESULTS = {
     "vocab": range(30),
     "data": None,
     "pretrain": {"eval_perplexity": 12.3456, "mlm_loss": 3.0},
+    "adapt": {"before": {"nats_per_character": 2.0}, "after": {"nats_per_character": 1.23456}, "eval_perplexity": 3.0},
     "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
     "evaluate": {"accuracy": 0.5},
     "predict": {"rows": 3, "cut": 0},
@@ -73,6 +74,7 @@ RESULTS = {
 }
 SAID = {
     "pretrain": "\nDone: out (perplexity 12.35)\n",
+    "adapt": "\nDone: out (nats per character 2 before, 1.235 now)\n",
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
     "glue": "\nDone: out/suite.md (average 0.7123 over 2 tasks)",

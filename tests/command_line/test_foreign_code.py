@@ -43,6 +43,8 @@ COMMANDS = {
     "predict": "predict {model} dev.tsv --task rte --output out.jsonl",
     "features": "features text.txt --model {model} --output out.jsonl",
     "data": "data text.txt --tokenizer {model} --output out.safetensors",
+    "adapt": "adapt {model} text.txt --output_dir out --max_steps 1 --max_length 32 --per_device_train_batch_size 2 "
+    "--heldout 0.2 --num_processes 1 --use_cpu",
     "pretrain": "pretrain text.txt --tokenizer {model} --model {model} --output_dir out --max_steps 1 --heldout 0 "
     "--max_length 32 --per_device_train_batch_size 2 --use_cpu",
 }

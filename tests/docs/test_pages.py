@@ -42,6 +42,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "mybert.pretraining.PretrainingArguments": TWO_STEPS
     | {"model_size": "tiny", "phase2_steps": 0.5}
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
+    "mybert.pretraining.AdaptArguments": TWO_STEPS | {"new_pieces": 4},
     "mybert.finetuning.FinetuningArguments": TWO_STEPS | {"lstm_size": 8},
     "mybert.demo.DemoArguments": {"text": ["corpus"]},
     "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},

@@ -1,0 +1,107 @@
+"""What masked language models of different vocabularies know: the same hidden words, whole."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_WORDS_OF_A_TEXT = 36  # so that texts fit into 64 tokens
+_LONGEST = 64
+_MASKED_SHARE = 0.15
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class HiddenWords:
+    """A text of which some words are asked for.
+
+    Attributes:
+        words: The text's words and signs.
+        hidden: Places of those that are asked for.
+    """
+
+    words: list[str]
+    hidden: frozenset[int]
+
+
+def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) -> list[HiddenWords]:
+    """Draw the words to ask for: 15 % of all places, those with words of letters alone.
+
+    Args:
+        documents: Each a list of words and signs; they are cut into texts of 36.
+        limit: Number of texts, the first ones.
+        seed: Seed of the places.
+    """
+    generator = np.random.default_rng(seed)
+    texts: list[HiddenWords] = []
+    for words in documents:
+        for begin in range(0, len(words) - _WORDS_OF_A_TEXT + 1, _WORDS_OF_A_TEXT):
+            if len(texts) == limit:
+                return texts
+            part = list(words[begin : begin + _WORDS_OF_A_TEXT])
+            drawn = generator.random(len(part)) < _MASKED_SHARE
+            hidden = frozenset(place for place, word in enumerate(part) if drawn[place] and word.isalpha())
+            if hidden:
+                texts.append(HiddenWords(part, hidden))
+    return texts
+
+
+def word_loss(
+    model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[HiddenWords]
+) -> dict[str, float]:
+    """The loss of hidden words: all pieces of such a word are masked, and its -log p is the sum of theirs.
+
+    A mask for each piece tells how many pieces there are, so of two equal models that with more pieces a word is
+    a little better off.
+
+    Args:
+        model: A masked language model.
+        tokenizer: Its tokenizer.
+        texts: What is asked for; what does not fit into 64 tokens is left out.
+
+    Returns:
+        `nats_per_word`, `word_perplexity`, `nats_per_character` and `words`, their number.
+
+    Raises:
+        ValueError: If there are no hidden words.
+    """
+    import torch  # not needed by the other metrics
+
+    model.eval()
+    loss, words, characters = 0.0, 0, 0
+    for begin in range(0, len(texts), _BATCH):
+        part = texts[begin : begin + _BATCH]
+        batch = tokenizer(
+            [text.words for text in part],
+            is_split_into_words=True,
+            truncation=True,
+            max_length=_LONGEST,
+            padding=True,
+            return_tensors="pt",
+        )
+        is_hidden = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+        for row, text in enumerate(part):
+            places = batch.word_ids(row)
+            for position, place in enumerate(places):
+                is_hidden[row, position] = place in text.hidden
+            seen = text.hidden.intersection(places)
+            words += len(seen)
+            characters += sum(len(text.words[place]) for place in seen)
+        labels = batch["input_ids"][is_hidden]
+        batch["input_ids"] = batch["input_ids"].masked_fill(is_hidden, tokenizer.mask_token_id)
+        with torch.inference_mode():
+            logits = model(**batch.to(model.device)).logits[is_hidden.to(model.device)].float()
+        loss += float(torch.nn.functional.cross_entropy(logits, labels.to(model.device), reduction="sum"))
+    if not words:
+        raise ValueError("There are no hidden words to ask for; expected texts of at least 36 words.")
+    return {
+        "nats_per_word": loss / words,
+        "word_perplexity": math.exp(loss / words),
+        "nats_per_character": loss / characters,
+        "words": words,
+    }

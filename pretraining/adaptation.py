@@ -1,0 +1,116 @@
+"""A finished BERT for a new domain: pieces for its words, and further pretraining (`mybert adapt`)."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoModelForMaskedLM
+
+from ..files import only_errors, write_json
+from ..metrics import HiddenWords, hidden_words, word_loss
+from ..tokenization import MyBertTokenizer
+from .data_settings import Objective, settings_of
+from .new_pieces import NewPiecesSettings
+from .pretraining_arguments import PretrainingArguments
+from .pretraining_run import STORE, pretrain, split_documents
+from .store_format import TokenStore
+
+logger = logging.getLogger(__name__)
+
+ADAPTATION = "adaptation.json"
+_TEXTS = 1000  # of held-out text that both models are measured on
+
+
+_FIELDS = PretrainingArguments.__dataclass_fields__
+
+
+@dataclass
+class AdaptArguments(NewPiecesSettings, PretrainingArguments):
+    """Settings of `adapt`: those of new pieces and of `pretrain`, whose defaults are for a model that has learnt."""
+
+    objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
+    optim: str = field(default="adamw", metadata=_FIELDS["optim"].metadata)
+    warmup_steps: float = field(default=0.06, metadata=_FIELDS["warmup_steps"].metadata)
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at files.
+
+        Raises:
+            ValueError: If there is no model to start from, or another setting is wrong.
+        """
+        if not self.model:
+            raise ValueError("model is not set; name the model that is to be adapted, a folder or Hub name.")
+        if self.new_pieces and (self.data or self.tokenizer):
+            name = "data" if self.data else "tokenizer"
+            raise ValueError(
+                f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learnt from text, for the model's "
+                "own tokenizer."
+            )
+        NewPiecesSettings.__post_init__(self)
+        PretrainingArguments.__post_init__(self)
+
+    def new_pieces_settings(self) -> NewPiecesSettings | None:
+        """What the model's vocabulary gets; None if it stays."""
+        return NewPiecesSettings(**settings_of(NewPiecesSettings, self)) if self.new_pieces else None
+
+    def decisive(self) -> dict[str, Any]:
+        """What decides the result of a run, as JSON values; the data's contents apart."""
+        return super().decisive() | {"command": "adapt"} | settings_of(NewPiecesSettings, self)
+
+
+def adapt(arguments: AdaptArguments) -> dict[str, Any]:
+    """Adapt a model to a domain: extend its vocabulary by what its text needs, and go on with pretraining.
+
+    See `pretrain` for the output folder, which also holds `adaptation.json`: of the model before and after, what it
+    knows of the same hidden words of held-out documents (`mybert.metrics.word_loss`).
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        What `pretrain` returns, with `before` (None for a model without a masked-LM head) and `after`.
+
+    Raises:
+        ValueError: See `pretrain`; or if the vocabulary has no free entry and none may be appended.
+        OSError: If a file cannot be read or written.
+    """
+    metrics = pretrain(arguments)
+    if set(metrics) == {"interrupted"} or not arguments.should_save:
+        return metrics
+    folder = str(arguments.output_dir)
+    adapted = MyBertTokenizer.from_pretrained(folder)
+    store = TokenStore(arguments.data or Path(folder, STORE))
+    _, heldout = split_documents(store.summary.documents, arguments.heldout)
+    texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
+    if not texts:
+        logger.info("There is no held-out text to measure on (--heldout).")
+        return metrics
+    before, after = _loss(str(arguments.model), texts), _loss(folder, texts)
+    write_json(Path(folder, ADAPTATION), {"before": before, "after": after})
+    shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
+    assert after is not None
+    logger.info(
+        "Hidden words of held-out text, nats per character: %s before, %.3f now (%s words).",
+        *(shown, after["nats_per_character"], f"{after['words']:,}"),
+    )
+    return metrics | {"before": before, "after": after}
+
+
+def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Iterator[list[str]]:
+    """The words of documents, as the tokenizer reads them; what it cannot spell is left out."""
+    for document in documents:
+        begin, end = store.document_starts[int(document)], store.document_starts[int(document) + 1]
+        tokens = store.tokens[int(store.sentence_starts[int(begin)]) : int(store.sentence_starts[int(end)])]
+        kept = tokens[tokens != tokenizer.unk_token_id]
+        yield tokenizer.convert_tokens_to_string(tokenizer.convert_ids_to_tokens(kept.tolist())).split()
+
+
+def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
+    """What a model knows of hidden words; None if it has no masked-LM head."""
+    with only_errors():
+        model, report = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, trust_remote_code=False)
+    if any(".predictions." in missing and "decoder" not in missing for missing in report["missing_keys"]):
+        return None
+    return word_loss(model, MyBertTokenizer.from_pretrained(name), texts)

@@ -1,0 +1,121 @@
+"""New pieces for the model that a run goes on with: learnt from its text, with rows made of the old ones."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+import torch
+from transformers import PreTrainedModel
+
+from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 12  # pieces
+
+Model = TypeVar("Model", bound=PreTrainedModel)
+
+
+@dataclass
+class NewPiecesSettings:
+    """What a vocabulary gets from a text.
+
+    Raises:
+        ValueError: If a number is out of its range.
+    """
+
+    new_pieces: int = field(
+        default=1000,
+        metadata={
+            "help": "Pieces to learn from the text, where they save most tokens; they take the places of [unused] "
+            "entries, then follow the others. 0: the vocabulary stays."
+        },
+    )
+    new_piece_frequency: int = field(default=5, metadata={"help": "Least occurrences of a new piece in the text."})
+    append_pieces: bool = field(
+        default=True, metadata={"help": "Let new pieces follow the old ones once [unused] entries are taken."}
+    )
+    new_rows: Literal["mean", "random"] = field(
+        default="mean",
+        metadata={"help": "How a new piece's embedding begins: mean of the old pieces that stood for it, or random."},
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.new_pieces < 0 or self.new_piece_frequency < 1:
+            raise ValueError(
+                f"new_pieces is {self.new_pieces} and new_piece_frequency {self.new_piece_frequency}; expected at "
+                "least 0 and 1."
+            )
+
+
+def learn_new_pieces(
+    tokenizer: MyBertTokenizer,
+    documents: Iterable[list[str]],
+    settings: NewPiecesSettings,
+    num_processes: int | None = None,
+    show_progress: bool = True,
+) -> Extension:
+    """Extend a tokenizer by what its vocabulary lacks for some documents, and say what came of it.
+
+    Args:
+        tokenizer: The tokenizer; it stays as it is.
+        documents: Each a list of sentences.
+        settings: How many pieces are wanted, and where they may go.
+        num_processes: Processes that count words; by default one per core.
+        show_progress: Whether to show a bar.
+
+    Raises:
+        ValueError: See `extend_vocabulary`.
+    """
+    words = count_corpus_words(documents, tokenizer, num_processes, show_progress)
+    number = settings.new_pieces
+    extension = extend_vocabulary(tokenizer, words, number, settings.new_piece_frequency, settings.append_pieces)
+    pieces = list(extension.spellings)
+    before, after = extension.tokens_per_word
+    logger.info(
+        "%s new pieces, %s of them in [unused] entries: %s%s",
+        *(f"{len(pieces):,}", f"{extension.in_place:,}", ", ".join(pieces[:_SHOWN])),
+        ", ..." if len(pieces) > _SHOWN else ".",
+    )
+    logger.info("Tokens per word of this text: %.3f before, %.3f now.", before, after)
+    if len(pieces) < number:
+        logger.warning("The text gives %d new pieces, not %d: no other occurs often enough.", len(pieces), number)
+    return extension
+
+
+@torch.no_grad()
+def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str = "mean") -> Model:
+    """Give a model's embeddings and vocabulary layer what a tokenizer's new pieces need.
+
+    Args:
+        model: A model with the old tokenizer's vocabulary; it is changed.
+        old: Its tokenizer.
+        new: The same with new pieces, in `[unused...]` entries or behind the old ones.
+        rows: "mean": a new piece begins as the mean of the pieces that stood for it (its embedding, which the
+            vocabulary layer shares, and that layer's bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607); what
+            was unknown, and everything with "random", begins as a new model's rows do.
+
+    Returns:
+        The model.
+    """
+    vocab = old.get_vocab()
+    if len(new) > model.get_input_embeddings().weight.shape[0]:
+        model.resize_token_embeddings(len(new), mean_resizing=False)
+    embeddings = model.get_input_embeddings().weight
+    decoder = model.get_output_embeddings()
+    bias = None if decoder is None else decoder.bias
+    generator = torch.Generator().manual_seed(0)
+    deviation = model.config.initializer_range
+    for piece, index in sorted(new.get_vocab().items(), key=lambda item: item[1]):
+        if piece in vocab:
+            continue
+        parts = [vocab[part] for part in spell(piece, vocab) or []] if rows == "mean" else []
+        if parts:
+            embeddings[index] = embeddings[parts].mean(0)
+        else:
+            embeddings[index] = deviation * torch.randn(embeddings.shape[1], generator=generator)
+        if bias is not None:
+            bias[index] = bias[parts].mean() if parts else 0.0
+    return model

@@ -1,0 +1,56 @@
+"""Models of different vocabularies are asked for the same words."""
+
+import math
+
+import pytest
+import torch
+
+from mybert import MyBertConfig, MyBertForMaskedLM
+from mybert.metrics import HiddenWords, hidden_words, word_loss
+
+TEXTS = [
+    HiddenWords("the cat sat on the mat".split(), frozenset({1, 5})),
+    HiddenWords("a dog ate the bread .".split(), frozenset({4})),
+]
+
+
+def test_words_are_drawn_from_letters_and_twice_the_same():
+    documents = ["the cat , in 1999 , sat on it .".split() * 40, ["short"]]
+    texts = hidden_words(iter(documents), 5)
+    assert len(texts) == 5 and texts == hidden_words(documents, 5) != hidden_words(documents, 5, seed=1)
+    assert {len(text.words) for text in texts} == {36}
+    asked = [text.words[place] for text in texts for place in text.hidden]
+    assert set(asked) <= {"the", "cat", "in", "sat", "on", "it"}
+    assert 0.05 < len(asked) / (5 * 36) < 0.25
+
+
+def test_the_loss_of_a_word_is_that_of_all_its_pieces(tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    torch.manual_seed(0)
+    model = MyBertForMaskedLM(config).eval()
+    measured = word_loss(model, tokenizer, TEXTS)
+    loss, characters = 0.0, 0
+    for text in TEXTS:
+        pieces = [tokenizer.tokenize(word) for word in text.words]
+        shown = [["[MASK]"] * len(parts) if place in text.hidden else parts for place, parts in enumerate(pieces)]
+        flat = ["[CLS]", *(part for parts in shown for part in parts), "[SEP]"]
+        with torch.no_grad():
+            scores = model(torch.tensor([tokenizer.convert_tokens_to_ids(flat)])).logits[0].log_softmax(-1)
+        position = 1
+        for place, parts in enumerate(pieces):
+            for piece in tokenizer.convert_tokens_to_ids(parts):
+                if place in text.hidden:
+                    loss -= float(scores[position, piece])
+                position += 1
+        characters += sum(len(text.words[place]) for place in text.hidden)
+    assert measured["words"] == 3
+    assert measured["nats_per_word"] == pytest.approx(loss / 3, rel=1e-5)
+    assert measured["word_perplexity"] == pytest.approx(math.exp(loss / 3), rel=1e-4)
+    assert measured["nats_per_character"] == pytest.approx(loss / characters, rel=1e-5)
+
+
+def test_without_words_there_is_no_loss(tokenizer):
+    with pytest.raises(ValueError, match="no hidden words"):
+        word_loss(torch.nn.Identity(), tokenizer, hidden_words([["short"]], 3))
