@@ -111,10 +111,8 @@ def files() -> dict[str, str]:
         "dev-v1.1.json": squad("1.1"),
         "dev-v2.0.json": squad("v2.0"),
         "predictions.json": json.dumps(answers),
-        "ratings_train.txt": korean + "9\t\t1\n",
-        "ratings_test.txt": korean,
-        "nsmc_train.tsv": korean,
-        "nsmc_dev.tsv": korean,
+        "nsmc_train.tsv": korean + "9\t\t1\n",
+        "nsmc_test.tsv": korean,
         "wiki_ko.txt": "서울은 대한민국의 수도이다.\n한강이 도시를 지난다.\n\n" * 150
         + "고양이가 잔다.\n개가 뛴다.\n\n" * 150,
     }
