@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "overwrite",
         ),
     ),
-    "Which examples": ("validation_split", "max_train_samples", "skip_empty"),
+    "Which examples": ("validation_split", "folds", "max_train_samples", "skip_empty"),
     "Reading files": (
         *(
             "text_column",

@@ -15,19 +15,22 @@ _MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # that are listed, the latter where each
 _ONE_CLASS = 0.95  # share of a class beside which the others hardly count
 
 
-def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData]) -> None:
+def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], folds: int = 0) -> None:
     """Log what the data is, and warn of what looks wrong.
 
     Args:
         task: The task.
         train: The training data.
         validation: Name -> data to evaluate on.
+        folds: Into how many parts the training data is parted to be measured on.
     """
     for line in data_lines(task, train):
         logger.info("%s", line)
     for name, data in validation.items():
         logger.info("Validation data%s: %s examples.", f" ({name})" if name else "", f"{len(data.examples):,}")
-    if not validation:
+    if folds:
+        logger.info("Cross-validation: %d trainings, each measured on another part, and one on all of it.", folds)
+    elif not validation:
         logger.info(
             "There is no validation data, so nothing is measured; --validation_split 0.1 holds a tenth out for it."
         )

@@ -154,7 +154,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
         if self.validation_split and self.validation_file:
             raise ValueError("validation_split and validation data are both given; expected one of them.")
-        if not self.dataset:
+        if self.folds:
+            self._check_folds()
+        elif not self.dataset:
             self._check_seeds(self.validation_file or self.validation_split)
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
@@ -164,7 +166,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
-        if not self.validation_file and not self.dataset and not self.validation_split:
+        if not self.validation_file and not self.dataset and not self.validation_split and not self.folds:
             self.eval_strategy, self.eval_steps = "no", None
         if self.load_best_model_at_end is None:
             saved = self.save_strategy in (self.eval_strategy, "best")
@@ -180,7 +182,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         for name, given, wanted in (
             (
                 "do_eval",
-                self.validation_file or self.validation_split or self.data_dir or self.dataset,
+                self.validation_file or self.validation_split or self.folds or self.data_dir or self.dataset,
                 "validation data (validation_file)",
             ),
             ("do_predict", self.test_file or self.data_dir or self.dataset, "test data (test_file)"),
@@ -240,6 +242,32 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             )
             raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
 
+    def _check_folds(self) -> None:
+        """Refuse what needs other validation data than a fold, or would choose by it what it is to measure."""
+        for name in ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"):
+            if getattr(self, name):
+                what = (
+                    "a fold is the validation data"
+                    if "validation" in name
+                    else "a fold measures what it must not choose"
+                )
+                raise ValueError(
+                    f"folds is {self.folds} and {name} is {getattr(self, name)!r}: {what}; leave one out."
+                )
+        if self.seeds > 1 or self.features == "all":
+            other = f"seeds is {self.seeds}" if self.seeds > 1 else "features is 'all'"
+            raise ValueError(f"folds is {self.folds} and {other}; expected one of both.")
+        if self.save_strategy == "best":
+            raise ValueError(
+                f"folds is {self.folds} and save_strategy is 'best': there is no best without validation."
+            )
+        self.load_best_model_at_end = False
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed by which examples are drawn."""
+        return self.seed if self.data_seed is None else self.data_seed
+
     def _check_seeds(self, validation: Any) -> None:
         if self.seeds > 1 and not validation:
             raise ValueError(f"seeds is {self.seeds} without validation data; which run is best cannot be told.")
@@ -294,10 +322,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")
         validation = evaluation_names(task, by_kind["validation"])
+        if self.folds:
+            validation = {}
         if validation and self.validation_split:
             raise ValueError(f"validation_split is set, but {self.dataset} has validation data; expected one of both.")
         self._check_seeds(validation or self.validation_split)
-        if not validation and not self.validation_split:
+        if not validation and not self.validation_split and not self.folds:
             self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False
             self._check_best()
             self._check_patience()

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..files import describe_environment, read_json_object
 from ..hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from .finetuning_arguments import FinetuningArguments
+from .several_trainings import Together
 from .task import Task, TaskData
 from .task_run import Outcome, TaskRun
 
@@ -31,8 +32,8 @@ def write_finetuning_card(
     output_dir: Path,
     arguments: FinetuningArguments,
     run: TaskRun,
-    outcomes: Mapping[int, Outcome],
-    best: int,
+    outcomes: Mapping[str, Outcome],
+    found: Together,
     examples: Sequence[Example],
 ) -> None:
     """Write the model's card.
@@ -41,8 +42,8 @@ def write_finetuning_card(
         output_dir: The model folder.
         arguments: The run's settings.
         run: The task and its data.
-        outcomes: Seed -> what it gave.
-        best: The seed of the model.
+        outcomes: Name of each training -> what it gave.
+        found: What they gave together.
         examples: What `task_examples` gave.
     """
     content = CardContent(
@@ -51,21 +52,27 @@ def write_finetuning_card(
         training=TrainingDescription(
             corpus=f"{plain_text(_data_name(run.train))}, {len(run.train.examples):,} examples",
             hyperparameters=_hyperparameters(arguments, run.task),
-            seeds=list(outcomes),
-            wall_time=outcomes[best].seconds,
+            seeds=[arguments.seed + number for number in range(arguments.seeds)],
+            wall_time=outcomes[found.kept.name].seconds,
             **describe_environment(),
         ),
         examples=examples,
-        results=_results(arguments, run.task, outcomes[best].metrics),
+        results=_results(arguments, run, found.metrics),
         comparisons=[*map(_class_table, sorted(output_dir.glob("class_report*.json")))],
         pictures={
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
         },
     )
     if len(outcomes) > 1:
-        rows = {f"seed {seed}": outcome.metrics for seed, outcome in outcomes.items()}
+        rows = {name: outcome.metrics for name, outcome in outcomes.items() if outcome.metrics}
         title = f"The {len(outcomes)} seeds of the run; the best one is this model."
-        content = replace(content, comparisons=[Comparison(title, rows), *content.comparisons])
+        if arguments.folds:
+            title = (
+                f"Cross-validation in {arguments.folds} folds: each is measured by a model that learnt from the "
+                "others. The results are their mean; this model learnt from all examples."
+            )
+            rows |= {name: found.summary[name] for name in ("mean", "deviation")}
+        content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])
     write_card(output_dir, content)
 
 
@@ -107,11 +114,12 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
     }
 
 
-def _results(arguments: FinetuningArguments, task: Task, metrics: Mapping[str, float]) -> list[EvalResult]:
-    data = arguments.dataset or ", ".join(Path(name).name for name in arguments.validation_file or ())
+def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
+    validation = ", ".join(Path(name).name for name in arguments.validation_file or ())
+    data = arguments.dataset or validation or _data_name(run.train)
     return [
         EvalResult(
-            task_type=task.pipeline,
+            task_type=run.task.pipeline,
             dataset_type=arguments.task,
             dataset_name=data,
             metric_type=name,

@@ -1,7 +1,7 @@
 """What a trained model is worth: metrics, what is fitted to the validation data, predictions and reports of a run."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from ..files import write_json
 from ..runs import draw_curves
 from .class_report_files import write_class_report
-from .task import TaskData
+from .task import Task, TaskData
 from .task_record import task_record, write_task_record
 from .task_run import TaskRun
 from .task_trainer import TaskTrainer
@@ -37,63 +37,72 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     Raises:
         OSError: If a file cannot be written.
     """
-    run = trainer.run
+    run = fitted = trainer.run
     found, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
-    fitted = run
+    raw = _predictions(run, run.validation, outputs)
     if run.validation:
         name, data = next(iter(run.validation.items()))
-        task = run.task.adapted(run.task.predict(outputs[name], data, run.labels), data.examples)
+        task = run.task.adapted(raw[name], data.examples)
         trainer.run = fitted = replace(run, task=task)
         if trainer.args.should_save:
             write_task_record(output_dir, task_record(trainer.args.task, task))
-        metrics |= _calibration(run, fitted, run.validation, outputs, fitted_to=name)
-    test_metrics, test_outputs = trainer.evaluate_all("test", run.test)
+    predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
+    for number, (name, data) in enumerate(run.validation.items()):
+        metrics |= _calibration(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+    found, outputs = trainer.evaluate_all("test", run.test)
+    metrics |= found
+    tested = _predictions(fitted, run.test, outputs)
     labelled = {name: data for name, data in run.test.items() if "labels" in data.inputs}
-    metrics |= test_metrics | _calibration(run, fitted, labelled, test_outputs, "test_")
+    raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
+    for name, data in labelled.items():
+        split = f"test_{name}" if name else "test"
+        metrics |= _calibration(fitted.task, data, raw[name], tested[name], split)
     if trainer.args.should_save:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
         for name, data in (run.test or run.validation).items():
-            predictions = fitted.task.predict((test_outputs or outputs)[name], data, run.labels)
-            fitted.task.write_predictions(predictions, data.examples, output_dir, f"_{name}" if name else "")
-        _report_by_class(fitted, run.validation, outputs, output_dir)
-        _report_by_class(fitted, labelled, test_outputs, output_dir, "_test")
+            written = (tested or predictions)[name]
+            fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
+        _report_by_class(fitted.task, run.validation, predictions, output_dir)
+        _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
         write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
     trainer.accelerator.wait_for_everyone()
     return metrics
 
 
+def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
+
+
 def _calibration(
-    run: TaskRun,
-    fitted: TaskRun,
-    split: Mapping[str, TaskData],
-    outputs: Mapping[str, Any],
-    prefix: str = "",
-    fitted_to: str | None = None,
+    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
-    """Errors of probabilities for labelled data, before and after what was fitted to one of the data sets."""
-    metrics: dict[str, float] = {}
-    for name, data in split.items():
-        before = run.task.predict(outputs[name], data, run.labels)
-        if name == fitted_to:
-            found = run.task.calibration(before, data.examples, fitted_to_them=True)
-        else:
-            found = run.task.calibration(fitted.task.predict(outputs[name], data, run.labels), data.examples)
-        start = f"{prefix}{name}_" if name else prefix
-        metrics |= {f"{start}{key}": value for key, value in found.items()}
-        found = run.task.calibration(before, data.examples)
+    """Errors of probabilities for labelled data, with what was fitted and without it.
+
+    Args:
+        task: The task.
+        data: The data.
+        raw: Predictions as the network gives them.
+        calibrated: Those with what was fitted.
+        name: Stands before the metrics' names.
+        is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give.
+    """
+    start = f"{name}_" if name else ""
+    found = task.calibration(raw if is_fitted_to else calibrated, data.examples, is_fitted_to)
+    metrics = {f"{start}{key}": value for key, value in found.items()}
+    if is_fitted_to or calibrated is not raw:
+        found = task.calibration(raw, data.examples)
         metrics |= {f"{start}{_UNCALIBRATED}{key}": value for key, value in found.items()}
     return metrics
 
 
 def _report_by_class(
-    run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any], output_dir: Path, suffix: str = ""
+    task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
 ) -> None:
     """Write the reports by class of a split's labelled data, and say those of few classes."""
     for name, data in split.items():
-        predictions = run.task.predict(outputs[name], data, run.labels)
-        report = run.task.report_by_class(predictions, data.examples)
+        report = task.report_by_class(predictions[name], data.examples)
         if report is None:
             return
         write_class_report(report, output_dir, f"{suffix}_{name}" if name else suffix)

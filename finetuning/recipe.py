@@ -3,16 +3,15 @@
 import copy
 import json
 import logging
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tokenizers.models import WordPiece
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import IntervalStrategy
 
 from ..files import files_written_beside, write_json
 from ..hub_card import Example
@@ -33,6 +32,7 @@ from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
 from .heads import check_model
 from .measurement import METRICS, measure_run
+from .several_trainings import clear_fold, keep_training, planned_trainings, together
 from .task import Task
 from .task_record import TASK_RECORD, task_record
 from .task_run import Outcome, TaskRun, check_metric, read_run, starting_model
@@ -49,7 +49,9 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
 
     The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and predictions
     in the benchmark's format: for the test data, or else for the validation data. With several seeds it is that of the
-    best; the others' metrics are in `seed_*`. With all rows of the paper's table 7 each row has a folder of its own.
+    best; the others' metrics are in `seed_*`. With folds it is a model of all examples, measured by those that learnt
+    without a part of them; what each gave is in `fold_*`. With all rows of the paper's table 7 each row has its own
+    folder.
 
     Args:
         arguments: The settings.
@@ -57,7 +59,8 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
     Returns:
         The metrics of the validation data, those of the test data, if it has labels, with the prefix `test_`;
         `examples`, those of the card; `interrupted`, whether there was a Ctrl-C, and that alone if it ended the run
-        early. With several seeds also `mean`, `deviation` and `best_seed`; with all rows of table 7 row -> metrics.
+        early. With several seeds or folds also `mean` and `deviation`, and `best_seed`; with folds the metrics are the
+        mean; with all rows of table 7 row -> metrics.
 
     Raises:
         ValueError: If the data lacks a column or a label, has one class only or an unknown one, the model has another
@@ -77,7 +80,7 @@ def _finetune_all(
     run: TaskRun, tasks: Mapping[str, Task], arguments: FinetuningArguments, start: StartingModel | None
 ) -> dict[str, Any]:
     """Train on the data of a run: once, or with every row of table 7."""
-    describe_data(run.task, run.train, dict(run.validation))
+    describe_data(run.task, run.train, dict(run.validation), arguments.folds)
     _show_sequence(run)
     results: dict[str, dict[str, Any]] = {}
     for name, task in tasks.items():
@@ -133,41 +136,39 @@ def _show_sequence(run: TaskRun) -> None:
 def _finetune(
     run: TaskRun, arguments: FinetuningArguments, output_dir: Path, start: StartingModel | None
 ) -> dict[str, Any]:
-    """Train with every seed, keep the best model, and describe it on a card; see `finetune` for what it returns."""
-    seeds = [arguments.seed + number for number in range(arguments.seeds)]
-    folders = {seed: output_dir / f"seed_{seed}" if len(seeds) > 1 else output_dir for seed in seeds}
-    outcomes: dict[int, Outcome] = {}
+    """Train as often as it takes, keep a model, and describe it on a card; see `finetune` for what it returns."""
+    trainings = planned_trainings(run, arguments, output_dir)
+    outcomes: dict[str, Outcome] = {}
     trained = False
-    for seed, folder in folders.items():
-        if (folder / METRICS).is_file():
-            logger.info("%s is finished; it is not trained again.", folder)
-            outcomes[seed] = _read_outcome(folder, output_dir)
+    for training in trainings:
+        if (training.folder / METRICS).is_file():
+            logger.info("%s is finished; it is not trained again.", training.folder)
+            outcomes[training.name] = _read_outcome(training.folder, output_dir)
             continue
-        if len(seeds) > 1:
-            logger.info("Seed %d, %d of %d.", seed, len(outcomes) + 1, len(seeds))
-        outcome = _train(run, arguments, seed, folder, start if seed == seeds[0] else None)
-        if outcome is None or (outcome.interrupted and seed != seeds[-1]):
+        if len(trainings) > 1:
+            logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
+        first = start if training is trainings[0] else None
+        outcome = _train(training.run(), arguments, training.seed, training.folder, first)
+        if outcome is None or (outcome.interrupted and training is not trainings[-1]):
             return {"interrupted": True}
-        outcomes[seed] = outcome
+        outcomes[training.name] = outcome
         trained = True
-    measured = {seed: outcome.metrics for seed, outcome in outcomes.items()}
-    best = seeds[0]
-    summary: dict[str, Any] = {}
-    if len(seeds) > 1:
-        best, summary = _compare(measured, arguments)
+        if training.is_fold and arguments.should_save:
+            clear_fold(training)
+    found = together(trainings, {name: outcome.metrics for name, outcome in outcomes.items()}, arguments)
     examples: list[Example] = []
     if arguments.should_save:
-        if len(seeds) > 1:
-            _keep(folders[best], [folders[seed] for seed in seeds], output_dir)
-            by_seed = {"seeds": {str(seed): metrics for seed, metrics in measured.items()}}
-            write_json(output_dir / METRICS, measured[best] | summary | by_seed)
+        if len(trainings) > 1:
+            keep_training(found.kept, trainings, output_dir)
+            write_json(output_dir / METRICS, found.metrics | found.summary | found.by_training)
         shown = next(iter(run.validation.values()), run.train)
-        model = outcomes[best].model
+        model = outcomes[found.kept.name].model
         examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
         if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
-            write_finetuning_card(output_dir, arguments, run, outcomes, best, examples)
+            write_finetuning_card(output_dir, arguments, run, outcomes, found, examples)
     described = {"examples": [asdict(example) for example in examples]}
-    return measured[best] | summary | described | {"interrupted": outcomes[seeds[-1]].interrupted}
+    last = outcomes[trainings[-1].name]
+    return found.metrics | found.summary | described | {"interrupted": last.interrupted}
 
 
 def _train(
@@ -176,6 +177,8 @@ def _train(
     """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
     arguments = copy.copy(arguments)
     arguments.seed, arguments.output_dir = seed, str(output_dir)
+    if not run.validation:
+        arguments.eval_strategy = IntervalStrategy.NO
     model, new = start or starting_model(run, arguments, seed)
     setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
     if len(new) < len(list(model.parameters())):
@@ -201,7 +204,7 @@ def _train(
     metrics = measure_run(trainer, output_dir)
     is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
     trained = None
-    if arguments.seeds == 1 and is_as_saved:
+    if arguments.seeds == 1 and not arguments.folds and is_as_saved:
         trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
     return Outcome(metrics, seconds, trained, interrupt.interrupted)
 
@@ -226,36 +229,3 @@ def _read_outcome(folder: Path, output_dir: Path) -> Outcome:
     states = [path for path in (folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
     history = TrainerState.load_from_json(str(states[0])).log_history if states else []
     return Outcome(metrics, next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None))
-
-
-def _compare(
-    measured: Mapping[int, Mapping[str, float]], arguments: FinetuningArguments
-) -> tuple[int, dict[str, Any]]:
-    """The best seed, and mean and standard deviation of every metric over the seeds."""
-    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
-    choose = max if arguments.greater_is_better else min
-    # A type of entity that the data lacks is measured only where a seed has predicted it.
-    names = [name for name in measured[arguments.seed] if all(name in metrics for metrics in measured.values())]
-    if metric not in names:
-        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(names) or 'no metric'}.")
-    best = choose(measured, key=lambda seed: measured[seed][metric])
-    values = {name: np.array([metrics[name] for metrics in measured.values()]) for name in names}
-    mean = {name: float(value.mean()) for name, value in values.items()}
-    deviation = {name: float(value.std(ddof=1)) for name, value in values.items()}
-    logger.info(
-        "%s over %d seeds: mean %.4g, deviation %.2g, best %.4g (seed %d).",
-        *(metric, len(measured), mean[metric], deviation[metric], measured[best][metric], best),
-    )
-    return best, {"mean": mean, "deviation": deviation, "best_seed": best}
-
-
-def _keep(best: Path, folders: Sequence[Path], output_dir: Path) -> None:
-    """Move the best run's files up; of the runs only their metrics stay."""
-    for file in [path for path in best.iterdir() if path.is_file() and path.name != METRICS]:
-        file.replace(output_dir / file.name)
-    if (best / ADAPTER_FOLDER).is_dir():
-        shutil.rmtree(output_dir / ADAPTER_FOLDER, ignore_errors=True)
-        (best / ADAPTER_FOLDER).replace(output_dir / ADAPTER_FOLDER)
-    for folder in folders:
-        for path in [path for path in folder.iterdir() if path.name != METRICS]:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()

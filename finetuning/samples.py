@@ -1,5 +1,6 @@
 """Which examples of the data are learnt from, which are held out, and what each weighs."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,6 +27,13 @@ class SampleSettings:
             "class gives its share. For data without a validation file."
         },
     )
+    folds: int = field(
+        default=0,
+        metadata={
+            "help": "Cross-validation: so many trainings, each measured on another part of the training data, and a "
+            "last one on all of it."
+        },
+    )
     max_train_samples: int | None = field(
         default=None, metadata={"help": "Learn from so many examples only, drawn by the seed, classes in proportion."}
     )
@@ -49,6 +57,7 @@ class SampleSettings:
         """
         for name, fulfilled, expected in (
             ("validation_split", 0 <= self.validation_split < 1, "a share in (0, 1), or 0 for none"),
+            ("folds", self.folds == 0 or self.folds >= 2, "at least 2, or 0 for none"),
             ("max_train_samples", self.max_train_samples is None or self.max_train_samples >= 1, "at least 1"),
             ("class_weights", self.class_weights in (None, "balanced"), "'balanced', or nothing"),
             (
@@ -106,18 +115,54 @@ def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
     return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
 
 
+def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
+    """The fold of each example, from 0, of one size; classes and what belongs together are as in `split_off`.
+
+    Raises:
+        ValueError: If there are fewer examples, or texts with what belongs to them, than folds.
+        ImportError: If scikit-learn is missing.
+    """
+    selection = _model_selection()
+    groups = [task.group_of(example) for example in examples]
+    strata = None
+    if any(group is not None for group in groups):
+        places = {name: place for place, name in enumerate(dict.fromkeys(groups))}
+        units = [places[group] for group in groups]
+    else:
+        units, strata = list(range(len(examples))), _strata(task, examples)
+    count = max(units) + 1
+    if count < folds:
+        raise ValueError(f"folds is {folds}, and there are {count} examples or texts to part; expected no more folds.")
+    if strata is not None and max(Counter(strata).values()) < folds:
+        strata = None
+    splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(
+        folds, shuffle=True, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is in some folds only
+        numbers = np.zeros(count, dtype=int)
+        for number, (_, held_out) in enumerate(splitter.split(np.zeros(count), strata)):
+            numbers[held_out] = number
+    return numbers[units].tolist()
+
+
 def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:
     """The class of each example, if each has one."""
     classes = [task.classes_of(example) for example in examples]
     return [found[0] for found in classes] if all(len(found) == 1 for found in classes) else None
 
 
-def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
-    """Draw places; classes of which there is one example only, or more of than are drawn, have no shares."""
+def _model_selection() -> Any:
     try:
-        from sklearn.model_selection import train_test_split
+        from sklearn import model_selection
     except ImportError as error:
         raise ImportError(f"Drawing examples needs scikit-learn: pip install mybert[train] ({error}).") from error
+    return model_selection
+
+
+def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
+    """Draw places; classes of which there is one example only, or more of than are drawn, have no shares."""
+    train_test_split = _model_selection().train_test_split
     if not 0 < count < total:
         raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
     places = list(range(total))

@@ -91,13 +91,21 @@ def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | No
     record = getattr(config, TASK_RECORD, None)
     if record is None:
         return None
-    name, task = _read_record(model, record)
+    name, task = read_task_record(model, record)
     heads = heads_of(config) | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
     return (name, task) if head_name(task.auto_class) in heads else None
 
 
-def _read_record(model: str, record: Any) -> tuple[str, Task]:
-    """The task of a record, which may come from a stranger."""
+def read_task_record(model: str, record: Any) -> tuple[str, Task]:
+    """The task of a record, which may come from a stranger, and its name.
+
+    Args:
+        model: Folder or Hub name, for messages.
+        record: What `task_record` gave.
+
+    Raises:
+        ValueError: If the record is broken.
+    """
     where = f"{TASK_RECORD} in the configuration of {model}"
     if not isinstance(record, dict) or not isinstance(record.get("task"), str) or record["task"] not in TASKS:
         raise ValueError(f"{where} is {str(record)[:80]}; expected an object with a task: {', '.join(TASKS)}.")

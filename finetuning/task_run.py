@@ -77,7 +77,7 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     labels = task.labels(examples, train)
     if labels is not None:
         labels = task.in_order_of(arguments.model, labels)
-    seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
+    seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
     for name, source in sources["validation"].items():
         found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
@@ -119,11 +119,12 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
         ValueError: If it is one.
     """
     names: set[str] = set()
-    for name, data in run.validation.items():
+    measured = {"": run.train} if arguments.folds else run.validation
+    for name, data in measured.items():
         metrics = run.task.score([run.task.right_prediction(example) for example in data.examples], data.examples)
         names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *metrics)}
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
-    if run.validation and metric not in names:
+    if measured and metric not in names:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
 
 

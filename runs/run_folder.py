@@ -39,7 +39,7 @@ RUN_FOLDER = (
         "chat_template.jinja",
     ),  # of tokenizers other than WordPiece
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png"),
-    *("seed_*/", "adapter/**", "runs/", "events.out.tfevents.*"),
+    *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )
 # Errors that come back if nothing is changed; all others, say of the network or a full disk, are not the user's.

@@ -99,4 +99,7 @@ def test_metrics_on_standard_output_stay_alone(caplog):
     say_closing("predict", SimpleNamespace(output="-"), {"rows": 3})
     assert not caplog.messages
     say_closing("finetune", SimpleNamespace(**ARGUMENTS), {"last": {"accuracy": 0.5}, "interrupted": False})
-    assert "accuracy: last 0.5" in caplog.text
+    assert "accuracy: last 0.5" in caplog.text and "predict" not in caplog.text
+    several = {"accuracy": 0.5, "mean": {"accuracy": 0.5}, "deviation": {"accuracy": 0.1}}
+    say_closing("finetune", SimpleNamespace(**ARGUMENTS), several)
+    assert "accuracy: mean 0.5, deviation 0.1" in caplog.text and "mybert predict out" in caplog.text

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from mybert.finetuning import FinetuningArguments, finetune, recipe
 from mybert.finetuning.encoder_parts import reinitialize_layers
 from mybert.finetuning.freezing import Unfreezing, freeze_layers
 from mybert.finetuning.learning_rates import layerwise_groups
+from mybert.finetuning.several_trainings import Training, together
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
@@ -157,11 +159,13 @@ def test_seeds_keep_the_best(arguments, tmp_path):
 
 def test_a_metric_that_only_some_seeds_have(arguments):
     """That of a type of entity which the data lacks and a model has predicted."""
-    measured = {42: {"accuracy": 0.5}, 43: {"accuracy": 0.75, "A_f1": 0.0}}
-    best, summary = recipe._compare(measured, arguments(seeds=2))
-    assert (best, summary["mean"]) == (43, {"accuracy": 0.625})
+    measured = {"seed 42": {"accuracy": 0.5}, "seed 43": {"accuracy": 0.75, "A_f1": 0.0}}
+    trainings = [Training(name, Path(name), int(name[-2:]), lambda: None) for name in measured]
+    found = together(trainings, measured, arguments(seeds=2))
+    assert (found.kept.name, found.summary["mean"]) == ("seed 43", {"accuracy": 0.625})
+    assert found.summary["best_seed"] == 43
     with pytest.raises(ValueError, match="metric_for_best_model is 'A_f1'; expected one of accuracy"):
-        recipe._compare(measured, arguments(seeds=2, metric_for_best_model="A_f1"))
+        together(trainings, measured, arguments(seeds=2, metric_for_best_model="A_f1"))
 
 
 @pytest.mark.parametrize("settings", [{"save_strategy": "epoch"}, {"seeds": 2, "eval_strategy": "no"}])

@@ -1,0 +1,137 @@
+"""Cross-validation: `mybert finetune --folds`."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict, recipe
+from mybert.finetuning.samples import fold_numbers
+from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.question_answering_task import QuestionExample
+
+ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
+        ("cat", "mat", "tree", "fish")]  # fmt: skip
+EXAMPLES = [TextExample((text,), label) for text, label in ROWS]
+CLASSIFICATION = TASKS["classification"]
+
+
+@pytest.fixture
+def arguments(tmp_path, pretrained):
+    path = tmp_path / "data.tsv"
+    path.write_text("\n".join(["text\tlabel", *("\t".join(row) for row in ROWS)]) + "\n")
+
+    def make(**settings):
+        defaults = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "train_file": str(path), "folds": 3}
+        defaults |= {"num_train_epochs": 1, "max_length": 16, "disable_tqdm": True, "use_cpu": True}
+        return FinetuningArguments(**defaults | settings)
+
+    return make
+
+
+def test_folds_have_one_size_and_the_classes_in_proportion():
+    folds = np.array(fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=1))
+    assert np.bincount(folds).tolist() == [4, 4, 4]
+    animals = np.array([example.label == "animal" for example in EXAMPLES])
+    assert np.bincount(folds[animals]).tolist() == [1, 1, 1]
+    assert folds.tolist() == fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=1)
+    assert folds.tolist() != fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=2)
+    assert len(set(fold_numbers(CLASSIFICATION, [*EXAMPLES, TextExample(("x",), "rare")], 3, seed=1))) == 3
+    each = [TextExample((str(n),), str(n)) for n in range(4)]
+    assert sorted(fold_numbers(CLASSIFICATION, each, 4, seed=1)) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="folds is 5, and there are 4 examples"):
+        fold_numbers(CLASSIFICATION, each, 5, seed=1)
+
+
+def test_questions_on_one_text_are_in_one_fold():
+    examples = [QuestionExample(str(n), f"question {n}", f"text {n % 5}", ((0, "text"),)) for n in range(20)]
+    folds = fold_numbers(TASKS["squad"], examples, 2, seed=0)
+    assert all(folds[n] == folds[n % 5] for n in range(20)) and set(folds) == {0, 1}
+
+
+def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch):
+    result = finetune(arguments())
+    out = tmp_path / "out"
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert list(metrics["folds"]) == ["1", "2", "3"]
+    scores = [fold["accuracy"] for fold in metrics["folds"].values()]
+    assert result["accuracy"] == metrics["accuracy"] == metrics["mean"]["accuracy"] == pytest.approx(np.mean(scores))
+    assert metrics["deviation"]["accuracy"] == pytest.approx(np.std(scores, ddof=1))
+    for fold in metrics["folds"]:
+        report = json.loads((out / f"fold_{fold}" / "class_report.json").read_text())
+        assert report["classes"]["animal"]["support"] == 1 and report["classes"]["thing"]["support"] == 3
+        assert not list((out / f"fold_{fold}").glob("*.safetensors"))
+    card = (out / "README.md").read_text()
+    assert "Cross-validation in 3 folds" in card and "| fold 3 |" in card and "| deviation |" in card
+    record = json.loads((out / "config.json").read_text())["finetuned_for"]
+    assert record["temperature"] != 1  # the mean of the folds'
+    assert len(predict(out, ["the cat sat"])) == 1
+    state = json.loads((out / "trainer_state.json").read_text())
+    assert state["max_steps"] == 1  # of all 12 examples in a batch of 32
+    weights = (out / "model.safetensors").read_bytes()
+
+    plain = tmp_path / "plain"
+    finetune(arguments(folds=0, output_dir=str(plain)))
+    assert (plain / "model.safetensors").read_bytes() == weights
+
+    monkeypatch.setattr(recipe.TaskTrainer, "train", lambda *args, **kwargs: pytest.fail("trains again"))
+    again = finetune(arguments())
+    assert again["mean"] == result["mean"]
+
+
+def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, monkeypatch):
+    finetune(arguments())
+    out = tmp_path / "out"
+    weights, metrics = (out / "model.safetensors").read_bytes(), (out / "metrics.json").read_text()
+    shutil.rmtree(out)
+    train, calls = recipe._train, []
+
+    def killed(*given):
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        calls.append(given)
+        return train(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recipe, "_train", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finetune(arguments())
+    assert sorted(path.name for path in out.glob("fold_*")) == ["fold_1", "fold_2"]
+    finetune(arguments())
+    assert (out / "model.safetensors").read_bytes() == weights
+    assert (out / "metrics.json").read_text() == metrics
+    with pytest.raises(ValueError, match=r"other settings .*folds was 3, is 2"):
+        finetune(arguments(folds=2))
+    finetune(arguments(folds=2, overwrite=True))
+    assert not (out / "fold_3").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"folds": 1}, "folds is 1; expected at least 2, or 0 for none"),
+        ({"validation_file": "dev.tsv"}, r"folds is 3 and validation_file is \['dev.tsv'\]: a fold is the validation"),
+        ({"validation_split": 0.1}, "folds is 3 and validation_split is 0.1: a fold is the validation data"),
+        ({"early_stopping_patience": 2}, "early_stopping_patience is 2: a fold measures what it must not choose"),
+        ({"load_best_model_at_end": True}, "load_best_model_at_end is True: a fold measures"),
+        ({"seeds": 2}, "folds is 3 and seeds is 2; expected one of both"),
+        ({"save_strategy": "best"}, "folds is 3 and save_strategy is 'best'"),
+        ({"metric_for_best_model": "mood"}, "metric_for_best_model is 'mood'; expected one of accuracy"),
+    ],
+)
+def test_settings_that_do_not_go_with_folds_are_refused(arguments, settings, message):
+    with pytest.raises(ValueError, match=message):
+        finetune(arguments(**settings))
+
+
+@pytest.mark.parametrize("task", ["multilabel", "ner", "regression"])
+def test_other_tasks_have_folds(arguments, tmp_path, task):
+    rows = {
+        "multilabel": [{"text": text, "labels": ["any", label]} for text, label in ROWS],
+        "ner": [{"tokens": text.split(), "tags": ["O", "B-X", "O", "O"]} for text, _ in ROWS],
+        "regression": [{"text": text, "score": n} for n, (text, _) in enumerate(ROWS)],
+    }[task]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    result = finetune(arguments(task=task, train_file=str(tmp_path / "data.json"), folds=2))
+    assert TASKS[task].main_metric in result["mean"]
