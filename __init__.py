@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._registration import register
 
 if TYPE_CHECKING:
-    from .finetuning import predict
+    from .finetuning import evaluate, finetune, predict
     from .modeling_mybert import (
         MyBertConfig,
         MyBertForMaskedLM,
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         MyBertModel,
         MyBertPreTrainedModel,
     )
-    from .tokenization import MyBertTokenizer
+    from .pretraining import pretrain
+    from .tokenization import MyBertTokenizer, train_wordpiece
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,16 @@ _ROOMS = (
     "visualization",
 )
 
+# Room of what is no model.
+_ROOM_OF = {
+    "MyBertTokenizer": "tokenization",
+    "evaluate": "finetuning",
+    "finetune": "finetuning",
+    "predict": "finetuning",
+    "pretrain": "pretraining",
+    "train_wordpiece": "tokenization",
+}
+
 __all__ = [
     "MyBertConfig",
     "MyBertForMaskedLM",
@@ -55,7 +66,11 @@ __all__ = [
     "MyBertPreTrainedModel",
     "MyBertTokenizer",
     "__version__",
+    "evaluate",
+    "finetune",
     "predict",
+    "pretrain",
+    "train_wordpiece",
 ]
 
 
@@ -64,7 +79,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f".{name}", __name__)
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    room = {"MyBertTokenizer": "tokenization", "predict": "finetuning"}.get(name, "modeling_mybert")
+    room = _ROOM_OF.get(name, "modeling_mybert")
     return getattr(importlib.import_module(f".{room}", __name__), name)
 
 

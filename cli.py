@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from . import __version__
 from .command_line import COMMANDS, Command, did_you_mean, sentence_for
-from .command_line.console import calm_libraries, drop_output, make_output_safe, sentence_for_command
+from .command_line.console import (
+    calm_libraries,
+    drop_output,
+    make_output_safe,
+    print_mistake,
+    sentence_for_command,
+)
 from .files import INTERRUPTED, interruptible
 
 NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
@@ -36,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return NOBODY_READS
     except OSError as error:
         drop_output()
-        print(f"mybert: standard output cannot be written: {sentence_for(error)}", file=sys.stderr)
+        print_mistake(f"mybert: standard output cannot be written: {sentence_for(error)}")
         return 2
     return status
 
@@ -55,13 +61,13 @@ def _run(argv: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         known = f"expected one of {', '.join(commands)}."
-        print(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}", file=sys.stderr)
+        print_mistake(f"mybert: unknown command {name!r}; {known}{did_you_mean(name, commands)}")
         return 2
     return _run_command(name, COMMANDS[name], *take_debug(flags))
 
 
 def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> int:
-    arguments_class = arguments = None
+    arguments_class = None
     try:
         arguments_class, function = command.load()
         from .command_line.closings import say_closing
@@ -83,10 +89,10 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
     except Exception as error:
         if debug or not (sentence := sentence_for(error)):
             raise
-        print(f"mybert {name}: {sentence_for_command(sentence, arguments_class, arguments)}", file=sys.stderr)
+        print_mistake(f"mybert {name}: {sentence_for_command(sentence, arguments_class)}")
         return 2
     except KeyboardInterrupt:
-        print(f"mybert {name}: interrupted.", file=sys.stderr)
+        print_mistake(f"mybert {name}: interrupted.")
         return INTERRUPTED
     return INTERRUPTED if interrupted else 0
 

@@ -21,6 +21,8 @@ class Command:
             list, and so does the last one where dots follow its name.
         example: Flags of a call that a beginner would make.
         required: Flags that it needs although their fields have a default.
+        config_of: Command for which a file of `--config` may be written too; `of_training` of the arguments' class
+            takes from its settings what this command needs.
     """
 
     summary: str
@@ -30,6 +32,7 @@ class Command:
     positional: tuple[str, ...] = ()
     example: str = ""
     required: tuple[str, ...] = ()
+    config_of: str = ""
 
     def load(self) -> tuple[Any, Callable[[Any], Any]]:
         """Import the class of the arguments and the function."""
@@ -97,6 +100,7 @@ COMMANDS = {
         ("data",),
         "test.tsv --model tuned --task classification --predictions_dir predictions",
         ("data",),
+        "finetune",
     ),
     "predict": Command(
         "fine-tuned model and new texts to labels, scores, answers",
@@ -106,6 +110,7 @@ COMMANDS = {
         ("model", "data..."),
         "tuned texts.txt --output labels.csv",
         ("model", "data"),
+        "finetune",
     ),
     "features": Command(
         "text to the vectors of frozen layers, token by token",

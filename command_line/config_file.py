@@ -2,6 +2,7 @@
 
 import json
 from argparse import Action, ArgumentError, ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,18 @@ from .spelling import did_you_mean
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 
 
-def read_settings(path: str, parser: ArgumentParser) -> dict[str, Any]:
+def read_settings(
+    path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of a file, or of a recipe that ships with the package; `null` is None.
+
+    Args:
+        path: The file, or the recipe's name.
+        parser: Knows the settings of the command that reads the file.
+        other: Makes the parser of another command, for which the file may be written; see `Command.config_of`.
+
+    Returns:
+        The command's settings, and those of the other command if there is one that only this knows.
 
     Raises:
         FileNotFoundError: If there is no such file or recipe.
@@ -19,10 +30,10 @@ def read_settings(path: str, parser: ArgumentParser) -> dict[str, Any]:
     """
     import yaml
 
-    # Reversed, so that of --pack and --no_pack the first counts, which takes a value.
-    unsettable = ("help", "help_all", "config")
-    actions = {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
+    own = _settable(parser)
+    others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
+    of_other: dict[str, Any] = {}
     try:
         root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         if not isinstance(root, yaml.MappingNode):
@@ -30,11 +41,16 @@ def read_settings(path: str, parser: ArgumentParser) -> dict[str, Any]:
         nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
         if len(nodes) < len(root.value):
             raise ValueError("names a setting twice")
-        if unknown := sorted(nodes.keys() - actions):
-            raise ValueError(f"has unknown settings: {', '.join(unknown)}.{did_you_mean(unknown[0], actions)}")
+        if other is not None and not nodes.keys() <= own.keys():
+            others = _settable(other())
+        if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
+            guess = did_you_mean(unknown[0], [*own, *others])
+            raise ValueError(f"has unknown settings: {', '.join(unknown)}.{guess}")
         for name, node in nodes.items():
             is_null = node.tag == "tag:yaml.org,2002:null"
-            settings[name] = None if is_null else parser._get_values(actions[name], _strings(node, actions[name]))
+            action = others.get(name) or own[name]
+            value = None if is_null else parser._get_values(action, _strings(node, action))
+            (of_other if name in others else settings)[name] = value
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     except UnicodeDecodeError as error:
@@ -44,7 +60,13 @@ def read_settings(path: str, parser: ArgumentParser) -> dict[str, Any]:
     except (ArgumentError, ValueError) as error:
         text = " ".join(str(error).split())
         raise ValueError(f"{path} {text}{'' if text.endswith(('.', '?')) else '.'}") from error
-    return settings
+    return settings, of_other
+
+
+def _settable(parser: ArgumentParser) -> dict[str, Action]:
+    """Setting -> action; of `--pack` and `--no_pack` the first counts, which takes a value."""
+    unsettable = ("help", "help_all", "config")
+    return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
 
 
 def _config_file(path: str) -> Path:

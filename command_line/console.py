@@ -10,8 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 
@@ -62,11 +61,15 @@ class _LinesOfTheTerminal(logging.Formatter):
     """Long lines go on, indented, where a terminal would break them in a word; files and pipes get them whole."""
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        if not sys.stdout.isatty():
-            return text
-        width = shutil.get_terminal_size().columns
-        return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
+        return _fitted(super().format(record), sys.stdout)
+
+
+def _fitted(text: str, stream: TextIO) -> str:
+    """Text for a stream: where it is a terminal, long lines are broken between words."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if len(line) <= width else _broken(line, width) for line in text.split("\n"))
 
 
 def _broken(line: str, width: int) -> str:
@@ -79,6 +82,11 @@ def _broken(line: str, width: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def print_mistake(sentence: str) -> None:
+    """Show what went wrong on standard error."""
+    print(_fitted(sentence, sys.stderr), file=sys.stderr)
 
 
 def set_up_output(quiet: bool) -> None:
@@ -136,13 +144,12 @@ def sentence_for(error: Exception) -> str:
     return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
-def sentence_for_command(sentence: str, arguments_class: Any, arguments: Any) -> str:
-    """A sentence in the words of a command: flags in place of keywords, and what is no folder is called that.
+def sentence_for_command(sentence: str, arguments_class: Any) -> str:
+    """A sentence in the words of a command: flags in place of keywords, and a guess at what was misspelt.
 
     Args:
         sentence: As the library says it.
         arguments_class: The class of the command's arguments, if it is known.
-        arguments: The arguments, if they were read.
     """
     flags = getattr(arguments_class, "__dataclass_fields__", {})
 
@@ -153,10 +160,4 @@ def sentence_for_command(sentence: str, arguments_class: Any, arguments: Any) ->
     sentence = _KEYWORD.sub(as_flag, sentence)
     if choice := _CHOICE.search(sentence):
         sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
-    if "https://huggingface.co" in sentence:
-        for name in ("model", "tokenizer", "dataset"):
-            value = getattr(arguments, name, None)
-            if isinstance(value, str) and not Path(value).exists():
-                reached = "was not reached" if "couldn't connect" in sentence else "has none, or hides it"
-                return f"--{name} is {value!r}; there is no such folder here, and of that name the Hub {reached}."
     return sentence

@@ -75,7 +75,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Picture": ("view", "layer"),
     "What the card says": (
         *("name", "summary", "corpus", "license", "languages", "base_model", "datasets", "tags", "limits", "results"),
-        *("texts", "examples"),
+        *("benchmarks", "texts", "examples"),
     ),
     "Upload": ("private", "revision", "branch", "create_pr", "commit_message"),
     "Measurement": ("workloads", "training_sizes", "repeats", "threads", "sst2", "sentences", "compiled"),

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from itertools import takewhile
 from typing import Any, NoReturn
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.hf_argparser import string_to_bool
 
-from .command_table import Command
+from .command_table import COMMANDS, Command
 from .config_file import read_settings
 from .console import set_up_output
 from .flag_groups import GROUPS
@@ -249,7 +249,9 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     finder.add_argument("--config")
     finder.error = parser.error  # type: ignore[method-assign]
     path = finder.parse_known_args(flags)[0].config
-    settings = read_settings(path, parser) if path is not None else {}
+    settings, of_other = read_settings(path, parser, _parser_of(command.config_of)) if path is not None else ({}, {})
+    if of_other:
+        settings |= arguments_class.of_training(of_other)
     parser.set_defaults(**settings)
     for action in parser._actions:
         action.required = action.required and settings.get(action.dest) is None
@@ -260,6 +262,11 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     if known.quiet and "disable_tqdm" in arguments_class.__dataclass_fields__:
         parser.set_defaults(disable_tqdm=True)
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
+
+
+def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:
+    """What makes the parser of a command; None where none is named."""
+    return (lambda: CommandParser(name, COMMANDS[name], COMMANDS[name].load()[0])) if name else None
 
 
 def _unknown(word: str, parser: ArgumentParser) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError
 from safetensors.torch import save_file
 
 from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
+from ..files.hub_names import check_available, check_path
+from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
 from .errors import ModelFolderError
@@ -85,9 +86,12 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if Path(model).exists():
         return model
     try:
-        return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
-    except HFValidationError:  # no name that the Hub could have
+        check_path(model)
+    except FileNotFoundError:  # no name that the Hub could have
         return model
+    try:
+        check_available(model)
+        return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
         raise ModelFolderError(problem=f"{model}: no model folder, and not to be had from the Hub: {cause}") from error
@@ -128,29 +132,31 @@ def _convert(
         )
         if (folder.path / MODEL_CARD).is_file():
             card = (folder.path / MODEL_CARD).read_text(encoding="utf-8", errors="surrogateescape")
-            if model_type == "bert":
-                card = _card_of_bert(card, folder.path, Path(output_dir))
+            card = _card_of(model_type, card, folder.path, Path(output_dir))
             (output / MODEL_CARD).write_text(card, encoding="utf-8", errors="surrogateescape", newline="")
         write_conversion_report(output, result)
     return result
 
 
-def _card_of_bert(card: str, source: Path, output: Path) -> str:
-    """A MyBERT folder's card as one of the `bert` folder: what its owner wrote stays.
+def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
+    """A folder's card as one of the folder that it was converted to: what its owner wrote stays.
 
-    Class, type, tag and place are the new folder's; its examples run without this package, and a picture that stays
-    behind is not shown.
+    Class, type, tag and place are the new folder's. Examples run without this package, or with it where it must be
+    imported; a picture that stays behind is not shown.
     """
-    for pattern, new in (
-        (r"^import mybert  # [^\n]*\n", ""),
-        (r"^- mybert$", "- bert"),
-        (r"^\| Architecture \| MyBert", "| Architecture | Bert"),
-        (r"^\| Model type \| mybert \|", "| Model type | bert |"),
+    old, new = ("MyBert", "Bert") if model_type == "bert" else ("Bert", "MyBert")
+    loading = rf"from transformers import pipeline\n\nrun = pipeline\([^\n]*model={re.escape(repr(str(source)))}"
+    alone = rf"(?<!{re.escape(IMPORT)}\n)(?<!import mybert\n)^(?={loading})"
+    for pattern, text in (
+        (rf"^{re.escape(IMPORT)}\n", "") if model_type == "bert" else (alone, f"{IMPORT}\n"),
+        (rf"^- {old.lower()}$", f"- {new.lower()}"),
+        (rf"^\| Architecture \| {old}", f"| Architecture | {new}"),
+        (rf"^\| Model type \| {old.lower()} \|", f"| Model type | {new.lower()} |"),
         (rf"^# {re.escape(source.resolve().name)}$", f"# {output.resolve().name}"),
         (r"^!\[(Training curves|Confusion matrix[^\]]*)\]\([^)]+\.png\)\n+", ""),
         (re.escape(f"model={str(source)!r}"), f"model={str(output)!r}"),
     ):
-        card = re.sub(pattern, lambda found, new=new: new, card, flags=re.MULTILINE)  # type: ignore[misc]
+        card = re.sub(pattern, lambda found, text=text: text, card, flags=re.MULTILINE)  # type: ignore[misc]
     return card
 
 

@@ -11,33 +11,6 @@ from .tables import parse_json, read_separated
 from .text import JSON_SUFFIXES, PARQUET_SUFFIX, SEPARATED_SUFFIXES, content_suffix, open_text
 
 
-def is_frame(source: object) -> bool:
-    """Whether something is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
-    return hasattr(source, "columns") or hasattr(source, "column_names")
-
-
-def frame_column(frame: Any, column: str) -> Iterator[Any]:
-    """Read one column of a table in memory, row by row.
-
-    Args:
-        frame: See `is_frame`.
-        column: The column.
-
-    Yields:
-        The value of each row; None for one that is missing.
-
-    Raises:
-        ValueError: If there is no such column; the message lists those that there are.
-    """
-    found = frame.columns if hasattr(frame, "columns") else frame.column_names
-    names = None if found is None else list(found)  # a data set that is streamed may not know them
-    if names is not None and column not in names:
-        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
-    values = frame[column] if hasattr(frame, "columns") else (row[column] for row in frame)
-    for value in values:
-        yield None if value != value else value  # as pandas has what is missing
-
-
 def read_column(
     path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
 ) -> Iterator[Any]:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-from .columns import frame_column, is_frame, read_column
+from .columns import read_column
+from .frames import GivenData, frame_column, is_frame
 from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
 from .parquet import first_line, lacks_column
 from .tables import is_table
@@ -129,7 +130,7 @@ class Corpus:
     What the lines of a text are is told from the first ones, and said where they are joined; see `guess_layout`.
 
     Args:
-        files: See `expand_sources`; or a table in memory, see `is_frame`.
+        files: See `expand_sources`; or text in memory: tables, or iterables of documents, which are what rows hold.
         settings: How the text is read; sentences of lines that are not joined are not split here.
 
     Attributes:
@@ -141,13 +142,16 @@ class Corpus:
         ImportError: The package that reads this kind of file is missing.
     """
 
-    def __init__(self, files: Any, settings: DocumentSettings) -> None:
-        self._frames: dict[str, Any] = {type(files).__name__: files} if is_frame(files) else {}
-        self.sources = list(self._frames) or expand_sources(files)
+    def __init__(
+        self, files: str | Path | GivenData | Iterable[str | Path | GivenData], settings: DocumentSettings
+    ) -> None:
+        items = [files] if isinstance(files, (str, Path, GivenData)) else list(files)
+        self._given = {str(item): item.data for item in items if isinstance(item, GivenData)}
+        self.sources = [*self._given, *expand_sources(item for item in items if not isinstance(item, GivenData))]
         self._settings = settings
         self._said: set[object] = set()
         for source in self.sources:
-            if source in self._frames or _is_table(source):
+            if source in self._given or _is_table(source):
                 next(self._values(source, None), None)
 
     def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
@@ -207,17 +211,18 @@ class Corpus:
 
     def _rows(self, source: str, digests: dict[str, str] | None) -> Iterator[str | list[str]]:
         """The documents of rows, each a text or a list of sentences."""
-        is_lines = source not in self._frames and content_suffix(source) in JSON_SUFFIXES
+        is_lines = source not in self._given and content_suffix(source) in JSON_SUFFIXES
         where = f"{source}, {'line' if is_lines else 'row'}"
         return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
 
     def _in_rows(self, source: str) -> bool:
-        return source in self._frames or source.startswith(HUB) or _is_table(source)
+        return source in self._given or source.startswith(HUB) or _is_table(source)
 
     def _values(self, source: str, digests: dict[str, str] | None) -> Iterator[object]:
         column = self._settings.text_column
-        if source in self._frames:
-            return frame_column(self._frames[source], column)
+        if source in self._given:
+            data = self._given[source]
+            return frame_column(data, column) if is_frame(data) else iter(data)
         if source.startswith(HUB):
             return _hub_column(source, column)
         return read_column(source, column, self._settings.encoding, digests)

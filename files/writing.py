@@ -25,7 +25,7 @@ from safetensors import SafetensorError
 MODEL_FOLDER = (
     *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
-    *("README.md", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
+    *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
 )
 PARTIAL = ".partial"  # ends the names of what is not whole yet
 _LOCK = ".lock"  # ends the hidden names of what carries a lock

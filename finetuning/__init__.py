@@ -1,6 +1,6 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
-from .commands import EvaluateArguments, FeaturesArguments, evaluate_model, extract_features
+from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
 from .features import FEATURES, TABLE_7
 from .finetuning_arguments import FinetuningArguments
 from .prediction import tag_words
@@ -20,6 +20,7 @@ __all__ = [
     "FinetuningArguments",
     "PredictArguments",
     "Task",
+    "evaluate",
     "evaluate_model",
     "extract_features",
     "finetune",

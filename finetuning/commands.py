@@ -2,10 +2,10 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from accelerate import PartialState
@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import check_output_files, write_json, written_beside
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
+from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
 from .class_report_files import REPORT_FILES
 from .evaluation import PREDICTION_FILES, measure_model, write_report
@@ -25,9 +26,19 @@ from .features import (
     write_json_lines,
     write_safetensors,
 )
+from .given_data import sources_of
 from .heads import check_max_length, check_model, longest_sequence
+from .registry import TASKS
+from .rows import DataSource
 from .sentence_vectors import SentenceSettings, sentence_settings, write_vectors
-from .task_arguments import BATCH_SIZE_HELP, FinetunedModelArguments, check_literals, evaluation_names
+from .task_arguments import (
+    BATCH_SIZE_HELP,
+    FinetunedModelArguments,
+    TaskArguments,
+    benchmark_files,
+    check_literals,
+    evaluation_names,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +47,7 @@ STANDARD_OUTPUT = "-"
 
 @dataclass
 class EvaluateArguments(FinetunedModelArguments):
-    """Settings of `evaluate_model`."""
+    """Settings of `evaluate_model`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
 
     data: list[str] = field(
         default_factory=list, metadata={"help": "Task data with labels; several files are reported one by one."}
@@ -59,8 +70,7 @@ class EvaluateArguments(FinetunedModelArguments):
             ValueError: If a setting is missing or out of its range.
             OSError: If there is no such model folder.
         """
-        if isinstance(self.data, str):
-            self.data = [self.data]
+        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data:
             raise ValueError("data is not set; expected the files to evaluate on.")
         if bool(self.model) == bool(self.predictions):
@@ -69,25 +79,63 @@ class EvaluateArguments(FinetunedModelArguments):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
         super().__post_init__()
 
+    @classmethod
+    def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """As for every command; and what a fine-tuning is evaluated on: its validation data, or else its test data."""
+        data = settings.get("validation_file") or settings.get("test_file")
+        folder, task = settings.get("data_dir"), TASKS.get(settings.get("task") or TaskArguments.task)
+        if not data and folder and task:
+            data = benchmark_files(folder, task, "validation")
+        return super().of_training(settings) | ({"data": data} if data else {})
+
+
+def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
+    """Measure a model on labelled data.
+
+        >>> mybert.evaluate("my-sst2", [("a fine film", "1"), ("a bore", "0")])
+        {"accuracy": 1.0}
+
+    Args:
+        model: Folder or Hub name; it remembers task, columns and lengths.
+        data: A file or a list of files; a `pandas.DataFrame`, a `datasets.Dataset`, an iterable of dictionaries or of
+            tuples of text and label; of several tables a dictionary with their names.
+        **settings: Other fields of `EvaluateArguments`: `task`, `predictions_dir`, `dtype`, ...
+
+    Returns:
+        The task's metrics; of several sets of data with the prefixes that `finetune` gives them.
+
+    Raises:
+        ValueError, OSError: As `evaluate_model`.
+    """
+    return _measured(EvaluateArguments(model=str(model), data=data, **settings))
+
 
 def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
-    """Measure a model, or predictions.
+    """Measure a model, or predictions, and print the metrics as JSON, or write them to a file.
 
     Args:
         arguments: The settings.
 
     Returns:
-        The task's metrics; of several files with the prefixes that `finetune` gives them. They are also printed or
-        written as JSON.
+        The task's metrics; of several files with the prefixes that `finetune` gives them.
 
     Raises:
         ValueError: If the data is not what the task expects or has no labels, the model has no head for the task, the
             predictions do not fit the data, or a file is there that is not to be overwritten.
         OSError: If a file cannot be read or written.
     """
+    metrics = _measured(arguments)
+    if arguments.output == STANDARD_OUTPUT and PartialState(cpu=arguments.use_cpu).is_main_process:
+        print(json.dumps(metrics, indent=2))
+    return metrics
+
+
+def _measured(arguments: EvaluateArguments) -> dict[str, float]:
+    """The metrics, which are also written if a file is named for them."""
     task = arguments.resolve_task()
+    writes = arguments.output != STANDARD_OUTPUT
     read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
-    _check_outputs([] if arguments.output == STANDARD_OUTPUT else [arguments.output], read, arguments.overwrite)
+    _check_outputs([arguments.output] if writes else [], read, arguments.overwrite)
     for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
         there = [file for pattern in patterns for file in Path(written).glob(pattern)] if written else []
         _check_outputs(there, read, arguments.overwrite)
@@ -105,19 +153,15 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
             *(arguments.dtype, arguments.use_cpu),
             report_dir=arguments.report_dir,
         )
-    if not PartialState(cpu=arguments.use_cpu).is_main_process:
-        return metrics
-    if arguments.output == STANDARD_OUTPUT:
-        print(json.dumps(metrics, indent=2))
-    else:
+    if writes and PartialState(cpu=arguments.use_cpu).is_main_process:
         write_json(Path(arguments.output), metrics)
     return metrics
 
 
-def _check_outputs(paths: Sequence[str | Path], read: Sequence[str], overwrite: bool) -> None:
+def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
     """Refuse to replace files without being told to, and those that are read in any case."""
     for path in paths:
-        if any(Path(path).resolve() == Path(file).resolve() for file in read):
+        if any(isinstance(file, str) and Path(path).resolve() == Path(file).resolve() for file in read):
             raise ValueError(f"{path} is to be read and written; name another place.")
     check_output_files(paths, overwrite)
 
@@ -161,7 +205,7 @@ class FeaturesArguments(SourceSettings):
             ValueError: If a setting is out of its range.
             OSError: If there is no such model folder.
         """
-        check_model(self.model)
+        check_model(self.model, ask_hub=False)
         check_literals(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
@@ -199,6 +243,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     """
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
+    check_available(arguments.model)
     texts = list(Corpus(arguments.text, reading).texts())
     if not texts:
         raise ValueError(f"{', '.join(arguments.text)} hold no text.")

@@ -6,11 +6,13 @@ from typing import Any, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ..files.frames import GivenData
 from ..runs import RunArguments, started_on_cpus
+from .given_data import source_of, sources_of
 from .rows import DataSource, hub_splits
 from .samples import SAMPLE_SETTINGS, SampleSettings
 from .task import Task
-from .task_arguments import TaskArguments, evaluation_names
+from .task_arguments import TaskArguments, benchmark_files, evaluation_names
 
 SPLITS = ("train", "validation", "test")
 # Settings that decide a run's result, beside the task's; those on processes and speed do not.
@@ -52,7 +54,12 @@ _SHARED = RunArguments.__dataclass_fields__
 
 @dataclass
 class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
-    """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`."""
+    """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`.
+
+    In Python `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
+    `datasets.Dataset` or an iterable, see `given_data.rows_of`; of several validation sets a dictionary with their
+    names.
+    """
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
     train_file: str | None = field(
@@ -136,12 +143,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         Raises:
             ValueError: If a setting is missing or out of its range.
         """
+        self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
-            if isinstance(getattr(self, name), str):
-                setattr(self, name, [getattr(self, name)])
+            setattr(self, name, sources_of(getattr(self, name), name) or None)
         for name in ("model", "output_dir"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; fine-tuning needs model, output_dir and training data.")
+            setattr(self, name, str(getattr(self, name)))
         self._check()
         task = self.resolve_task()
         if self.class_weights and (self.approach == "features" or not task.has_one_class):
@@ -285,14 +293,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             name = f"{split}_file"
             if getattr(self, name):
                 continue
-            found = [
-                next(iter(sorted(folder.glob(pattern)) or sorted(folder.glob(f"{pattern}.gz"))), None)
-                for pattern in task.files.get(split, ())
-            ]
-            files = [str(path) for path in found if path]
-            if len(task.evaluations) < 2:
-                files = files[:1]
-            if files:
+            if files := benchmark_files(folder, task, split):
                 setattr(self, name, files[0] if split == "train" else files)
         if not self.train_file:
             there = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
@@ -344,4 +345,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
         if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
             names += _DECISIVE_WHERE_EVALUATIONS_COUNT
-        return {"command": "finetune"} | {name: getattr(self, name) for name in names}
+        settings: dict[str, Any] = {"command": "finetune"} | {name: getattr(self, name) for name in names}
+        for name in ("train_file", "validation_file", "test_file"):  # of files there are digests
+            data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
+            settings |= {str(source): source.recorded for source in data}
+        return settings

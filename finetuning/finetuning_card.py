@@ -10,10 +10,12 @@ from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import describe_environment, read_json_object
+from ..files.frames import GivenData
 from ..hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from .finetuning_arguments import FinetuningArguments
+from .rows import DataSource
 from .several_trainings import Together
-from .task import Task, TaskData
+from .task import Task
 from .task_run import Outcome, TaskRun
 
 EXAMPLES = 3  # on the card
@@ -50,7 +52,7 @@ def write_finetuning_card(
         name=output_dir.name,
         summary=f"A BERT model fine-tuned for {arguments.task}.",
         training=TrainingDescription(
-            corpus=f"{plain_text(_data_name(run.train))}, {len(run.train.examples):,} examples",
+            corpus=f"{plain_text(_data_name(run.train.source))}, {len(run.train.examples):,} examples",
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
             wall_time=outcomes[found.kept.name].seconds,
@@ -115,8 +117,8 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
 
 
 def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
-    validation = ", ".join(Path(name).name for name in arguments.validation_file or ())
-    data = arguments.dataset or validation or _data_name(run.train)
+    validation = ", ".join(map(_data_name, arguments.validation_file or ()))
+    data = arguments.dataset or validation or _data_name(run.train.source)
     return [
         EvalResult(
             task_type=run.task.pipeline,
@@ -130,5 +132,7 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
     ]
 
 
-def _data_name(data: TaskData) -> str:
-    return Path(data.source).name if isinstance(data.source, (str, Path)) else str(data.source)
+def _data_name(source: DataSource) -> str:
+    if isinstance(source, GivenData):
+        return source.described
+    return Path(source).name if isinstance(source, (str, Path)) else str(source)

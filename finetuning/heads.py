@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ..files import check_model_folder, only_errors, without_foreign_code
+from ..files.hub_names import check_available, check_path
 from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, reinitialize, reset_head
@@ -156,27 +157,23 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
     return model
 
 
-def check_model(name: str | Path, from_scratch: bool = False) -> None:
+def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
     """Check a model folder before anything is loaded; "name" and "owner/name" may be on the Hub.
 
     Args:
         name: Folder or Hub name.
         from_scratch: Whether only its configuration and tokenizer are used; there need not be weights.
+        ask_hub: Whether the Hub is asked for what is no folder.
 
     Raises:
         FileNotFoundError: If there is no such folder, or it lacks configuration or weights.
+        OSError: If the Hub has no such model, or is not reached.
         ValueError: If a file is broken, or configuration and weights disagree, see `check_model_folder`.
     """
     path = Path(name)
-    if path.is_dir():
-        if not from_scratch or any(path.glob("*.safetensors")):
-            check_model_folder(path)
-    elif path.is_absolute() or str(name).startswith(".") or len(path.parts) > 2 or _is_in_a_folder(path):
-        raise FileNotFoundError(f"There is no model folder {name}.")
-
-
-def _is_in_a_folder(path: Path) -> bool:
-    return len(path.parts) == 2 and path.parent.is_dir()
+    (check_available if ask_hub else check_path)(path)
+    if path.is_dir() and (not from_scratch or any(path.glob("*.safetensors"))):
+        check_model_folder(path)
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from ..files import is_table, parse_json, read_conll, stream_rows
 from ..files.text import STDIN, content_suffix, open_text
 from .features import PAIR_SEPARATOR
+from .given_data import rows_of
 from .rows import DataRow
 from .task import Task
 
@@ -23,15 +24,13 @@ _PAIRS = (
     *(("question1", "question2"), ("question", "sentence"), ("text_a", "text_b"), ("#1 String", "#2 String")),
 )
 _TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review", "comment", "question", "sent1")
-_FRAME_ROWS = 1024  # of a DataFrame at a time
 
 
 def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
     """Rows of any kind of data; nothing is held but what is read at a time.
 
     Args:
-        data: A file (`str` or `Path`; `"-"` is standard input), or an iterable: of texts, of pairs of texts, of lists
-            of words where words are tagged, of dictionaries; a `pandas.DataFrame`; a `datasets.Dataset`.
+        data: A file (`str` or `Path`; `"-"` is standard input), or data in memory, see `rows_of`.
         task: The task, which says how files without header or ending are read.
 
     Yields:
@@ -44,38 +43,7 @@ def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
     if isinstance(data, (str, Path)):
         yield from _file_rows(data, task)
         return
-    if hasattr(data, "to_dict") and hasattr(data, "iloc"):
-        yield from _frame_rows(data)
-        return
-    if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        what = f"splits {', '.join(map(str, data))}" if isinstance(data, Mapping) else f"a {type(data).__name__}"
-        raise ValueError(f"data is {what}; expected a file, an iterable of texts, pairs or rows, or a table.")
-    for number, item in enumerate(data, start=1):
-        yield DataRow(_values(item, number, task), "data", number)
-
-
-def _values(item: Any, number: int, task: Task) -> dict[str, Any]:
-    """The columns of an item of an iterable."""
-    if isinstance(item, Mapping):
-        return dict(item)
-    if isinstance(item, str):
-        return {"text": item}
-    if isinstance(item, (list, tuple)) and all(isinstance(part, str) for part in item) and item:
-        if task.reads_conll:
-            return {"text": list(item)}
-        if len(item) == 2:
-            return dict(zip(("text", "text_pair"), item, strict=True))
-    raise ValueError(f"data has in row {number} {str(item)[:60]!r}; expected a text, a pair of texts or a dictionary.")
-
-
-def _frame_rows(frame: Any) -> Iterator[DataRow]:
-    names = [str(name) for name in frame.columns]
-    number = 0
-    for start in range(0, len(frame), _FRAME_ROWS):
-        part = frame.iloc[start : start + _FRAME_ROWS].astype(object)
-        for values in part.where(part.notna(), None).itertuples(index=False, name=None):
-            number += 1
-            yield DataRow(dict(zip(names, values, strict=True)), "data", number)
+    yield from rows_of(data, "data", task, labelled=False)
 
 
 def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:

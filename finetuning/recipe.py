@@ -18,6 +18,7 @@ from ..hub_card import Example
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
+    arguments_by_name,
     last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
@@ -44,8 +45,10 @@ logger = logging.getLogger(__name__)
 StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
 
 
-def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
+def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Fine-tune a model on a task.
+
+        >>> mybert.finetune(model="my-bert", train_file=frame, validation_split=0.1, output_dir="my-model")
 
     The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and predictions
     in the benchmark's format: for the test data, or else for the validation data. With several seeds it is that of the
@@ -55,6 +58,8 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
 
     Args:
         arguments: The settings.
+        **settings: In their place the fields of `FinetuningArguments`, which are those of the command; data may also
+            be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
         The metrics of the validation data, those of the test data, if it has labels, with the prefix `test_`;
@@ -67,12 +72,13 @@ def finetune(arguments: FinetuningArguments) -> dict[str, Any]:
             head, or the output folder holds other things.
         OSError: If a file cannot be read or written.
     """
+    arguments = arguments_by_name(FinetuningArguments, arguments, settings)
     speak_in_one_process(arguments)
-    suggest_bfloat16(arguments)
     check_model(arguments.model, arguments.from_scratch)
     tasks = _tasks(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run, start = _prepare(arguments, next(iter(tasks.values())), folder)
+        suggest_bfloat16(arguments)
         return _finetune_all(run, tasks, arguments, start)
 
 

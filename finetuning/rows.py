@@ -1,11 +1,12 @@
-"""Where task data comes from: files, or data sets on the Hub; either way rows that know their place."""
+"""Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..files import is_table, read_conll, read_rows
+from ..files.frames import GivenData
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,11 @@ class HubSplit:
         return f"{self.name}{config}, split {self.split}"
 
 
-DataSource = str | Path | HubSplit
+DataSource = str | Path | HubSplit | GivenData
 
 
 def read_data(
-    source: DataSource,
+    source: str | Path | HubSplit,
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
@@ -109,7 +110,8 @@ def read_data(
         ValueError: If the file is empty or broken.
     """
     if isinstance(source, HubSplit):
-        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = _hub_rows(source, class_names)
+        data = _load(source.name, source.config)[source.split]
+        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
     elif conll and not is_table(source):
         values = read_conll(source, encoding)
     else:
@@ -148,15 +150,22 @@ def _load(name: str, config: str | None) -> Any:
         ) from error
 
 
-def _hub_rows(source: HubSplit, class_names: bool) -> Iterator[dict[str, Any]]:
-    """Rows with texts in place of class numbers: their names, or the numbers; a class of -1 is no label."""
-    data = _load(source.name, source.config)[source.split]
+def with_class_names(
+    rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Rows of a data set with texts in place of class numbers; a class of -1 is no label.
+
+    Args:
+        rows: The rows.
+        features: Those of the data set, if it has some.
+        class_names: Whether the texts are the classes' names, or their numbers.
+    """
     naming = {
         name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
-        for name, feature in data.features.items()
+        for name, feature in (features or {}).items()
         if _naming(feature) or _naming(getattr(feature, "feature", None))
     }
-    for row in data:
+    for row in rows:
         for name, (name_one, name_each) in naming.items():
             value = row[name]
             if name_one:

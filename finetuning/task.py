@@ -23,8 +23,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..files.frames import GivenData
 from ..hub_card import Example, PipelineCall, run_pipelines
 from ..metrics import ClassReport
+from .given_data import given_rows
 from .heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 from .labels import Labels, listed
 from .rows import DataRow, DataSource, read_data
@@ -121,6 +123,8 @@ class Task(ABC, Generic[E, P]):
 
     def rows(self, source: DataSource) -> list[DataRow]:
         """Read the rows of a file, see `read`."""
+        if isinstance(source, GivenData):
+            return given_rows(source, self)
         return read_data(
             *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
             class_names=not self.has_class_numbers,

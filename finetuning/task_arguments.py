@@ -1,11 +1,14 @@
 """The settings that all commands on task data share: the task and its data."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from transformers import AutoConfig
 
+from ..files.frames import GivenData
+from ..files.hub_names import check_available
 from ..runs import started_on_cpus
 from .heads import check_model
 from .registry import TASKS
@@ -125,7 +128,7 @@ class FinetunedModelArguments(TaskArguments):
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
         if self.model:
-            check_model(self.model)
+            check_model(self.model, ask_hub=False)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # what a model of the Hub is for is read when it is loaded
@@ -133,16 +136,39 @@ class FinetunedModelArguments(TaskArguments):
         if started_on_cpus():
             self.use_cpu = True
 
+    @classmethod
+    def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """What the settings of a fine-tuning say to a command that uses its model: which it is, and how it reads data.
+
+        Args:
+            settings: Those of a file that `mybert finetune --config` reads.
+        """
+        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
+        found = {name: settings[name] for name in names if settings.get(name) is not None}
+        return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
+
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
         if self.model is None or self.task not in (None, *TASKS):
             return TaskArguments._chosen_task(self if self.task else TaskArguments())
         if self.task is None:
+            check_available(self.model)
             return task_of_model(self.model, AutoConfig.from_pretrained(self.model, trust_remote_code=False))
         self._given_settings(self.task)  # whose mistakes need no model to be seen
+        check_available(self.model)
         config = AutoConfig.from_pretrained(self.model, trust_remote_code=False)
         name, task = recorded_task(self.model, config) or (self.task, TASKS[self.task])
         return self.task, task if name == self.task else TASKS[self.task]
+
+
+def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
+    """The files of a split in the folder of a benchmark, compressed or not; several if the task has names for them."""
+    found = [
+        next(iter(sorted(Path(folder).glob(pattern)) or sorted(Path(folder).glob(f"{pattern}.gz"))), None)
+        for pattern in task.files.get(split, ())
+    ]
+    files = [str(path) for path in found if path]
+    return files if len(task.evaluations) > 1 else files[:1]
 
 
 def check_literals(arguments: Any) -> None:
@@ -164,9 +190,10 @@ def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
     sources = list(sources)
     if len(sources) <= 1:
         return dict(zip([""], sources, strict=False))
-    if len(sources) == len(task.evaluations):
+    given = [source.part for source in sources if isinstance(source, GivenData)]
+    if len(sources) == len(task.evaluations) and not given:
         return dict(zip(task.evaluations, sources, strict=True))
-    names = [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
+    names = given or [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
     if len(set(names)) < len(names):
         raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
     return dict(zip(names, sources, strict=True))

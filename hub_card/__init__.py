@@ -1,5 +1,6 @@
 """Model cards and publishing."""
 
+from .benchmark_results import write_benchmark_results
 from .card import (
     CardContent,
     Comparison,
@@ -34,6 +35,7 @@ __all__ = [
     "render_card",
     "run_example",
     "run_pipelines",
+    "write_benchmark_results",
     "write_card",
     "write_publishable",
 ]

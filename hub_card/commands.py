@@ -6,17 +6,20 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
-from huggingface_hub import EvalResult, metadata_load, metadata_save
+from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files import written_beside
+from .benchmark_results import write_benchmark_results
 from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
 from .examples import PipelineCall, run_pipelines
 from .publish import UploadOptions, publish, write_publishable
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", EvalResult, EvalResultEntry)
 
 # Ending of the architecture's class name -> tasks of its pipelines.
 _TASKS = {
@@ -71,6 +74,13 @@ class CardArguments:
             "metric_type, metric_value and other fields of huggingface_hub's EvalResult."
         },
     )
+    benchmarks: str | None = field(
+        default=None,
+        metadata={
+            "help": "JSON file of results on benchmarks of the Hub: a list of objects with dataset_id, task_id, value "
+            "and other fields of huggingface_hub's EvalResultEntry; they become .eval_results/*.yaml."
+        },
+    )
     texts: list[str] | None = field(
         default=None,
         metadata={
@@ -102,16 +112,18 @@ def make_card(arguments: CardArguments) -> Path:
     model_dir = Path(arguments.model)
     model = describe_model(model_dir)
     card = model_dir / "README.md"
+    entries = _read_results(arguments.benchmarks, EvalResultEntry) if arguments.benchmarks else ()
     if card.exists() and not arguments.overwrite:
-        _add_metadata(card, arguments)
-        logger.info("Added to the metadata of %s; its text is as it was.", card)
+        if _add_metadata(card, arguments):
+            logger.info("Added to the metadata of %s; its text is as it was.", card)
+        write_benchmark_results(model_dir, entries)
         return card
     content = CardContent(
         name=arguments.name or model_dir.resolve().name,
         summary=arguments.summary,
         model=model,
         training=TrainingDescription(corpus=arguments.corpus),
-        results=_read_results(arguments.results) if arguments.results else (),
+        results=_read_results(arguments.results, EvalResult) if arguments.results else (),
         examples=_run_examples(model_dir, model, arguments.texts) if arguments.examples else (),
         limits=arguments.limits or (),
         license=arguments.license,
@@ -120,6 +132,7 @@ def make_card(arguments: CardArguments) -> Path:
         datasets=arguments.datasets or (),
         tags=arguments.tags or (),
     )
+    write_benchmark_results(model_dir, entries, arguments.overwrite)
     write_card(model_dir, content)
     return card
 
@@ -146,8 +159,12 @@ def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str]
     return run_pipelines(calls, model_dir, tokenizer=tokenizer)
 
 
-def _add_metadata(card: Path, arguments: CardArguments) -> None:
-    """What a run's card cannot know (licence, languages and so on) goes into it; what the run said of itself stays."""
+def _add_metadata(card: Path, arguments: CardArguments) -> bool:
+    """What a run's card cannot know (licence, languages and so on) goes into it; what the run said of itself stays.
+
+    Returns:
+        Whether there was something to add.
+    """
     known = {
         "license": arguments.license,
         "language": arguments.languages,
@@ -157,7 +174,10 @@ def _add_metadata(card: Path, arguments: CardArguments) -> None:
     }
     added = {name: value for name, value in known.items() if value is not None}
     texts = ("name", "summary", "corpus", "limits", "results", "texts")
-    if not added or any(getattr(arguments, name) is not None for name in texts):
+    changes_text = any(getattr(arguments, name) is not None for name in texts)
+    if not added and not changes_text and arguments.benchmarks:
+        return False
+    if not added or changes_text:
         raise ValueError(
             f"{card} is there already; --overwrite replaces it (licence, tags and the like need no such)."
         )
@@ -172,20 +192,22 @@ def _add_metadata(card: Path, arguments: CardArguments) -> None:
     with written_beside(card) as temporary:
         shutil.copyfile(card, temporary)
         metadata_save(temporary, metadata | added)
+    return True
 
 
-def _read_results(path: str) -> list[EvalResult]:
+def _read_results(path: str, kind: type[R]) -> list[R]:
     try:
         rows: Any = json.loads(Path(path).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {str(error)[:150]}.") from error
-    known = {item.name for item in fields(EvalResult)}
+    known = {item.name for item in fields(kind)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
-        raise ValueError(f"{path} holds something else than a list of objects with fields of EvalResult.")
+        raise ValueError(f"{path} holds something else than a list of objects with fields of {kind.__name__}.")
     try:
-        return [EvalResult(**row) for row in rows]
-    except TypeError as error:  # a field is missing
-        raise ValueError(f"{path}: {str(error).replace('EvalResult.__init__()', 'a result is')}.") from error
+        return [kind(**row) for row in rows]
+    except (TypeError, ValueError) as error:  # a field is missing
+        found = str(error).replace(f"{kind.__name__}.__init__()", "a result is").rstrip(".")
+        raise ValueError(f"{path}: {found}.") from error
 
 
 @dataclass

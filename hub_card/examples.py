@@ -18,7 +18,8 @@ from .card import Example
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
 # What makes transformers know a model type; all others it knows by itself.
 _IMPORTS = {MyBertConfig.model_type: "import mybert", "mybert-bilstm": "import mybert.finetuning"}
-_WITHOUT_US = "  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
+IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
+"""First line of an example for a model of ours, in a pipeline of transformers' own."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def run_pipelines(
                     suited = auto_class.from_pretrained(model_dir, trust_remote_code=False, use_safetensors=True)
                 pipelines[loading] = pipeline(call.task, model=suited, tokenizer=tokenizer, **call.options)
             if model_type == MyBertConfig.model_type and call.task not in OWN_PIPELINES:
-                imports += _WITHOUT_US
+                imports = IMPORT
             opening = "\n".join(line for line in (imports, "from transformers import pipeline\n", loading) if line)
             examples.append(run_example(call.title, call.code, f"{opening}\n", run=pipelines[loading]))
     return examples

@@ -32,6 +32,7 @@ from ..files import (
     weight_files,
 )
 from ..modeling_mybert import MyBertConfig, auto_map
+from .benchmark_results import benchmark_result_files
 from .card import CardContent, ModelDescription, describe_model, read_card, render_card
 
 logger = logging.getLogger(__name__)
@@ -118,6 +119,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
         **{path.name: path for path in (*weights, *pictures_and_more) if path.is_file()},
         **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
+        **benchmark_result_files(model_dir),
     }
     for path in (*files.values(), model_dir / _CONFIG, model_dir / _CARD):
         if isinstance(path, Path) and path.is_relative_to(model_dir):

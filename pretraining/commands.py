@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import check_output_files, locked, written_beside
+from ..files.hub_names import check_available
 from ..tokenization import MyBertTokenizer
 from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
 from .store_builder import build_token_store
@@ -76,6 +77,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary:
     output = Path(arguments.output)
     if arguments.export:
         check_output_files([arguments.export], arguments.overwrite)
+    check_available(arguments.tokenizer, "tokenizer")
     tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
     if arguments.text:
         summary = build_token_store(

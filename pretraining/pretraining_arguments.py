@@ -1,5 +1,6 @@
 """The settings of `mybert pretrain`."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..files import without_foreign_code
+from ..files.frames import GivenData, is_frame
 from ..modeling_mybert import MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
@@ -74,7 +76,9 @@ class Phase:
 class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, RunArguments):
     """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
 
-    Defaults are the paper's.
+    Defaults are the paper's. In Python `text` may also be in memory: a `pandas.DataFrame` or `datasets.Dataset`, whose
+    `text_column` has a document a row; or an iterable of documents, each a text or a list of sentences, which is no
+    list of texts: those are names of files.
     """
 
     text: list[str] = field(
@@ -285,8 +289,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("do_eval is set and heldout is 0; an evaluation needs documents that are held out.")
 
     def _check_sources(self) -> None:
-        """Names of what is read, as texts; either text or a token store."""
-        self.text = [str(path) for path in ([self.text] if isinstance(self.text, (str, Path)) else self.text or [])]
+        """Names of what is read, as texts, or data in memory; either text or a token store."""
+        self.text = _named_or_given(self.text)
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
@@ -405,3 +409,17 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         config.is_decoder = self.objective == "ltr"
         config.check()
         return config
+
+
+def _named_or_given(text: Any) -> list[Any]:
+    """Files by their names; a table, or documents in an iterable that is no list of names, as `GivenData`."""
+    if isinstance(text, (str, Path, GivenData)) or text is None:
+        text = [] if text is None else [text]
+    is_list = isinstance(text, (list, tuple, set, frozenset))
+    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+        return [str(item) if isinstance(item, Path) else item for item in text]
+    if not is_frame(text) and (isinstance(text, Mapping) or not isinstance(text, Iterable)):
+        raise ValueError(
+            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
+        )
+    return [GivenData("text", text)]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..files import describe_environment
+from ..files.frames import GivenData
 from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
 from ..tokenization import MyBertTokenizer
 from .pretraining_arguments import PretrainingArguments
@@ -86,8 +87,10 @@ def write_pretraining_card(
     )
 
 
-def _corpus(paths: Sequence[str]) -> str:
-    names = [plain_text(Path(path).name) for path in paths]
+def _corpus(sources: Sequence[str | GivenData]) -> str:
+    names = [
+        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
+    ]
     rest = len(names) - _FILES_NAMED
     return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 

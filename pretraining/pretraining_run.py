@@ -11,15 +11,26 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import Subset
-from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers import (
+    IntervalStrategy,
+    PreTrainedConfig,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+    set_seed,
+)
 
-from ..files import check_model_folder, files_written_beside
+from ..files import check_model_folder, files_written_beside, only_errors
 from ..files.corpus import Corpus, DocumentSettings
+from ..files.frames import GivenData
+from ..files.hub_names import check_available
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
     TimeBudget,
+    arguments_by_name,
     draw_curves,
     last_complete_checkpoint,
     prepare_once,
@@ -42,6 +53,7 @@ from .trainer import PretrainingTrainer
 logger = logging.getLogger(__name__)
 
 STORE = "tokens.safetensors"  # in the output folder
+_TYPES = ("bert", MyBertConfig.model_type)  # of models to start from
 Model = MyBertForPreTraining | MyBertForMaskedLM
 
 
@@ -66,8 +78,10 @@ class PreparedRun:
     checkpoint: str | None
 
 
-def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
+def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Pretrain a model.
+
+        >>> mybert.pretrain(text=frame, model_size="tiny", max_steps=2000, output_dir="my-bert")
 
     The output folder becomes a model folder: model, tokenizer, `README.md`, `training_curves.png` and
     `trainer_state.json`, beside `tokens.safetensors` and the checkpoints. The same call goes on where an interrupted
@@ -75,6 +89,8 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
 
     Args:
         arguments: The settings.
+        **settings: In their place the fields of `PretrainingArguments`, which are those of the command; `text` may
+            also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
 
     Returns:
         What was measured: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
@@ -86,10 +102,11 @@ def pretrain(arguments: PretrainingArguments) -> dict[str, Any]:
             run with other settings or text, or training diverges.
         OSError: If a file cannot be read or written.
     """
+    arguments = arguments_by_name(PretrainingArguments, arguments, settings)
     speak_in_one_process(arguments)
-    suggest_bfloat16(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run = prepare_once(arguments, lambda: _begin(arguments, folder))
+        suggest_bfloat16(arguments)
         return _pretrain(arguments, run)
 
 
@@ -261,10 +278,17 @@ def _model(arguments: PretrainingArguments, config: MyBertConfig, tokenizer: MyB
     config = copy.deepcopy(config)  # a phase's model may change its own
     if arguments.model is None:
         return model_class(config)
-    if not (wanted := arguments.new_pieces_settings()):
-        return model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
-    config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
-    model = model_class.from_pretrained(arguments.model, config=config, use_safetensors=True)
+    wanted = arguments.new_pieces_settings()
+    if wanted:
+        config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
+    with only_errors():
+        model, found = model_class.from_pretrained(
+            arguments.model, config=config, use_safetensors=True, output_loading_info=True
+        )
+    new = sorted({".".join(name.split(".")[:2]) for name in found["missing_keys"]})
+    logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+    if not wanted:
+        return model
     return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), tokenizer, wanted.new_rows)
 
 
@@ -309,8 +333,10 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
 
 def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
-    if arguments.model and Path(arguments.model).is_dir():
-        check_model_folder(arguments.model)
+    if arguments.tokenizer:
+        check_available(arguments.tokenizer, "tokenizer")
+    if arguments.model:
+        _check_start(arguments.model)
     corpus = None
     if arguments.data:
         sources = [arguments.data]
@@ -319,7 +345,8 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
         corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
         sources = corpus.sources
         files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
-    settings = arguments.decisive() | {"text": sources}
+    given = [text.recorded for text in arguments.text if isinstance(text, GivenData)]
+    settings = arguments.decisive() | {"text": given or sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
     digests: dict[str, str] = {}
@@ -343,6 +370,18 @@ def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
     return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
 
 
+def _check_start(model: str) -> None:
+    """Refuse a model that pretraining cannot go on with, before the text is worked on."""
+    check_available(model)
+    if Path(model).is_dir():
+        check_model_folder(model)
+    model_type = PreTrainedConfig.get_config_dict(model)[0].get("model_type", "bert")  # Google's name none
+    if model_type not in _TYPES:
+        raise ValueError(
+            f"model is {model!r}, of type {model_type!r}; pretraining goes on with {' or '.join(_TYPES)}."
+        )
+
+
 def _tokenizer(
     arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
 ) -> MyBertTokenizer:
@@ -362,7 +401,7 @@ def _tokenizer(
     text = documents()
     first = next(text, None)
     if first is None:
-        raise ValueError(f"The corpus is empty: {', '.join(arguments.text)} hold no text.")
+        raise ValueError(f"The corpus is empty: {', '.join(map(str, arguments.text))} hold no text.")
     work = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
     if wanted:
         old = MyBertTokenizer.from_pretrained(str(named))
@@ -393,8 +432,8 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(
-            f"{', '.join(arguments.text) or arguments.data}: one document only; next sentence prediction draws random "
-            "sentences from another document. Put a blank line between documents."
+            f"{', '.join(map(str, arguments.text)) or arguments.data}: one document only; next sentence prediction "
+            "draws random sentences from another document. Put a blank line between documents."
         )
     training, heldout = split_documents(count, arguments.heldout)
     if len(training) < needed:

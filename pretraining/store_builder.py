@@ -16,8 +16,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
-from ..files.columns import is_frame
 from ..files.corpus import Corpus
+from ..files.frames import GivenData, is_frame
 from ..files.sentences import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
 from .data_settings import StoreSettings
@@ -115,7 +115,7 @@ def build_token_store(
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
     """Lines of the shard that is built, and "" after each document."""
     if is_frame(documents):
-        return _of_shard(Corpus(documents, settings).lines(), settings)
+        return _of_shard(Corpus(GivenData(type(documents).__name__, documents), settings).lines(), settings)
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
     items = iter(documents)

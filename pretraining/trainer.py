@@ -213,6 +213,9 @@ class PretrainingTrainer(ResumableTrainer):
             means = self._take_means()
             means.pop("nsp_majority", None)  # of so few pairs it says nothing
             logs |= {name: round(value, 4) for name, value in means.items()}
+        if self.budget is not None and "train_steps_per_second" in logs:  # Trainer takes the steps for those of a plan
+            rows = self.get_total_train_batch_size(self.args)
+            logs["train_samples_per_second"] = round(rows * logs["train_steps_per_second"], 3)
         super().log(logs, start_time)
 
     def prediction_step(

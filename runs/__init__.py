@@ -5,7 +5,7 @@ from .interruption import StopOnInterrupt
 from .muon import MuonWithAdamW, matrix_groups
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process, started_on_cpus
-from .run_arguments import RunArguments, suggest_bfloat16
+from .run_arguments import RunArguments, arguments_by_name, suggest_bfloat16
 from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .time_budget import TICKS, TimeBudget
@@ -25,6 +25,7 @@ __all__ = [
     "StopOnInterrupt",
     "TimeBudget",
     "WeightAverage",
+    "arguments_by_name",
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",

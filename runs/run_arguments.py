@@ -1,13 +1,15 @@
 """What the training commands share of settings: transformers' `TrainingArguments`, without those nobody would heed."""
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
+from ..files.frames import GivenData
 from ..files.machine import BFLOAT16_FEATURES, cpu_features
 
 logger = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ UNHEEDED = {
     "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
     "local_rank": "torchrun and accelerate launch tell each process its rank",
 }
+A = TypeVar("A")
 LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps, and points of a curve
 
 
@@ -113,6 +116,16 @@ class RunArguments(TrainingArguments):
         if fits_the_run:
             self.logging_steps = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON values; of data in memory its name."""
+        settings = super().to_dict()
+        for name, value in settings.items():
+            if isinstance(value, GivenData):
+                settings[name] = str(value)
+            elif isinstance(value, list) and any(isinstance(item, GivenData) for item in value):
+                settings[name] = list(map(str, value))
+        return settings
+
     def _refuse_unheeded(self) -> None:
         for name, instead in UNHEEDED.items():
             if (value := getattr(self, name)) != _default(name):
@@ -126,6 +139,25 @@ class RunArguments(TrainingArguments):
                 )
         if self.eval_steps is not None and self.eval_strategy in ("no", IntervalStrategy.NO):
             logger.warning("eval_steps is %s and eval_strategy is 'no': nothing is evaluated.", self.eval_steps)
+
+
+def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Mapping[str, Any]) -> A:
+    """The settings of a call that takes them as one object or by name.
+
+    Args:
+        kind: Their class.
+        arguments: The object.
+        settings: The names in its place.
+
+    Raises:
+        TypeError: If both are given, or there is no such setting.
+        ValueError: See the class.
+    """
+    if arguments is None:
+        return kind(**settings)
+    if settings:
+        raise TypeError(f"An object of arguments and {', '.join(settings)} are given; expected one of both.")
+    return arguments
 
 
 def fitting_logging_steps(max_steps: int) -> int:

@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from ..files.columns import is_frame
 from ..files.corpus import Corpus, DocumentSettings, TextSettings
+from ..files.frames import GivenData, is_frame
 
 # Text that one process counts at a time, in characters; less than one block is counted in the process that reads it.
 BLOCK_CHARACTERS = 8 << 20
@@ -35,7 +35,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
     if isinstance(texts, (str, Path)):
         raise ValueError(f"texts is a single {type(texts).__name__}, expected an iterable of texts.")
     if is_frame(given := texts if source is None else source):
-        return _lines_of_corpus(given, settings)
+        return _lines_of_corpus(GivenData(type(given).__name__, given), settings)
     names = [source] if isinstance(source, (str, Path)) else source
     if not isinstance(names, (list, tuple, set, frozenset)):
         return read_texts(cast(Texts, texts if source is None else source))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import check_model_folder, only_errors
+from ..files import check_model_folder, check_output_files, only_errors
+from ..files.hub_names import check_available
 from .attention import attention_map
 from .curves import plot_run
 from .model_input import input_picture
@@ -33,6 +34,7 @@ class AttentionArguments:
         default=None, metadata={"help": "Layer, counted from 0: for .png only this one, for .html the first to show."}
     )
     head: int | None = field(default=None, metadata={"help": "Head, counted from 0, in the same way."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
 
 
 def draw_attention(arguments: AttentionArguments) -> Path:
@@ -45,15 +47,18 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         The path of the picture.
 
     Raises:
-        ValueError: The text does not fit the model, there is no such layer or head, or the output has another ending.
+        ValueError: The text does not fit the model, there is no such layer or head, or the output has another ending
+            or is there already.
         OSError: The model cannot be read or the picture not be written.
         ImportError: matplotlib, which draws the PNG, is not installed.
     """
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
+    check_output_files([path], arguments.overwrite)
     if not 1 <= len(arguments.text) <= 2:
         raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
+    check_available(arguments.model)
     if Path(arguments.model).is_dir():
         check_model_folder(arguments.model)
     if arguments.view == "input":
@@ -85,8 +90,10 @@ class CurvesArguments:
 
     run_dir: str = field(metadata={"help": "Output folder of a training run, also of one that is still running."})
     output: str | None = field(
-        default=None, metadata={"help": "PNG file to write; by default training_curves.png in the folder."}
+        default=None,
+        metadata={"help": "PNG file to write; by default the run's own training_curves.png, drawn anew."},
     )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
 
 
 def draw_run(arguments: CurvesArguments) -> Path:
@@ -100,7 +107,9 @@ def draw_run(arguments: CurvesArguments) -> Path:
 
     Raises:
         OSError: The folder holds no trainer state, or the picture cannot be written.
-        ValueError: The trainer state holds nothing to draw.
+        ValueError: The trainer state holds nothing to draw, or the output is there already.
         ImportError: matplotlib is not installed.
     """
+    if arguments.output:
+        check_output_files([arguments.output], arguments.overwrite)
     return plot_run(arguments.run_dir, arguments.output)

@@ -137,7 +137,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
     def settled(self, rows: Sequence[DataRow]) -> ClassificationTask:
-        """The task with what stands between several labels of a text: of , ; | what does; a comma if nothing does."""
+        """The task with what the data shows, where it is not told.
+
+        Pairs stand in `text` and `text_pair`; between a text's labels is what of , ; | there is, else a comma.
+        """
+        if self.text_column == "text" and self.text_pair_column is None and "text_pair" in rows[0].values:
+            return replace(self, text_pair_column="text_pair").settled(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
         values = [row.values.get(self.label_column) for row in rows]

@@ -134,4 +134,16 @@ def test_the_card_of_a_bert_folder_describes_that_folder(tmp_path):
     commands.convert_to_bert(parse(commands.ConvertToBertArguments, "--model", tuned, "--output_dir", plain))
     assert (tmp_path / "plain" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)
     commands.convert_bert(parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", back))
-    assert (tmp_path / "back" / "README.md").read_text() == CARD_OF_BERT.format(path=plain)  # its owner's
+    there_again = CARD.format(path=back).replace("# tuned", "# back")
+    assert (tmp_path / "back" / "README.md").read_text() == there_again.replace(
+        "![Training curves](training_curves.png)\n\n", ""
+    )
+    card = tmp_path / "plain" / "README.md"
+    own = CARD_OF_BERT.format(path=plain).replace("from tr", "import mybert\nfrom tr")  # a pipeline of ours
+    card.write_text(own + "\n    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n")
+    commands.convert_bert(
+        parse(commands.ConvertBertArguments, "--model", plain, "--output_dir", str(tmp_path / "again"))
+    )
+    again = (tmp_path / "again" / "README.md").read_text()
+    assert again.count("import mybert") == 1
+    assert "    BertModel.from_pretrained('bert-base-uncased')  # its owner's\n" in again

@@ -350,3 +350,33 @@ def test_a_bert_checkpoint_becomes_mybert_unless_it_is_to_stay(tmp_path, tokeniz
     assert AutoConfig.from_pretrained(tmp_path / "out").model_type == model_type
     assert len(AutoTokenizer.from_pretrained(tmp_path / "out")) == len(tokenizer)
     assert evaluate_model(arguments(tmp_path, rte, model=str(tmp_path / "out")))["accuracy"] == metrics["accuracy"]
+
+
+def test_the_settings_of_a_training_say_what_is_measured(tmp_path, rte, finetuned, capsys):
+    folder, metrics = finetuned
+    recipe = tmp_path / "training.yaml"
+    lines = ["task: rte", "model: nowhere", "train_file: gone.tsv", "learning_rate: 3.0e-5", "overwrite: true"]
+    lines += [f"validation_file: [{rte}]", f"output_dir: {folder}", "max_length: 16", "use_cpu: true"]
+    recipe.write_text("\n".join(lines) + "\n")
+    assert main(["evaluate", "--config", str(recipe)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"accuracy": metrics["accuracy"]}
+    (tmp_path / "metrics.json").write_text("mine")
+    assert main(["evaluate", "--config", str(recipe), "--output", str(tmp_path / "metrics.json")]) == 2
+    assert "metrics.json" in capsys.readouterr().err  # `overwrite` is the run's
+    assert main(["predict", "--config", str(recipe), "--data", str(rte), "--keep_columns", "index"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(PAIRS)
+    benchmark = tmp_path / "RTE"
+    benchmark.mkdir()
+    shutil.copy(rte, benchmark / "dev.tsv")
+    recipe.write_text(f"task: rte\noutput_dir: {folder}\ndata_dir: {benchmark}\nuse_cpu: true\n")
+    assert main(["evaluate", "--config", str(recipe), "--max_length", "16"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"accuracy": metrics["accuracy"]}
+    recipe.write_text(f"task: rte\noutput_dir: {folder}\nvalidation_fil: {rte}\n")
+    assert main(["evaluate", "--config", str(recipe)]) == 2
+    assert "unknown settings: validation_fil. Did you mean validation_file?" in capsys.readouterr().err
+    recipe.write_text(f"output_dir: {folder}\nlearning_rate: fast\n")
+    assert main(["evaluate", "--config", str(recipe)]) == 2
+    assert "invalid float value: 'fast'" in capsys.readouterr().err
+    recipe.write_text(f"output_dir: {folder}\nlearning_rate: 1\n")
+    assert main(["evaluate", "--config", str(recipe)]) == 2
+    assert "data is not set" in capsys.readouterr().err

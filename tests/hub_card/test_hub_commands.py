@@ -8,7 +8,8 @@ import re
 import shutil
 
 import pytest
-from huggingface_hub import ModelCard
+import yaml
+from huggingface_hub import EvalResultEntry, ModelCard, parse_eval_result_entries
 
 import mybert.finetuning  # models with a BiLSTM are made and loaded below
 from mybert import MyBertForSequenceClassification, MyBertForTokenClassification
@@ -124,6 +125,61 @@ def test_what_is_said_of_a_model_stands_in_its_card(copy_of, tmp_path):
     assert "# sentiment\n\nFilm reviews.\n" in card.text and "Reviews of films." in card.text
     assert "## Limits\n\n- It knows English only.\n- It is tiny.\n" in card.text
     assert "## Examples" not in card.text
+
+
+def test_results_on_benchmarks_go_to_files_of_their_own(copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertForSequenceClassification")
+    (folder / "README.md").write_text("mine\n")
+    rows = [
+        {"dataset_id": "cais/hle", "task_id": "default", "value": 20.9, "date": "2026-11-22"},
+        {"dataset_id": "cais/hle", "task_id": "text", "value": 1.5, "source_url": "https://x.org", "source_name": "x"},
+        {"dataset_id": "Idavidrein/gpqa", "task_id": "gpqa_diamond", "value": 0.4},
+    ]
+    file = tmp_path / "benchmarks.json"
+    file.write_text(json.dumps(rows))
+    assert main(["card", str(folder), "--benchmarks", str(file)]) == 0
+    assert (folder / "README.md").read_text() == "mine\n"
+    found = {path.name: path.read_text() for path in (folder / ".eval_results").iterdir()}
+    assert found.keys() == {"hle.yaml", "gpqa.yaml"}
+    assert found["gpqa.yaml"] == "- dataset:\n    id: Idavidrein/gpqa\n    task_id: gpqa_diamond\n  value: 0.4\n"
+    read = parse_eval_result_entries(yaml.safe_load(found["hle.yaml"]))
+    assert read == [EvalResultEntry(**row) for row in rows[:2]]
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / ".eval_results" / "hle.yaml").read_text() == found["hle.yaml"]
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "out"), "--overwrite"]) == 0
+    capsys.readouterr()
+    assert main(["card", str(folder), "--benchmarks", str(file)]) == 2
+    assert "hle.yaml exists; name another place or pass --overwrite" in capsys.readouterr().err
+    (folder / ".eval_results" / "hle.yaml").write_text("- value: 1\n")
+    assert main(["push", str(folder), "owner/name", "--output_dir", str(tmp_path / "other")]) == 2
+    assert "hle.yaml holds no results with dataset (id, task_id) and value (KeyError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [{"dataset_id": "glue", "task_id": "sst2", "value": 1}],
+            "dataset_id is 'glue'; expected the name of a",
+        ),
+        ([{"dataset_id": "a/../b", "task_id": "c", "value": 1}], "dataset_id is 'a/../b'; expected the name of a"),
+        ([{"dataset_id": "a/b", "value": 1}], "benchmarks.json: a result is missing 1 required positional argument"),
+        (
+            [{"dataset": "a/b"}],
+            "benchmarks.json holds something else than a list of objects with fields of",
+        ),
+        (
+            [{"dataset_id": "a/b", "task_id": "c", "value": 1, "source_name": "x"}],
+            "`source_url` must also be",
+        ),
+    ],
+)
+def test_results_on_benchmarks_that_cannot_be_used(rows, message, copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertForSequenceClassification")
+    (tmp_path / "benchmarks.json").write_text(json.dumps(rows))
+    assert main(["card", str(folder), "--no_examples", "--benchmarks", str(tmp_path / "benchmarks.json")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
 
 
 def test_what_is_not_said_is_left_out(copy_of):

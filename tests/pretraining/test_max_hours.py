@@ -76,6 +76,10 @@ def test_a_run_ends_with_its_time(tmp_path, settings, caplog):
     assert rates[steps] < 1e-4 < 7e-4 < max(rates.values()) <= 1e-3
     assert max(rates, key=rates.get) == pytest.approx(steps / 4, abs=2)
     assert not MyBertForPreTraining.from_pretrained(tmp_path / "run").config.is_decoder
+    speeds = [entry for entry in history(tmp_path) if "train_samples_per_second" in entry]
+    assert speeds
+    for entry in speeds:  # two sequences a step
+        assert entry["train_samples_per_second"] == pytest.approx(2 * entry["train_steps_per_second"], abs=2e-3)
     pretrain(arguments(tmp_path, **settings))  # whose time is up
     assert max(entry["step"] for entry in history(tmp_path)) == steps
 

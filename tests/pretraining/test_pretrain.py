@@ -66,6 +66,24 @@ def test_text_becomes_a_model_folder(tmp_path, text_file):
     assert "## " in (out / "README.md").read_text()
 
 
+def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, capsys):
+    pretrain(arguments(tmp_path, text_file, objective="mlm", output_dir=str(tmp_path / "first")))
+    capsys.readouterr()
+    settings = {"model": str(tmp_path / "first"), "max_steps": 1}
+    with caplog.at_level("INFO", logger="mybert"):
+        pretrain(arguments(tmp_path, text_file, **settings))
+    assert f"Weights from {tmp_path / 'first'}; new ones: bert.pooler, cls.seq_relationship." in caplog.text
+    said = capsys.readouterr()
+    assert "MISSING" not in said.out + said.err + caplog.text  # transformers' report
+    config = tmp_path / "first" / "config.json"
+    config.write_text(config.read_text().replace('"model_type": "mybert"', '"model_type": "roberta"'))
+    with pytest.raises(
+        ValueError, match=r"^model is '.*first', of type 'roberta'; pretraining goes on with bert or my"
+    ):
+        pretrain(arguments(tmp_path, text_file, **settings, output_dir=str(tmp_path / "other")))
+    assert not (tmp_path / "other").exists()
+
+
 def test_it_learns(tmp_path):
     """A document repeats one word, so any word that is left tells the hidden ones."""
     text = tmp_path / "text.txt"

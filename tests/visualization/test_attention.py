@@ -333,6 +333,17 @@ def test_command_writes_the_page(tmp_path, model_dir):
     assert data["start"] == {"layer": 2, "head": 1, "view": "attention"} and data["name"] == "tiny"
 
 
+def test_a_picture_that_is_there_stays(tmp_path, model_dir, capsys):
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    arguments = ["attention", str(model_dir), "the cat sat", "--output", str(path)]
+    assert main(arguments) == 2
+    assert f"{path} exists; name another place or pass --overwrite." in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert not main([*arguments, "--overwrite"])
+    assert path.read_text() != "mine"
+
+
 def test_command_writes_each_view(tmp_path, model_dir):
     pytest.importorskip("matplotlib", reason="PNG pictures need matplotlib")
     pages = set()
@@ -354,7 +365,11 @@ def test_command_writes_each_view(tmp_path, model_dir):
         ({"text": ["the " * 30]}, ValueError, "32 tokens"),
         ({"text": ["a", "b", "c"]}, ValueError, "There are 3 texts; expected one, or the two of a pair"),
         ({"output": "a\nb.html"}, ValueError, "has a line break"),
-        ({"model": "absent-folder"}, OSError, "absent-folder: no model folder"),
+        (
+            {"model": "absent-folder"},
+            OSError,
+            "model is 'absent-folder'; there is no such folder here, and the Hub was",
+        ),
     ],
 )
 def test_command_names_the_mistake(change, error, message, tmp_path, model_dir, monkeypatch):
@@ -381,3 +396,10 @@ def test_curves_command(tmp_path):
     assert draw_run(CurvesArguments(str(tmp_path))) == tmp_path / "training_curves.png"
     assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png")])
     assert (tmp_path / "other.png").read_bytes() == (tmp_path / "training_curves.png").read_bytes()
+    (tmp_path / "other.png").write_text("mine")
+    assert main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png")]) == 2
+    assert (tmp_path / "other.png").read_text() == "mine"
+    assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png"), "--overwrite"])
+    (tmp_path / "training_curves.png").write_text("an earlier one")
+    assert not main(["curves", str(tmp_path)])  # the run's own is drawn anew
+    assert (tmp_path / "training_curves.png").read_bytes() == (tmp_path / "other.png").read_bytes()

@@ -1,0 +1,107 @@
+"""Tables in memory: data frames (pandas, polars) and data sets (`datasets`), row by row."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .parquet import lacks_column
+from .text import new_digest
+
+_ROWS = 1024  # of a data frame at a time
+
+
+def is_frame(source: object) -> bool:
+    """Whether something is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
+    return hasattr(source, "columns") or hasattr(source, "column_names")
+
+
+def frame_column(frame: Any, column: str) -> Iterator[Any]:
+    """Read one column of a table in memory, row by row.
+
+    Args:
+        frame: See `is_frame`.
+        column: The column.
+
+    Yields:
+        The value of each row; None for one that is missing.
+
+    Raises:
+        ValueError: If there is no such column; the message lists those that there are.
+    """
+    found = frame.columns if hasattr(frame, "columns") else frame.column_names
+    names = None if found is None else list(found)  # a data set that is streamed may not know them
+    if names is not None and column not in names:
+        raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
+    values = frame[column] if hasattr(frame, "columns") else (row[column] for row in frame)
+    for value in values:
+        yield None if value != value else value  # as pandas has what is missing
+
+
+def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
+    """Read a table in memory row by row, as values of Python.
+
+    Args:
+        frame: See `is_frame`.
+
+    Yields:
+        Column -> value; None for one that is missing, lists for arrays.
+    """
+    if hasattr(frame, "iloc"):
+        names = [str(name) for name in frame.columns]
+        for start in range(0, len(frame), _ROWS):
+            part = frame.iloc[start : start + _ROWS].astype(object)
+            for values in part.where(part.notna(), None).itertuples(index=False, name=None):
+                yield dict(zip(names, map(_plain, values), strict=True))
+        return
+    for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
+        yield {name: _plain(value) for name, value in row.items()}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy's and torch's arrays and numbers
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+@dataclass(frozen=True, eq=False)
+class GivenData:
+    """Data in memory, under the name of the argument that it was given as.
+
+    It is read as often as wanted. A pickle of it, as settings are kept with checkpoints, has the name alone.
+
+    Attributes:
+        name: The argument; also stands for the data in messages.
+        data: A table, see `is_frame`, or rows or texts in an iterable, of which an iterator is read here.
+        part: Which of several tables of the argument it is, "" if it is the only one.
+    """
+
+    name: str
+    data: Any
+    part: str = ""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.data, Iterator):
+            object.__setattr__(self, "data", list(self.data))
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.part!r}]" if self.part else self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+    @property
+    def described(self) -> str:
+        """What it is, for a reader of the model's card."""
+        return f"{self.part or 'data'} in memory ({type(self.data).__name__})"
+
+    @cached_property
+    def recorded(self) -> str:
+        """What tells two runs on the same data from two on different data: the kind, and a digest of all rows."""
+        digest = new_digest()
+        for row in frame_rows(self.data) if is_frame(self.data) else self.data:
+            digest.update(f"{json.dumps(_plain(row), default=str)}\n".encode())
+        return f"{type(self.data).__name__} {digest.hexdigest()}"

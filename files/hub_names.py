@@ -1,0 +1,54 @@
+"""Names that may be those of models on the Hub, looked at before anything is loaded."""
+
+import os
+from pathlib import Path
+
+_LONGEST_ANSWER = 5  # seconds
+
+
+def check_path(name: str | os.PathLike[str]) -> None:
+    """Refuse a path to nothing: no name on the Hub is absolute, begins with a dot or `~`, or has two slashes.
+
+    Nor is one taken for such whose first part is a folder that is here.
+
+    Raises:
+        FileNotFoundError: If there is no such folder or file.
+    """
+    path, name = Path(name), os.fspath(name)
+    is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
+    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
+    if is_path and not path.exists():
+        raise FileNotFoundError(f"There is no model folder {name}.")
+
+
+def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
+    """Refuse what is neither here nor on the Hub, at once: transformers asks an unreachable Hub for some 20 seconds.
+
+    Args:
+        name: A folder or file, or a name on the Hub, `name` or `owner/name`; of one that the cache has the Hub is not
+            asked.
+        argument: What it was given as.
+
+    Raises:
+        FileNotFoundError: See `check_path`.
+        OSError: If the Hub has nothing of this name, or is not reached.
+    """
+    check_path(name)
+    if Path(name).exists():
+        return
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
+
+    name = os.fspath(name)
+    what = f"{argument} is {name!r}; there is no such folder here, and"
+    try:
+        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
+    except EntryNotFoundError:
+        return  # it is there; what it lacks shows when it is loaded
+    except HFValidationError:
+        raise FileNotFoundError(f"There is no model folder {name}.") from None
+    except RepositoryNotFoundError as error:
+        raise OSError(f"{what} the Hub has none of that name, or hides it.") from error
+    except (HTTPError, OSError) as error:
+        raise OSError(f"{what} the Hub was not reached for that name.") from error

@@ -1,0 +1,61 @@
+"""Results on the Hub's benchmarks: the files in `.eval_results` of which the Hub makes leaderboards.
+
+The Hub takes them of data sets that are registered as benchmarks only (https://huggingface.co/docs/hub/eval-results);
+results on all others stand in the card's `model-index`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
+
+from ..files import check_output_files, write_text
+
+FOLDER = ".eval_results"
+
+
+def write_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> list[Path]:
+    """Write a file for each benchmark: `.eval_results/<name of the data set>.yaml`.
+
+    Args:
+        model_dir: The model folder.
+        entries: The results.
+        overwrite: Whether files that are there may be replaced.
+
+    Returns:
+        The files.
+
+    Raises:
+        ValueError: If a data set has no name as on the Hub, or a file is there that may not be replaced.
+        OSError: If a file cannot be written.
+    """
+    by_file: dict[Path, list[EvalResultEntry]] = {}
+    for entry in entries:
+        owner, _, name = str(entry.dataset_id).partition("/")
+        if not owner or not name or Path(name).name != name:
+            raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
+        by_file.setdefault(Path(model_dir) / FOLDER / f"{name}.yaml", []).append(entry)
+    check_output_files(by_file, overwrite)
+    for path, results in by_file.items():
+        path.parent.mkdir(exist_ok=True)
+        write_text(path, yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True))
+    return list(by_file)
+
+
+def benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
+    """Name in a repository -> file of benchmark results of a model folder.
+
+    Raises:
+        ValueError: If a file is not of the Hub's format.
+    """
+    found = {f"{FOLDER}/{path.name}": path for path in sorted((Path(model_dir) / FOLDER).glob("*.yaml"))}
+    for path in found.values():
+        try:
+            parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ValueError(f"{path} holds no results with dataset (id, task_id) and value ({reason}).") from error
+    return found

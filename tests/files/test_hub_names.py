@@ -1,0 +1,78 @@
+"""Models that are nowhere are refused at once."""
+
+import sys
+import time
+
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
+
+from mybert.files.hub_names import check_available, check_path
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """What the Hub answers when a file of a model is asked for: an error, or nothing; and the names asked for."""
+    asked, answers = [], []
+
+    def answer(url, timeout):
+        asked.append(url)
+        assert timeout <= 10
+        if answers:
+            raise answers[0]
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
+    return asked, answers
+
+
+@pytest.mark.parametrize("name", ["./gone", "/gone", "~/gone", "runs/gone", "a/b/c", "../gone"])
+def test_a_path_is_not_asked_for(name, hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    for check in (check_path, check_available):
+        with pytest.raises(FileNotFoundError, match=rf"^There is no model folder {name}\.$"):
+            check(name)
+    assert hub[0] == []
+
+
+def test_what_is_here_is_not_asked_for(hub, tmp_path):
+    check_available(tmp_path)
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    check_available(tmp_path / "vocab.txt")
+    assert hub[0] == []
+
+
+def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_path("owner/name")
+    assert hub[0] == []
+    check_available("owner/name")
+    assert hub[0] == ["https://huggingface.co/owner/name/resolve/main/config.json"]
+    hub[1][:] = [EntryNotFoundError("no config.json")]
+    check_available("owner/name")
+    hub[1][:] = [RepositoryNotFoundError.__new__(RepositoryNotFoundError)]
+    with pytest.raises(OSError, match=r"^model is 'owner/name'; there is no such folder here, and the Hub has none"):
+        check_available("owner/name")
+    for error in (HTTPError("no network"), ConnectionError("offline"), TimeoutError()):
+        hub[1][:] = [error]
+        with pytest.raises(OSError, match=r"^tokenizer is 'owner/name'; .* here, and the Hub was not reached for"):
+            check_available("owner/name", "tokenizer")
+    with pytest.raises(FileNotFoundError, match="There is no model folder two words"):
+        check_available("two words")
+
+
+def test_an_unreachable_hub_is_asked_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    http = sys.modules[HTTPError.__module__.partition(".")[0]]
+    asked = []
+
+    def refuse(client, request, **kwargs):
+        asked.append(request.url.path)
+        raise http.ConnectError("no network")
+
+    monkeypatch.setattr(http.Client, "send", refuse)
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("it waits to ask again"))
+    with pytest.raises(OSError, match="the Hub was not reached"):
+        check_available("owner/name")
+    assert asked.count("/owner/name/resolve/main/config.json") == 1

@@ -1,0 +1,176 @@
+"""Fine-tuning and measuring on data frames, data sets and iterables gives what files of the same rows give."""
+
+import json
+import pickle
+
+import pytest
+import torch
+
+import mybert
+from mybert.files.frames import GivenData, frame_rows
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments
+
+ROWS = [
+    {"text": f"the {noun} was {word} {end}", "label": "good" if word in ("happy", "fish") else "bad"}
+    for noun in ("cat", "dog", "tree", "mat")
+    for word in ("happy", "sad", "fish", "under")
+    for end in ("today", "very", "and")
+]
+SETTINGS = {
+    "num_train_epochs": 2,
+    "per_device_train_batch_size": 8,
+    "save_strategy": "no",
+    "max_length": 16,
+    "disable_tqdm": True,
+    "use_cpu": True,
+}
+
+
+def frames(rows):
+    pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    return {
+        "frame": pandas.DataFrame(rows),
+        "dataset": datasets.Dataset.from_list(rows),
+        "rows": rows,
+        "tuples": (tuple(row.values()) for row in rows),
+    }
+
+
+@pytest.fixture(scope="module")
+def from_file(tmp_path_factory, pretrained):
+    """What fine-tuning on a file gives."""
+    folder = tmp_path_factory.mktemp("file")
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[::3]))
+    files = {"train_file": str(folder / "train.jsonl"), "validation_file": str(folder / "dev.jsonl")}
+    out = folder / "out"
+    return mybert.finetune(model=pretrained, **files, output_dir=out, **SETTINGS), out
+
+
+@pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples"])
+def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, pretrained, from_file, kind):
+    metrics, folder = from_file
+    train, validation = frames(ROWS)[kind], frames(ROWS[::3])[kind]
+    out = tmp_path / "out"
+    data = {"train_file": train, "validation_file": validation}
+    found = mybert.finetune(model=str(pretrained), **data, output_dir=str(out), **SETTINGS)
+    assert {name: found[name] for name in metrics if name != "examples"} == {
+        name: value for name, value in metrics.items() if name != "examples"
+    }
+    assert (out / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    data = frames(ROWS[::3])[kind]
+    measured = mybert.evaluate(out, data, use_cpu=True)
+    assert measured == mybert.evaluate(folder, str(folder.parent / "dev.jsonl"), use_cpu=True)
+    assert measured["accuracy"] == metrics["accuracy"]
+    assert "in memory" in (out / "README.md").read_text()
+
+
+def test_other_data_is_refused_and_the_same_goes_on(tmp_path, pretrained):
+    pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
+    frame = pandas.DataFrame(ROWS)
+
+    def finetune(frame, **settings):
+        settings = SETTINGS | {"save_strategy": "epoch", "output_dir": tmp_path / "out", "overwrite": False} | settings
+        return mybert.finetune(model=pretrained, train_file=frame, validation_file={"dev": frame[:6]}, **settings)
+
+    first = finetune(frame)
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["train_file"].startswith("DataFrame ")
+    assert finetune(frame.copy())["accuracy"] == first["accuracy"]
+    other = frame.copy()
+    other.loc[7, "label"] = "bad" if other.loc[7, "label"] == "good" else "good"
+    with pytest.raises(ValueError, match=r"other settings \(train_file was 'DataFrame \w+', is 'DataFrame \w+'\)"):
+        finetune(other)
+    assert finetune(other, overwrite=True).keys() >= {"accuracy"}
+    checkpoint = next((tmp_path / "out").glob("checkpoint-*"))
+    arguments = torch.load(checkpoint / "training_args.bin", weights_only=False)
+    assert arguments.train_file == "train_file"  # not the rows
+
+
+def test_several_validation_sets_have_names(tmp_path, pretrained):
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    sets = datasets.DatasetDict(easy=datasets.Dataset.from_list(ROWS[:6]), hard=datasets.Dataset.from_list(ROWS[6:]))
+    metrics = mybert.finetune(
+        model=pretrained, train_file=ROWS, validation_file=sets, output_dir=tmp_path / "out", **SETTINGS
+    )
+    assert {"easy_accuracy", "hard_accuracy"} <= metrics.keys()
+    found = mybert.evaluate(tmp_path / "out", sets, use_cpu=True)
+    assert found["hard_accuracy"] == metrics["hard_accuracy"]
+
+
+def test_classes_of_a_data_set_have_its_names(tmp_path, pretrained):
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    data = datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
+    mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", **SETTINGS | {"max_steps": 1})
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["label2id"] == {"bad": 0, "good": 1}
+
+
+def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
+    pairs = [((row["text"], "the mat"), row["label"]) for row in ROWS]
+    settings = SETTINGS | {"max_steps": 1}
+    mybert.finetune(model=pretrained, train_file=pairs, output_dir=tmp_path / "pairs", **settings)
+    assert json.loads((tmp_path / "pairs" / "config.json").read_text())["finetuned_for"]["text_pair_column"]
+    (answer,) = mybert.predict(tmp_path / "pairs", [("the cat", "a dog")], use_cpu=True)
+    assert answer["label"] in ("good", "bad")
+    tagged = [(row["text"].split(), ["O", "B-X", "O", "O", "O"]) for row in ROWS]
+    mybert.finetune(model=pretrained, task="tagging", train_file=tagged, output_dir=tmp_path / "tags", **settings)
+    assert "f1" in mybert.evaluate(tmp_path / "tags", tagged, use_cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            [{"text": "a cat", "gold": "x"}],
+            r"^train_file has no column 'label' in row 1; its columns are 'text', 'gold'",
+        ),
+        ([3], r"^train_file has in row 1 '3'; expected a tuple of a text \(or pair, or words\) and"),
+        (3, r"^train_file is 3; expected a file, a table"),
+        ({"text": ["a"], "label": ["b"]}, r"^train_file is a dict of 'text', 'label'; expected a file, a table"),
+        (["a.tsv", "b.tsv"], r"^train_file is a\.tsv, b\.tsv; expected one file\."),
+        (iter(()), r"^train_file holds no rows"),
+    ],
+)
+def test_mistakes_name_the_argument(tmp_path, pretrained, data, message):
+    with pytest.raises(ValueError, match=message) as found:
+        mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", use_cpu=True)
+    assert len(str(found.value)) < 500
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_in_what_is_measured(from_file):
+    with pytest.raises(ValueError, match=r"^data has no label in row 1"):
+        mybert.evaluate(from_file[1], [{"text": "a cat", "label": None}], use_cpu=True)
+    with pytest.raises(ValueError, match=r"^data is 3; expected a file"):
+        mybert.evaluate(from_file[1], 3)
+    with pytest.raises(TypeError, match="expected one of both"):
+        mybert.finetune(FinetuningArguments(model="x", train_file="y", output_dir="z", use_cpu=True), task="cola")
+
+
+def test_settings_with_data_are_json_and_pickle_without_it(tmp_path, from_file):
+    arguments = FinetuningArguments(
+        model=str(from_file[1]), train_file=ROWS, validation_file=ROWS[:3], output_dir=str(tmp_path), use_cpu=True
+    )
+    settings = json.loads(arguments.to_json_string())
+    assert (settings["train_file"], settings["validation_file"]) == ("train_file", ["validation_file"])
+    assert pickle.loads(pickle.dumps(arguments)).train_file == "train_file"
+    assert EvaluateArguments(model=str(from_file[1]), data=["a.tsv", "b.tsv"], use_cpu=True).data == ["a.tsv", "b.tsv"]
+
+
+def test_values_of_frames_are_those_of_python():
+    pandas = pytest.importorskip("pandas", reason="a data frame is pandas'")
+    numpy = pytest.importorskip("numpy")
+    frame = pandas.DataFrame({"a": [1, 2], "b": [numpy.array(["x", "y"]), None], "c": [{"d": numpy.array([1])}, None]})
+    assert list(frame_rows(frame)) == [{"a": 1, "b": ["x", "y"], "c": {"d": [1]}}, {"a": 2, "b": None, "c": None}]
+
+    class Polars:  # as far as it is used
+        columns = ("a",)
+
+        def iter_rows(self, named):
+            return iter([{"a": 1}])
+
+    assert list(frame_rows(Polars())) == [{"a": 1}]
+    assert GivenData("x", frame).recorded == GivenData("y", frame.copy()).recorded
+    assert GivenData("x", frame).recorded != GivenData("x", frame[::-1]).recorded
+    assert TASKS["squad"].rows(GivenData("data", [{"question": "q"}]))[0].values == {"question": "q"}
