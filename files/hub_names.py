@@ -4,6 +4,12 @@ import os
 from pathlib import Path
 
 _LONGEST_ANSWER = 5  # seconds
+_FILES = (
+    "config.json",
+    "tokenizer_config.json",
+    "tokenizer.json",
+    "vocab.txt",
+)  # of which a model or tokenizer has one
 
 
 def check_path(name: str | os.PathLike[str]) -> None:
@@ -42,7 +48,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
     name = os.fspath(name)
     what = f"{argument} is {name!r}; there is no such folder here, and"
     try:
-        if not isinstance(try_to_load_from_cache(name, "config.json"), str):
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
             get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
     except EntryNotFoundError:
         return  # it is there; what it lacks shows when it is loaded

@@ -59,6 +59,8 @@ def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):
             check_available("owner/name", "tokenizer")
     with pytest.raises(FileNotFoundError, match="There is no model folder two words"):
         check_available("two words")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, file: {"vocab.txt": file}.get(file))
+    check_available("owner/name")  # of which the cache has a part
 
 
 def test_an_unreachable_hub_is_asked_once(tmp_path, monkeypatch):
