@@ -91,6 +91,9 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
         return model
     try:
         check_available(model)
+    except OSError as error:
+        raise ModelFolderError(problem=str(error).rstrip(".")) from error
+    try:
         return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
