@@ -249,7 +249,10 @@ def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
 
 
 def test_an_empty_split(monkeypatch):
-    monkeypatch.setattr(rows, "_hub_rows", lambda *arguments: iter(()))
+    class Empty(list):
+        features = None
+
+    monkeypatch.setattr(rows, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
         read_data(HubSplit("somebody/some", None, "validation"))
 
