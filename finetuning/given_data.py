@@ -4,16 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 from ..files.frames import GivenData, frame_rows, is_frame
 from .rows import DataRow, DataSource, HubSplit, with_class_names
 
-if TYPE_CHECKING:
-    from .task import Task
+
+class ColumnNames(Protocol):
+    """What is to be known of a task to read its rows; `Task` has it."""
+
+    reads_conll: ClassVar[bool]
+
+    @property
+    def text_column(self) -> str:
+        """Column of the text."""
+
+    @property
+    def label_column(self) -> str:
+        """Column of the label."""
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether classes are numbers."""
 
 
-def given_rows(source: GivenData, task: Task) -> list[DataRow]:
+def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
     """The rows of task data in memory, see `rows_of`; what `read_data` is for files.
 
     Raises:
@@ -27,7 +42,7 @@ def given_rows(source: GivenData, task: Task) -> list[DataRow]:
     return found
 
 
-def rows_of(data: Any, name: str, task: Task, labelled: bool) -> Iterator[DataRow]:
+def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator[DataRow]:
     """Rows of data in memory, one after the other.
 
     Args:
@@ -56,7 +71,7 @@ def rows_of(data: Any, name: str, task: Task, labelled: bool) -> Iterator[DataRo
         yield DataRow(values, name, number)
 
 
-def _texts(item: Any, task: Task) -> dict[str, Any] | None:
+def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     """The columns of a text, of a pair of texts, or of words; None for something else."""
     if isinstance(item, str):
         return {"text": item}
@@ -67,7 +82,7 @@ def _texts(item: Any, task: Task) -> dict[str, Any] | None:
     return dict(zip(("text", "text_pair"), item, strict=True)) if len(item) == 2 else None
 
 
-def _labelled(item: Any, task: Task) -> dict[str, Any] | None:
+def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     """The columns, with the task's names, of what `_texts` takes, alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
     texts = _texts(item[0] if has_label else item, task)
