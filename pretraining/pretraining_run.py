@@ -402,7 +402,7 @@ def _tokenizer(
     first = next(text, None)
     if first is None:
         raise ValueError(f"The corpus is empty: {', '.join(map(str, arguments.text))} hold no text.")
-    work = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
+    work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
     if wanted:
         old = MyBertTokenizer.from_pretrained(str(named))
         tokenizer = learn_new_pieces(old, chain([first], text), wanted, **work).tokenizer

@@ -122,7 +122,8 @@ class AblationArguments:
             known = [option.name for option in fields(AblationRow)]
             if unknown := sorted(set(row) - set(known)):
                 raise ValueError(f"The row {name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
-            rows[name] = AblationRow(**{"title": name} | row)
+            titled: dict[str, Any] = {"title": name} | row
+            rows[name] = AblationRow(**titled)
             for part in ("pretraining", "finetuning"):
                 if not isinstance(getattr(rows[name], part), dict):
                     raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
