@@ -120,7 +120,11 @@ def _finetune(arguments: Any, result: Mapping[str, Any]) -> Closing:
     best = str(arguments.metric_for_best_model).removeprefix("eval_")
     rows = {name: metrics[best] for name, metrics in result.items() if isinstance(metrics, dict) and best in metrics}
     said = ", ".join(f"{name} {_shown(value)}" for name, value in rows.items())  # rows of table 7; mean and deviation
-    said = f"{best}: {said}" if said else _figures(result, {best: best, f"test_{best}": f"test {best}"})
+    said = (
+        f"{best}: {said}"
+        if said
+        else _figures(result, {best: best, f"majority_{best}": "most frequent answer", f"test_{best}": f"test {best}"})
+    )
     call = ("predict", arguments.output_dir, "new.txt", "--output", "predictions.tsv")
     return Closing(arguments.output_dir, said, () if rows and best not in result else _mybert(*call))
 

@@ -17,6 +17,7 @@ from .task_trainer import TaskTrainer
 logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
+MAJORITY = "majority_"  # before the name of the main metric: of always giving the most frequent answer
 _UNCALIBRATED = "uncalibrated_"  # before the name of a metric: without the temperature
 _CLASSES_SAID = 20  # of a report; beyond that it is in its file only
 
@@ -49,7 +50,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             write_task_record(output_dir, task_record(trainer.args.task, task))
     predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
     for number, (name, data) in enumerate(run.validation.items()):
-        metrics |= _calibration(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
     found, outputs = trainer.evaluate_all("test", run.test)
     metrics |= found
     tested = _predictions(fitted, run.test, outputs)
@@ -57,7 +58,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
     for name, data in labelled.items():
         split = f"test_{name}" if name else "test"
-        metrics |= _calibration(fitted.task, data, raw[name], tested[name], split)
+        metrics |= _beside(fitted.task, data, raw[name], tested[name], split)
     if trainer.args.should_save:
         trainer.save_state()
         draw_curves(trainer.state.log_history, output_dir)
@@ -75,10 +76,12 @@ def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[s
     return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
 
 
-def _calibration(
+def _beside(
     task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
-    """Errors of probabilities for labelled data, with what was fitted and without it.
+    """What tells how good a metric is: the score of the most frequent answer, and errors of probabilities.
+
+    Errors are those with what was fitted and without it.
 
     Args:
         task: The task.
@@ -89,7 +92,9 @@ def _calibration(
         is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give.
     """
     start = f"{name}_" if name else ""
-    found = task.calibration(raw if is_fitted_to else calibrated, data.examples, is_fitted_to)
+    majority = task.majority_scores(data.examples).get(task.main_metric)
+    found = {} if majority is None else {f"{MAJORITY}{task.main_metric}": majority}
+    found |= task.calibration(raw if is_fitted_to else calibrated, data.examples, is_fitted_to)
     metrics = {f"{start}{key}": value for key, value in found.items()}
     if is_fitted_to or calibrated is not raw:
         found = task.calibration(raw, data.examples)

@@ -292,6 +292,10 @@ class Task(ABC, Generic[E, P]):
         """
         return {}
 
+    def majority_scores(self, examples: Sequence[E]) -> dict[str, float]:
+        """What always giving the most frequent answer of labelled examples would score; {} where there is none."""
+        return {}
+
     def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
         """What is right and wrong of each class, for labelled examples; None where there are no classes."""
         return None

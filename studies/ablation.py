@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_json, write_text
-from ..finetuning import FinetuningArguments, finetune
+from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
 from ..tokenization import VocabularyBasics
-from .settings import as_map, main_score, markdown_table, merged, percent
+from .settings import MAJORITY, as_map, main_score, majority_score, markdown_table, merged, percent
 
 logger = logging.getLogger(__name__)
 
@@ -223,12 +223,15 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     table: dict[str, dict[str, float]] = {}
     deviations: dict[str, dict[str, float]] = {}
     details: dict[str, Any] = {}
+    majority: dict[str, float] = {}
     for row in arguments.rows:
         settings = arguments.all_rows[row]
         is_shown = not settings.finetuning.get("from_scratch")
         measured = pretrained.get(arguments.models().get(row, ""), {}) if is_shown else {}
         table[row] = {title: measured[name] for title, name in _MEASURED.items() if name in measured}
         deviations[row] = {}
+        if "eval_nsp_majority" in measured:
+            majority["NSP accuracy"] = measured["eval_nsp_majority"]
         details[row] = {"pretraining": _without_examples(measured)}
         for task in arguments.map_of("tasks"):
             logger.info("\n== Fine-tuning on %s: %s ==", task, settings.title)
@@ -239,9 +242,12 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
             table[row][task], deviation = main_score(metrics, finetuning)
             if deviation is not None:
                 deviations[row][task] = deviation
+            if (value := majority_score(metrics, TASKS[finetuning.task].main_metric)) is not None:
+                majority[task] = value
             details[row][task] = _without_examples(metrics)
     write_json(output_dir / "ablation.json", {"table": table, "deviations": deviations, "details": details})
-    text = _markdown([(arguments.all_rows[row].title, row) for row in table], table, deviations)
+    titles = [(arguments.all_rows[row].title, row) for row in table]
+    text = _markdown([*titles, *([(MAJORITY, "")] if majority else [])], table | {"": majority}, deviations | {"": {}})
     write_text(output_dir / "ablation.md", text)
     logger.info("\n%s", text)
     return table

@@ -54,6 +54,18 @@ def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metri
     return metrics.get("mean", metrics)[name], metrics.get("deviation", {}).get(name)
 
 
+def majority_score(metrics: Mapping[str, Any], main_metric: str, data: str = "") -> float | None:
+    """What always giving the most frequent answer scores, by a task's main metric; None where there is none.
+
+    Args:
+        metrics: What a run returns.
+        main_metric: The metric.
+        data: Name of the validation data, if there is more than one.
+    """
+    return metrics.get(f"{data}_majority_{main_metric}" if data else f"majority_{main_metric}")
+
+
+MAJORITY = "Always the most frequent answer"  # a row of tables
 Score = tuple[float, float | None]
 
 

@@ -13,7 +13,7 @@ import yaml
 from ..files import write_json, write_text, written_beside
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.task_arguments import evaluation_names
-from .settings import Score, as_map, main_score, markdown_table, merged, percent
+from .settings import MAJORITY, Score, as_map, main_score, majority_score, markdown_table, merged, percent
 
 logger = logging.getLogger(__name__)
 
@@ -172,12 +172,14 @@ class TaskOutcome:
 
     Attributes:
         scores: The main metric for each set of validation data, with its deviation over seeds.
+        majority: The same of always giving the most frequent answer, None where there is none.
         chosen: The settings from the grid that were best.
         folder: The model.
         metrics: All metrics of the best.
     """
 
     scores: list[Score]
+    majority: list[float | None]
     chosen: dict[str, Any]
     folder: Path
     metrics: dict[str, Any]
@@ -243,7 +245,8 @@ def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: d
     main = [f"{name}_{metric}" if name else metric for name in names] or [str(finetuning.metric_for_best_model)]
     kept = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
     scores = [main_score(metrics, finetuning, name) for name in main]
-    return TaskOutcome(scores, chosen, Path(str(finetuning.output_dir)), kept)
+    majority = [majority_score(metrics, metric, name) for name in names or [""]]
+    return TaskOutcome(scores, majority, chosen, Path(str(finetuning.output_dir)), kept)
 
 
 def _mean(scores: Sequence[Score]) -> float:
@@ -256,6 +259,12 @@ def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskO
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
     average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
     rows.append([Path(arguments.model).name or arguments.model, *own, percent(average)])
+    majority = [
+        " / ".join("" if value is None else percent(value) for value in outcome.majority)
+        for outcome in outcomes.values()
+    ]
+    if any(majority):
+        rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
         found = [values.get(task) for task in outcomes]
         lists = [value if isinstance(value, list) else [value] for value in found if value is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -361,6 +362,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         labels, ids = self._class_ids(predicted, wanted)
         predicted, wanted = ([labels.names[number] for number in side] for side in ids)
         return class_report(predicted, wanted, labels.names)
+
+    def majority_scores(self, examples: Sequence[TextExample]) -> dict[str, float]:
+        """The scores of the most frequent class."""
+        if self.problem in ("regression", "multi_label_classification") or not examples:
+            return {}
+        counts = Counter(str(example.label) for example in examples)
+        majority = min(counts, key=lambda name: (-counts[name], name))
+        return self.score([LabelPrediction(majority)] * len(examples), examples)
 
     def right_prediction(self, example: TextExample) -> LabelPrediction:
         """The example's label."""

@@ -47,6 +47,8 @@ def test_a_classifier_learns_and_is_written(tmp_path, pretrained):
     out = tmp_path / "out"
     assert metrics["accuracy"] == 1.0
     assert metrics["macro_f1"] == 1.0
+    labels = [label for _, label in ROWS[::3]]
+    assert metrics["majority_accuracy"] == max(map(labels.count, labels)) / len(labels)
     assert json.loads((out / "metrics.json").read_text())["accuracy"] == 1.0
     lines = (out / "predictions.tsv").read_text().splitlines()
     assert lines[0].split("\t") == ["index", "prediction", "bad", "good"]

@@ -33,6 +33,19 @@ def logits_of(labels, ids):
 # Classification
 
 
+def test_the_most_frequent_answer_is_scored_as_any_other():
+    labels = ["1"] * 5 + ["0"] * 3
+    examples = [TextExample(("the cat",), label) for label in labels]
+    assert TASKS["sst2"].majority_scores(examples) == {"accuracy": 5 / 8}
+    paraphrases = TASKS["mrpc"].majority_scores(examples)
+    assert paraphrases["f1"] == pytest.approx(2 * 5 / (5 + 8))  # precision 5/8, recall 1
+    assert TASKS["cola"].majority_scores(examples)["matthews_correlation"] == 0
+    tie = [TextExample(("the cat",), label) for label in "ba"]
+    assert TASKS["classification"].majority_scores(tie)["accuracy"] == 0.5
+    assert TASKS["stsb"].majority_scores([TextExample(("a", "b"), 1.0)]) == {}
+    assert TASKS["ner"].majority_scores([]) == {}
+
+
 def test_of_a_pair_the_longer_sentence_is_cut(tokenizer):
     task = replace(TASKS["rte"], max_length=12)
     (example,) = task.examples(
