@@ -80,6 +80,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     f"{__package__}.pipelines.question_answering_pipeline": _nothing,
     f"{__package__}.pipelines.next_sentence_prediction_pipeline": _nothing,
     f"{__package__}.pipelines.multiple_choice_pipeline": _nothing,
+    f"{__package__}.pipelines.windowed_pipelines": _nothing,
 }
 
 

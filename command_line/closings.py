@@ -138,7 +138,8 @@ def _evaluate(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
 def _predict(arguments: Any, result: Any) -> Closing | None:
     if arguments.output == "-":
         return None
-    return Closing(arguments.output, _figures(result, {"rows": "rows", "cut": "too long and cut"}))
+    names = {"rows": "rows", "cut": "too long and cut", "windowed": "in windows"}
+    return Closing(arguments.output, _figures({name: result[name] for name in names if result[name]}, names))
 
 
 def _features(arguments: Any, result: Mapping[str, Any]) -> Closing:

@@ -46,8 +46,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("allow_other_activation", "verify"),
     ),
     "Sequences and batches": (
-        *("max_length", "short_probability", "pack", "row_length", "doc_stride", "max_document_context"),
-        *("max_question_length", "batch_size", "dtype", "pooling"),
+        *("max_length", "short_probability", "pack", "row_length", "window_pooling", "doc_stride"),
+        *("max_document_context", "max_question_length", "batch_size", "dtype", "pooling"),
     ),
     "What is learnt in pretraining": (
         *(

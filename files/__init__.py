@@ -1,7 +1,7 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
-from .logs import no_warnings, only_errors
+from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .model_files import (
     WEIGHTS_FILE,
@@ -56,6 +56,7 @@ __all__ = [
     "folder_written_beside",
     "interruptible",
     "is_table",
+    "leave_standard_output",
     "locked",
     "no_warnings",
     "only_errors",

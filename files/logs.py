@@ -1,6 +1,7 @@
 """What other libraries say: only what matters for as long as it takes."""
 
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,13 @@ def only_errors() -> Iterator[None]:
         yield
     finally:
         hf_logging.set_verbosity(verbosity)
+
+
+def leave_standard_output() -> None:
+    """Let the package speak on standard error from now on: standard output is for a result that programs read."""
+    for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(sys.stderr)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..files import check_output_files, write_json, written_beside
+from ..files import check_output_files, leave_standard_output, write_json, written_beside
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
@@ -124,6 +124,8 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
             predictions do not fit the data, or a file is there that is not to be overwritten.
         OSError: If a file cannot be read or written.
     """
+    if arguments.output == STANDARD_OUTPUT:
+        leave_standard_output()
     metrics = _measured(arguments)
     if arguments.output == STANDARD_OUTPUT and PartialState(cpu=arguments.use_cpu).is_main_process:
         print(json.dumps(metrics, indent=2))

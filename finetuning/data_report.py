@@ -26,8 +26,12 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
     """
     for line in data_lines(task, train):
         logger.info("%s", line)
+    for line in long_text_lines(task, len(train.examples), train.cut, train.windowed):
+        logger.info("%s", line)
     for name, data in validation.items():
         logger.info("Validation data%s: %s examples.", f" ({name})" if name else "", f"{len(data.examples):,}")
+        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
+            logger.info("%s", line)
     if folds:
         logger.info("Cross-validation: %d trainings, each measured on another part, and one on all of it.", folds)
     elif not validation:
@@ -36,6 +40,25 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
         )
     for warning in data_warnings(task, train, validation):
         logger.warning("%s", warning)
+
+
+def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
+    """What became of texts that are longer than the network reads; nothing where there are none.
+
+    Args:
+        task: The task.
+        examples: How many examples there are.
+        cut: How many of them were cut.
+        windowed: How many of them are read in several windows.
+    """
+    lines = []
+    for count, done in ((cut, "cut"), (windowed, "read in windows")):
+        if count:
+            verb = "is" if count == 1 else "are"
+            line = f"{count:,} of {examples:,} texts {verb} longer than {task.max_length} tokens: {done}"
+            advice = " (--window_pooling mean reads them whole)" if done == "cut" and task.may_window else ""
+            lines.append(f"{line}{advice}.")
+    return lines
 
 
 def data_lines(task: Task, data: TaskData) -> list[str]:

@@ -1,5 +1,6 @@
 """Measuring a fine-tuned model on task data, without training."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from accelerate import PartialState
 
 from ..files import files_written_beside
 from .class_report_files import write_class_report
+from .data_report import long_text_lines
 from .inference import network_outputs
 from .prediction import load_finetuned_model
 from .rows import DataSource
 from .task import Task
+
+logger = logging.getLogger(__name__)
 
 # What `Task.write_predictions` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
@@ -51,7 +55,9 @@ def measure_model(
     metrics: dict[str, float] = {}
     predicted = {}
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-    for name, data in zip(sources, task.complete(encoded, tokenizer), strict=True):
+    for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
+        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
+            logger.warning("%s: %s", source, line)
         outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
         predicted[name] = predictions = task.predict(outputs, data, labels)
         prefix = f"{name}_" if name else ""

@@ -12,11 +12,12 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..pipelines.batched_pipeline import TOKENS_AT_ONCE
+from .task import WINDOW_WEIGHT
 
 if TYPE_CHECKING:
     from .task import Task, TaskData
 
-_LABELS = ("labels", "start_positions", "end_positions")
+_LABELS = ("labels", "start_positions", "end_positions", WINDOW_WEIGHT)
 
 
 def network_outputs(

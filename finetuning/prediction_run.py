@@ -15,9 +15,10 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
-from ..files import PARTIAL, check_output_files, weight_files
+from ..files import PARTIAL, check_output_files, leave_standard_output, weight_files
 from ..files.text import STDIN
 from ..runs import RunFolder, prepare_once
+from .data_report import long_text_lines
 from .inference import network_outputs
 from .prediction import FinetunedModel, load_finetuned_model
 from .prediction_files import OUTPUT_ENDINGS, json_line, merge_parts, part_file, write_part
@@ -117,7 +118,8 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
         arguments: The settings.
 
     Returns:
-        `rows`, how many there are, and `cut`, how many of them were longer than the model reads.
+        `rows`, how many there are, and how many of them were longer than the model reads: `cut`, which lost the rest,
+        and `windowed`, which were read in windows.
 
     Raises:
         ValueError: If the model has no head for a task, the data is not what it reads, the output is there already, or
@@ -127,9 +129,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
     if not arguments.data:
         raise ValueError("data is not set; expected files with texts, or - for standard input.")
     if arguments.output == STDIN:  # where nothing else may stand then
-        for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
-            if isinstance(handler, logging.StreamHandler):
-                handler.setStream(sys.stderr)
+        leave_standard_output()
     return _Prediction(arguments, arguments.data).write()
 
 
@@ -151,7 +151,7 @@ class _Prediction:
         self.task.new_examples([first])  # what is wrong with all rows shows before anything is loaded
         self.names = self._names(first)
         self.remaining = chain([first], rows)
-        self.cut = 0
+        self.cut = self.windowed = 0
 
     def _names(self, row: DataRow) -> list[str] | None:
         """The columns of the data that are kept; None for all."""
@@ -181,6 +181,7 @@ class _Prediction:
         encoded = [task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
         (data,) = task.complete(encoded, found.tokenizer)
         self.cut += encoded[0].cut
+        self.windowed += encoded[0].windowed
         outputs = network_outputs(task, data, found.model, found.tokenizer, arguments.batch_size)
         return task.answers(outputs, data, found.labels, arguments.top_k, arguments.probabilities)
 
@@ -191,19 +192,16 @@ class _Prediction:
             for _, rows in self._parts():
                 yield from zip(rows, self._answers(found, rows), strict=True)
                 progress.update(len(rows))
-        self._tell_cut(progress.n)
+        self._tell_long_texts(progress.n)
 
     def _progress(self) -> Any:
         total = len(self.data[0]) if len(self.data) == 1 and hasattr(self.data[0], "__len__") else None
         total = None if isinstance(self.data[0], str) else total
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
 
-    def _tell_cut(self, rows: int) -> None:
-        if self.cut:
-            logger.warning(
-                "%s of %s rows are longer than max_length (%d) and were cut.",
-                *(f"{self.cut:,}", f"{rows:,}", self.task.max_length),
-            )
+    def _tell_long_texts(self, rows: int) -> None:
+        for line in long_text_lines(self.task, rows, self.cut, self.windowed):
+            logger.warning("%s", line)
 
     def _row_of_output(self, row: DataRow, answer: dict[str, Any]) -> dict[str, Any]:
         """The data's columns and what is predicted."""
@@ -226,13 +224,13 @@ class _Prediction:
             counts = self._write_parts(folder.path)
             self.state.wait_for_everyone()
             rows = sum(counts)
-            self.cut = sum(gather_object([self.cut]))
+            self.cut, self.windowed = map(sum, zip(*gather_object([(self.cut, self.windowed)]), strict=True))
             if self.state.is_main_process:
                 merge_parts(folder.path, len(counts), output)
                 shutil.rmtree(folder.path)
-                self._tell_cut(rows)
+                self._tell_long_texts(rows)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
-        return {"rows": rows, "cut": self.cut}
+        return {"rows": rows, "cut": self.cut, "windowed": self.windowed}
 
     def _can_go_on(self) -> bool:
         """Whether the data is there again in a further call: whether it is files."""
@@ -299,7 +297,7 @@ class _Prediction:
             print(json_line(self._row_of_output(row, answer)))
             count += 1
         sys.stdout.flush()
-        return {"rows": count, "cut": self.cut}
+        return {"rows": count, "cut": self.cut, "windowed": self.windowed}
 
 
 class _Processes:

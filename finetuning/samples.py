@@ -8,10 +8,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ..modeling_mybert import IGNORED_LABEL
-from .task import Task, TaskData
+from .task import WINDOW_WEIGHT, Task, TaskData
 
 E = TypeVar("E")
 
@@ -186,33 +186,49 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
         classes: How many there are; one without a label gets the weight 1.
     """
     labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
-    counts = np.bincount(labels[labels != IGNORED_LABEL], minlength=classes)
-    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1)), 1.0)
+    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
+    is_label = labels != IGNORED_LABEL
+    counts = np.bincount(labels[is_label], shares[is_label], minlength=classes)
+    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
     return torch.tensor(weights, dtype=torch.float32)
 
 
-def weighted_loss(weights: torch.Tensor, label_smoothing: float) -> Callable[..., torch.Tensor]:
-    """The loss of a `Trainer` in which classes have weights.
+def weighted_loss(
+    weights: torch.Tensor | None, label_smoothing: float = 0.0, problem: str | None = None
+) -> Callable[..., torch.Tensor]:
+    """The loss of a `Trainer` in which classes weigh, or sequences.
 
     Args:
-        weights: Of the classes (C,).
+        weights: Of the classes (C,); None for equal ones.
         label_smoothing: As in `TrainingArguments`.
+        problem: transformers' `problem_type` where a sequence has several labels or a number; else it has a class, or
+            its tokens have one each.
 
     Returns:
-        A function of the network's outputs, whose `logits` are (..., C), of labels (...) and of the number of labels
-        of the optimizer step, by which the weighted sum is divided; without it by the labels' weights.
+        A function of the network's outputs, whose `logits` are (..., C); of labels (...), or a tuple of these and of
+        what each sequence weighs (N,); and of the number of labels of the optimizer step, each counted as its sequence
+        weighs, by which the weighted sum is divided; without it by the labels' weights.
     """
 
-    def loss(outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
-        logits = outputs["logits"]
-        total = cross_entropy(
-            logits.reshape(-1, len(weights)).float(),
-            labels.reshape(-1),
-            weights.to(logits.device),
-            ignore_index=IGNORED_LABEL,
-            reduction="mean" if num_items_in_batch is None else "sum",
-            label_smoothing=label_smoothing,
-        )
-        return total if num_items_in_batch is None else total / num_items_in_batch
+    def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        labels, shares = labels if isinstance(labels, tuple) else (labels, None)
+        logits = outputs["logits"].float()
+        if problem == "regression":
+            each = (logits.squeeze(-1) - labels.float()).square()
+            counted = torch.ones_like(each)
+        elif problem == "multi_label_classification":
+            each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+            counted = torch.ones_like(each)
+        else:
+            labels, by_class = labels.reshape(-1), torch.ones(logits.shape[-1]) if weights is None else weights
+            by_class = by_class.to(logits.device)
+            each = cross_entropy(
+                logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
+            )
+            counted = by_class[labels.clamp(min=0)] * (labels != IGNORED_LABEL)
+        if shares is not None:
+            shares = shares.reshape(-1, *[1] * (each.ndim - 1))
+            each, counted = each * shares, counted * shares
+        return each.sum() / (counted.sum() if num_items_in_batch is None else num_items_in_batch)
 
     return loss

@@ -31,6 +31,9 @@ from .heads import Beginning, check_max_length, keeps_head, load_finetuned, load
 from .labels import Labels, listed
 from .rows import DataRow, DataSource, read_data
 
+WINDOW_WEIGHT = "window_weight"
+"""Beside the model's arguments in labelled data with windows: what a sequence weighs in the loss, all of a text 1."""
+
 E = TypeVar("E")  # an example, as it stands in the data
 P = TypeVar("P")  # a prediction for an example
 
@@ -41,8 +44,10 @@ class TaskData(Dataset, Generic[E]):
 
     Attributes:
         examples: The examples of the file.
-        inputs: Model argument -> a value for each sequence; some tasks make several sequences of an example.
-        cut: How many examples were longer than the network reads.
+        inputs: Model argument -> a value for each sequence; some tasks make several sequences of an example, and may
+            say what each weighs (`WINDOW_WEIGHT`).
+        cut: How many examples were longer than the network reads, and lost what was too much.
+        windowed: How many examples were longer, and are read in several sequences.
         layout: How sequences and tokens belong to examples; what it holds is the kind of task's own affair.
         source: Where the examples come from.
     """
@@ -52,6 +57,7 @@ class TaskData(Dataset, Generic[E]):
     source: DataSource
     layout: Any = None
     cut: int = 0
+    windowed: int = 0
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
@@ -59,6 +65,19 @@ class TaskData(Dataset, Generic[E]):
     def __getitem__(self, index: int) -> dict[str, Any]:
         """Model arguments of a sequence."""
         return {name: values[index] for name, values in self.inputs.items()}
+
+
+def check_stride(doc_stride: int | None, max_length: int) -> None:
+    """Refuse windows that share more than they hold.
+
+    Raises:
+        ValueError: If they would.
+    """
+    if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
+        raise ValueError(
+            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, what a window of "
+            f"{max_length} tokens (max_length) holds of a text."
+        )
 
 
 def rounded(value: float) -> float:
@@ -151,6 +170,11 @@ class Task(ABC, Generic[E, P]):
     def has_one_class(self) -> bool:
         """Whether each text or word has one class, so that classes can weigh."""
         return False
+
+    @property
+    def may_window(self) -> bool:
+        """Whether texts that are cut would be read in windows by `window_pooling`."""
+        return "window_pooling" in self.options
 
     def texts_of(self, example: E) -> tuple[str, ...]:
         """The texts of an example."""

@@ -52,7 +52,13 @@ class TaskArguments:
     max_document_context: bool | None = field(
         default=None, metadata={"help": "Read a sentence to be tagged with as much of its document as fits."}
     )
-    doc_stride: int | None = field(default=None, metadata={"help": "Tokens that windows share (128 or less)."})
+    window_pooling: Literal["mean", "max"] | None = field(
+        default=None,
+        metadata={"help": "Read texts longer than max_length in windows and pool their logits (default: cut them)."},
+    )
+    doc_stride: int | None = field(
+        default=None, metadata={"help": "Tokens that windows of a long text share (default 128, or half a window)."}
+    )
     max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
     max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
     n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})

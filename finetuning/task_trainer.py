@@ -14,7 +14,7 @@ from ..runs import MyBertAdamW, ResumableTrainer
 from .finetuning_arguments import FinetuningArguments
 from .learning_rates import layerwise_groups
 from .samples import balanced_weights, weighted_loss
-from .task import TaskData
+from .task import WINDOW_WEIGHT, TaskData
 from .task_run import TaskRun
 
 logger = logging.getLogger(__name__)
@@ -23,16 +23,18 @@ _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "m
 
 
 def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
-    """The loss in place of the model's own."""
+    """The loss in place of the model's own, where classes weigh or texts are read in windows."""
+    problem = getattr(run.task, "problem", None)
     if not args.class_weights:
-        return None
+        has_windows = any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values()))
+        return weighted_loss(None, args.label_smoothing_factor, problem) if has_windows else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
     rounded = ", ".join(
         f"{name} {weight:.3g}" for name, weight in zip(run.labels.names, weights.tolist(), strict=True)
     )
     logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
-    return weighted_loss(weights, args.label_smoothing_factor)
+    return weighted_loss(weights, args.label_smoothing_factor, problem)
 
 
 class TaskTrainer(ResumableTrainer):
@@ -48,6 +50,8 @@ class TaskTrainer(ResumableTrainer):
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
+        if any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values())):
+            args.remove_unused_columns = False  # the weights are for the loss, not for the model
         super().__init__(
             args=args,
             train_dataset=run.train,
@@ -64,8 +68,19 @@ class TaskTrainer(ResumableTrainer):
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """The labels; the start of an answer is one."""
+        """The labels, each counted as its sequence weighs; the start of an answer is one."""
+        if batches and WINDOW_WEIGHT in batches[0]:
+            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][0].numel() for batch in batches]
+            total = torch.stack(counts).sum().to(device)
+            return self.accelerator.gather(total).sum() if self.args.average_tokens_across_devices else total
         return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """`Trainer.compute_loss`, which hands on to the loss what sequences weigh beside their labels."""
+        shares = inputs.pop(WINDOW_WEIGHT, None)
+        if shares is not None:
+            inputs = {**inputs, "labels": (inputs["labels"], shares)}
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""

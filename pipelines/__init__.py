@@ -1,20 +1,29 @@
-"""Pipelines that transformers 5 lacks: question answering, next sentence prediction, multiple choice."""
+"""Pipelines that transformers 5 lacks: question answering, next sentence prediction, multiple choice; long texts."""
 
 from .spans import Answer, Window, WindowedQuestion, answer_positions, best_answers, make_windows
+from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
 __all__ = [
     "Answer",
     "Window",
+    "WindowPooling",
     "WindowedQuestion",
     "answer_positions",
     "best_answers",
     "make_windows",
+    "own_tokens",
+    "pool_windows",
     "register_pipelines",
+    "window_places",
+    "window_starts",
 ]
 
 
 def register_pipelines() -> None:
     """Make `transformers.pipeline` know the tasks of this room; a second call changes nothing.
+
+    Classification of texts and tokens stays transformers' own, but for models that were fine-tuned to read long texts
+    in windows.
 
     transformers refuses the name `"question-answering"` before it looks into the registry, so the name leaves its list
     of removed tasks. Versions without that list, or with a pipeline of their own, get ours as well.
@@ -29,6 +38,7 @@ def register_pipelines() -> None:
     from .multiple_choice_pipeline import MultipleChoicePipeline
     from .next_sentence_prediction_pipeline import NextSentencePredictionPipeline
     from .question_answering_pipeline import QuestionAnsweringPipeline
+    from .windowed_pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
     getattr(pipelines, "REMOVED_TASKS", {}).pop("question-answering", None)
     registry = pipelines.PIPELINE_REGISTRY
@@ -47,3 +57,8 @@ def register_pipelines() -> None:
         # With this mark `save_pretrained` would declare custom code in the model's config, and the saved folder could
         # not be loaded without trust_remote_code, although the pipeline is here.
         del pipeline_class._registered_impl
+    for task, windowed_class in (
+        ("text-classification", WindowedTextClassificationPipeline),
+        ("token-classification", WindowedTokenClassificationPipeline),
+    ):
+        registry.supported_tasks[task] = registry.supported_tasks[task] | {"impl": windowed_class}

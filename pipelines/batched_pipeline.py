@@ -133,10 +133,15 @@ class BatchedPipeline(Pipeline):
 
     @property
     def max_length(self) -> int:
-        """Tokens that tokenizer and network can take, special tokens included; `sys.maxsize` if there is no limit."""
-        positions = getattr(self.model.config, "max_position_embeddings", None)
-        limit = min(self.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
-        for name, module in self.model.named_modules():
-            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-                positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from behind padding
-        return min(positions, limit) if positions and positions > 0 else limit  # XLNet says -1: no limit
+        """See `longest_input`."""
+        return longest_input(self)
+
+
+def longest_input(pipeline: Pipeline) -> int:
+    """Tokens that tokenizer and network can take, special tokens included; `sys.maxsize` if there is no limit."""
+    positions = getattr(pipeline.model.config, "max_position_embeddings", None)
+    limit = min(pipeline.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
+    for name, module in pipeline.model.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from behind padding
+    return min(positions, limit) if positions and positions > 0 else limit  # XLNet says -1: no limit

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from .windows import default_stride
+
 if TYPE_CHECKING:
     from tokenizers import Encoding
     from transformers import PreTrainedTokenizerFast
@@ -279,7 +281,7 @@ def _cut_into_windows(
             f"max_seq_len ({max_seq_len}) leaves no room for the context beside a question and special tokens of "
             f"{tokens - context_tokens} tokens"
         )
-    stride = min(128, room // 2) if doc_stride is None else doc_stride
+    stride = default_stride(room) if doc_stride is None else doc_stride
     if stride >= room and context_tokens > room:
         raise ValueError(
             f"doc_stride ({stride}) is not less than the room for the context in a window, {room} tokens "

@@ -5,7 +5,7 @@ The longer one loses its last token until both fit, and of two equally long ones
 second where both are cut, the room is odd and the second was not the shorter one; Google's leaves it to the first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
@@ -19,12 +19,19 @@ class CutTexts(NamedTuple):
     Attributes:
         inputs: Name -> values for each token of each text, such as `input_ids`.
         sides: For each token of each text 0 in the first sentence, 1 in the second, and None for special tokens.
-        cut: How many texts were too long.
+        too_long: The texts that were too long.
+        owners: The text of each sequence, where texts that are too long become several.
     """
 
     inputs: dict[str, list[list[Any]]]
     sides: list[list[int | None]]
-    cut: int
+    too_long: list[int]
+    owners: list[int]
+
+    @property
+    def cut(self) -> int:
+        """How many texts were too long."""
+        return len(self.too_long)
 
 
 def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
@@ -42,7 +49,11 @@ def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def encode_and_cut(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[Sequence[str]], max_length: int, **options: Any
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[Sequence[str]],
+    max_length: int,
+    windows: Callable[[Sequence[int | None], int], Sequence[Sequence[int]]] | None = None,
+    **options: Any,
 ) -> CutTexts:
     """Tokenize sentences or pairs, and cut those that are too long.
 
@@ -50,14 +61,20 @@ def encode_and_cut(
         tokenizer: A fast tokenizer; another one cuts by itself, in its own way.
         texts: For each text one sentence, or two; all alike.
         max_length: Tokens of a text, special tokens included.
+        windows: What makes several sequences of a text that is too long, in place of cutting it: from sides and
+            `max_length` the places of the tokens of each sequence.
         **options: Further arguments of the tokenizer, such as `return_offsets_mapping`.
 
     Raises:
-        ValueError: If the special tokens alone are more than `max_length`.
+        ValueError: If the special tokens alone are more than `max_length`, or the tokenizer is no fast one and there
+            are to be windows.
     """
     inputs: dict[str, list[list[Any]]] = {}
     sides: list[list[int | None]] = []
-    cut = 0
+    owners: list[int] = []
+    too_long: list[int] = []
+    if windows is not None and not tokenizer.is_fast:
+        raise ValueError(f"{type(tokenizer).__name__} is no fast tokenizer; windows of long texts need one.")
     if not tokenizer.is_fast:
         options |= {"truncation": True, "max_length": max_length}
     for start in range(0, len(texts), _CHUNK):
@@ -67,14 +84,19 @@ def encode_and_cut(
             side = (
                 encodings.sequence_ids(number) if tokenizer.is_fast else [None] * len(encodings["input_ids"][number])
             )
-            kept: Sequence[int] = range(len(side))
+            sequences: Sequence[Sequence[int]] = [range(len(side))]
             if len(side) > max_length:
-                cut += 1
-                kept = _kept_places(side, max_length, tokenizer.truncation_side == "left")
-            for name, values in encodings.items():
-                inputs.setdefault(name, []).append([values[number][place] for place in kept])
-            sides.append([side[place] for place in kept])
-    return CutTexts(inputs, sides, cut)
+                too_long.append(start + number)
+                if windows is not None:
+                    sequences = windows(side, max_length)
+                else:
+                    sequences = [_kept_places(side, max_length, tokenizer.truncation_side == "left")]
+            for kept in sequences:
+                for name, values in encodings.items():
+                    inputs.setdefault(name, []).append([values[number][place] for place in kept])
+                sides.append([side[place] for place in kept])
+                owners.append(start + number)
+    return CutTexts(inputs, sides, too_long, owners)
 
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:

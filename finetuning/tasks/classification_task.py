@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -30,10 +31,11 @@ from ...metrics import (
     several_labels_report,
     with_temperature,
 )
+from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, rounded
+from ..task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
 _SEPARATORS = (",", ";", "|")  # of several labels of a text
@@ -69,6 +71,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         label_separator: What stands between several labels of a text; a comma, if the data has not been looked at.
         problem: What a label is, in the words of transformers' `problem_type`.
         classes: The classes in the order of their ids, if the data is not to decide it.
+        window_pooling: How a text that is longer than `max_length` is read: None cuts it; else in windows, whose
+            logits become the text's by `"mean"` or `"max"`, see `pool_windows`.
+        doc_stride: Tokens that neighbouring windows share; None for 128, or half of a text's room if that is less.
         unlabelled: Value that says of a row that it has no label, for a regression.
         glue: Name of the GLUE task, which says what is measured.
     """
@@ -80,21 +85,26 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         "single_label_classification"
     )
     classes: tuple[str, ...] = ()
+    window_pooling: WindowPooling | None = None
+    doc_stride: int | None = None
     unlabelled: float | None = None
     glue: str | None = None
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
 
-    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "label_columns", "label_separator")
+    options: ClassVar[tuple[str, ...]] = (
+        *(*Task.options, "text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+    )
     fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification
     pipeline: ClassVar[str] = "text-classification"
 
     def __post_init__(self) -> None:
-        """Refuse columns of labels where there is one label, and a temperature that is none.
+        """Refuse settings that do not go together.
 
         Raises:
-            ValueError: If there are some.
+            ValueError: If there are columns of labels where there is one label, windows are described and not asked
+                for, or share more than they hold, or a temperature is none.
         """
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; expected a number above 0.")
@@ -102,6 +112,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError("label_columns are for the task multilabel; this one has a label_column.")
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
+        if self.doc_stride is not None and self.window_pooling is None:
+            raise ValueError("doc_stride is set without window_pooling (mean or max); without that texts are cut.")
+        check_stride(self.doc_stride, self.max_length)
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has a label."""
@@ -229,13 +242,23 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[TextExample]:
-        """Tokenize sentences or pairs, cut as Google's code cuts them: of a pair the longer sentence first."""
+        """Tokenize sentences or pairs, cut as Google's code cuts them: of a pair the longer sentence first.
+
+        With windows `layout` is the example of each sequence, and each weighs its share of its example in the loss.
+        """
         texts = [example.texts for example in examples]
-        encoded = encode_and_cut(tokenizer, texts, self.max_length)
+        windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
+        encoded = encode_and_cut(tokenizer, texts, self.max_length, windows)
         inputs: dict[str, list[Any]] = encoded.inputs
+        owners = np.array(encoded.owners)
         if examples[0].label is not None:
-            inputs["labels"], examples = self._targets(examples, labels, source)
-        return TaskData(examples, inputs, source, cut=encoded.cut)
+            targets, examples = self._targets(examples, labels, source)
+            inputs["labels"] = [targets[owner] for owner in owners]
+            if len(owners) > len(examples):
+                inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
+        if windows is None:
+            return TaskData(examples, inputs, source, cut=encoded.cut)
+        return TaskData(examples, inputs, source, owners, windowed=encoded.cut)
 
     def _targets(
         self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
@@ -260,6 +283,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
         """The most probable class, all labels with a probability above their threshold, or the number."""
         logits = np.asarray(outputs, dtype=np.float64)
+        if self.window_pooling is not None:
+            logits = pool_windows(logits, data.layout, self.window_pooling)
         if self.problem == "regression":
             return [LabelPrediction(float(value)) for value in logits[:, 0]]
         assert labels is not None
@@ -414,10 +439,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def pipeline_call(self, example: TextExample) -> PipelineCall:
         """The text-classification pipeline."""
         parts = dict(zip(("text", "text_pair"), example.texts, strict=False))
-        code = (
-            f"text = {parts if len(parts) > 1 else [parts['text']]!r}\n"
-            f"print(run(text, truncation=True, max_length={self.max_length}))"
-        )
+        settings = "" if self.window_pooling else f", truncation=True, max_length={self.max_length}"
+        code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
 

@@ -57,7 +57,7 @@ class FeatureTask(TaggingTask):
     def _with_states(
         self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> TaskData[TaggedSentence]:
-        # A stretch of a very long word may hold none of a first piece.
+        # A window of a very long word may hold none of a first piece.
         numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]

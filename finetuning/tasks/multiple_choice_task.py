@@ -118,7 +118,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         }
         if examples[0].label is not None:
             inputs["labels"] = [example.label for example in examples]
-        return TaskData(examples, inputs, source, cut=encoded.cut)
+        return TaskData(examples, inputs, source, cut=len({place // count for place in encoded.too_long}))
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches of shape (questions, choices, tokens)."""

@@ -223,7 +223,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                 for position in answer_positions(question, *_first_span(example))
             ]
             inputs["start_positions"], inputs["end_positions"] = map(list, zip(*positions, strict=True))
-        return TaskData(examples, inputs, source, layout)
+        return TaskData(
+            examples, inputs, source, layout, windowed=sum(len(question.windows) > 1 for question in layout)
+        )
 
     def predict(self, outputs: Any, data: TaskData[QuestionExample], labels: Labels | None) -> list[AnswerPrediction]:
         """The best stretches of every text over all its windows."""

@@ -1,7 +1,7 @@
 """Tagging of words, as in named entity recognition (paper, section 5.3).
 
-A word is tagged at its first piece. A sentence that is longer than the network reads is cut into stretches, each read
-with what fits of its surroundings, so every word gets a tag.
+A word is tagged at its first piece. A sentence that is longer than the network reads is read in windows that overlap,
+so every word gets a tag: from the window in which it has most context.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from ...files import read_conll, write_lines
 from ...hub_card import PipelineCall
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
+from ...pipelines import own_tokens, window_starts
+from ...pipelines.windows import default_stride
 from ..inference import network_outputs
 from ..labels import Labels
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, rounded
+from ..task import Task, TaskData, check_stride, rounded
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.
@@ -55,13 +57,13 @@ class TaggedSentence:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """What a sequence of the network's holds, in pieces counted through the whole document.
+class TagWindow:
+    """What a sequence of the network's holds, in pieces counted through all sentences.
 
     Attributes:
         start: First piece of the sequence.
         end: Piece after the last one.
-        own_start: First of the pieces that are tagged; those before it are context.
+        own_start: First of the pieces that are tagged; the others are context.
         own_end: Piece after the last one of these.
     """
 
@@ -81,16 +83,27 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         max_document_context: Read every sentence with as much of its document before and after it as fits.
         any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; then words are
             counted in place of entities.
+        doc_stride: Pieces that neighbouring windows of a long sentence share; None for 128, or half of a window's room
+            if that is less.
     """
 
     continuation_labels: Literal["ignore", "inside"] = "ignore"
     max_document_context: bool = False
     any_tags: bool = False
+    doc_stride: int | None = None
 
-    options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context")
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
     pipeline: ClassVar[str] = "token-classification"
     reads_conll: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse windows that share more than they hold.
+
+        Raises:
+            ValueError: If they would.
+        """
+        check_stride(self.doc_stride, self.max_length)
 
     def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
         """Words and tags of a row."""
@@ -155,20 +168,20 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
         pieces = _WordPieces(examples, tokenizer)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
-        stretches = [
-            stretch
-            for sentence, _ in enumerate(examples)
-            for stretch in cut_into_stretches(
+        found = [
+            tag_windows(
                 *pieces.sentence(sentence),
                 *(pieces.document(sentence) if self.max_document_context else pieces.sentence(sentence)),
                 room,
+                self.doc_stride,
             )
+            for sentence, _ in enumerate(examples)
         ]
         inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
         targets: list[list[int]] = []
         layout: list[np.ndarray] = []
-        for stretch in stretches:
-            ids = pieces.ids[stretch.start : stretch.end].tolist()
+        for window in chain.from_iterable(found):
+            ids = pieces.ids[window.start : window.end].tolist()
             for name, values in (
                 ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
                 ("attention_mask", [1] * (len(ids) + 2)),
@@ -176,8 +189,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             ):
                 if name in inputs:
                     inputs[name].append(values)
-            own = slice(stretch.own_start, stretch.own_end)
-            before, after = stretch.own_start - stretch.start + 1, stretch.end - stretch.own_end + 1
+            own = slice(window.own_start, window.own_end)
+            before, after = window.own_start - window.start + 1, window.end - window.own_end + 1
             places = np.stack([pieces.sentences[own], pieces.words[own]], axis=1)
             places[~pieces.is_first[own]] = -1
             layout.append(np.pad(places, ((before, after), (0, 0)), constant_values=-1))
@@ -185,7 +198,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                 targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORED_LABEL).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
-        return TaskData(examples, inputs, source, layout)
+        return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
 
     def _tag_ids(
         self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: DataSource
@@ -342,29 +355,33 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
 
 
-def cut_into_stretches(start: int, end: int, first: int, last: int, room: int) -> list[Stretch]:
-    """Cut a sentence into stretches that the network can read, each with as much around it as fits.
+def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
+    """The windows in which a sentence is tagged.
 
     Args:
         start: First piece of the sentence.
         end: Piece after its last one.
         first: First piece that may be context.
         last: Piece after the last one that may be.
-        room: Pieces of a sequence.
+        room: Pieces of a window.
+        stride: Pieces that neighbouring windows share, see `window_starts`.
 
     Returns:
-        One stretch if the sentence fits; otherwise stretches of half the room, read with what stands around them.
+        One window if the sentence fits, with as much around it as there is room for; else several with half of the
+        stride around the sentence, and each of its pieces is tagged in the one in which it has most context.
     """
-    step = end - start if end - start <= room else max(1, room // 2)
-    borders = [*range(start, end, step), end]
-    stretches = []
-    for own_start, own_end in pairwise(borders):
-        spare = room - (own_end - own_start)
-        before, after = own_start - first, last - own_end
+    if end - start <= room:
+        spare = room - (end - start)
+        before, after = start - first, last - end
         left = min(before, max(spare // 2, spare - after))
-        right = min(after, spare - left)
-        stretches.append(Stretch(own_start - left, own_end + right, own_start, own_end))
-    return stretches
+        return [TagWindow(start - left, end + min(after, spare - left), start, end)]
+    margin = (default_stride(room) if stride is None else stride) // 2
+    first, last = max(first, start - margin), min(last, end + margin)
+    starts = window_starts(last - first, room, stride)
+    return [
+        TagWindow(first + begin, first + begin + room, max(start, first + own), min(end, first + own_end))
+        for begin, (own, own_end) in zip(starts, own_tokens(starts, room, last - first), strict=True)
+    ]
 
 
 class _WordPieces:

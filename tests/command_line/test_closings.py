@@ -57,7 +57,7 @@ RESULTS = {
     "adapt": {"before": {"nats_per_character": 2.0}, "after": {"nats_per_character": 1.23456}, "eval_perplexity": 3.0},
     "finetune": {"accuracy": 0.912345, "test_accuracy": 0.5, "examples": [], "interrupted": False},
     "evaluate": {"accuracy": 0.5},
-    "predict": {"rows": 3, "cut": 0},
+    "predict": {"rows": 3, "cut": 0, "windowed": 0},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
     "ablation": {"a": {}, "b": {}},
     "glue": {"average": 0.71234, "tasks": {"sst2": {}, "rte": {}}},

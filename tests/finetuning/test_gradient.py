@@ -61,7 +61,7 @@ def gradients(folder, model, task, batch_size, accumulation, **settings):
         max_steps=1,
         max_grad_norm=0.0,
         logging_steps=1,
-        max_length=32,
+        max_length=settings.pop("max_length", 32),
         lstm_size=8,
         save_strategy="no",
         disable_tqdm=True,
@@ -95,6 +95,16 @@ def assert_same(found, expected):
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path, models, task, settings):
     expected = gradients(tmp_path, models["mybert"], task, 7, 1, **settings)
     assert_same(gradients(tmp_path, models["mybert"], task, 2, 4, **settings), expected)
+
+
+def test_windows_of_one_text_may_be_in_different_batches(tmp_path, models):
+    """Eight windows of seven texts: the last text has two, each of half a weight."""
+    settings = {"window_pooling": "mean", "max_length": 9}
+    expected = gradients(tmp_path, models["mybert"], "classification", 8, 1, **settings)
+    assert_same(gradients(tmp_path, models["mybert"], "classification", 3, 3, **settings), expected)
+    assert_same(
+        gradients(tmp_path, models["bert"], "classification", 3, 3, keep_model_type=True, **settings), expected
+    )
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_kinds_of_data(tmp_path, models, expected):
 def test_kinds_of_output(tmp_path, models, expected, name):
     rows = [{"sentence": text, "label": f"mine {n}", "note": [n]} for n, text in enumerate(TEXTS)]
     found = mybert.predict(models / "sst2", rows, output=tmp_path / name, probabilities=True)
-    assert found == {"rows": 30, "cut": 0}
+    assert found == {"rows": 30, "cut": 0, "windowed": 0}
     written = mybert.files.read_rows(tmp_path / name)
     assert [row["sentence"] for row in written] == TEXTS
     assert [row["label"] for row in written] == [f"mine {n}" for n in range(30)]
@@ -240,8 +240,12 @@ def test_a_bert_folder_from_elsewhere(tmp_path, tokenizer):
 
 def test_what_is_cut_is_counted(tmp_path, models, caplog):
     texts = ["the cat", "the cat " * 20, "a dog " * 30]
-    assert mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv") == {"rows": 3, "cut": 2}
-    assert "2 of 3 rows are longer than max_length (16) and were cut." in caplog.text
+    assert mybert.predict(models / "sst2", texts, output=tmp_path / "o.csv") == {
+        "rows": 3,
+        "cut": 2,
+        "windowed": 0,
+    }
+    assert "2 of 3 texts are longer than 16 tokens: cut (--window_pooling mean reads them whole)." in caplog.text
 
 
 @pytest.fixture
@@ -337,7 +341,11 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
         ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
         ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
         ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16' or 'int8'"),
-        ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is no setting of the task sst2"),
+        ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is set without window_pooling \(mean or max\)"),
+        ("sst2", ["a"], {"doc_stride": 14, "window_pooling": "max"}, r"doc_stride is 14; expected 0 .* less than 14,"),
+        ("sst2", ["a"], {"window_pooling": "sum"}, r"window_pooling is 'sum'; expected 'mean' or 'max'"),
+        ("ner", ["a"], {"doc_stride": 14}, r"doc_stride is 14; expected 0 or more and less than 14, what a window"),
+        ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is no setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* reads at most 64 tokens"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
         ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected a name that ends in .jsonl, .csv, .tsv"),

@@ -82,7 +82,7 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     tags = balanced_weights(TaskData([], {"labels": [[-100, 0, 0, -100], [0, 1]]}, ""), 3)
     assert tags.tolist() == pytest.approx([4 / 2 / 3, 2.0, 1.0])
     logits, targets = torch.randn(2, 4, 3, requires_grad=True), torch.tensor([[0, 1, -100, 2], [-100, 0, 0, 1]])
-    loss = weighted_loss(weights, 0.0)
+    loss = weighted_loss(weights)
     kept = targets.reshape(-1) >= 0
     single = torch.nn.functional.cross_entropy(
         logits.reshape(-1, 3)[kept], targets.reshape(-1)[kept], reduction="none"

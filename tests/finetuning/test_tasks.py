@@ -16,7 +16,7 @@ from mybert.finetuning.task import TaskData
 from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
 from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
-from mybert.finetuning.tasks.tagging_task import Stretch, TaggedSentence, cut_into_stretches
+from mybert.finetuning.tasks.tagging_task import TaggedSentence, TagWindow, tag_windows
 
 
 def write_json(path, content):
@@ -230,13 +230,17 @@ def test_every_word_is_tagged_once_at_every_length(tokenizer, max_length, contex
     assert task.read_predictions(tmp_path / "predictions.conll", SENTENCES) == predictions
 
 
-def test_stretches():
-    assert cut_into_stretches(10, 20, 10, 20, 12) == [Stretch(10, 20, 10, 20)]
-    assert cut_into_stretches(10, 20, 0, 40, 14) == [Stretch(8, 22, 10, 20)]
-    assert cut_into_stretches(0, 10, 0, 40, 14) == [Stretch(0, 14, 0, 10)]
-    assert cut_into_stretches(30, 40, 0, 40, 14) == [Stretch(26, 40, 30, 40)]
-    assert cut_into_stretches(0, 10, 0, 10, 4) == [
-        *(Stretch(0, 4, 0, 2), Stretch(1, 5, 2, 4), Stretch(3, 7, 4, 6), Stretch(5, 9, 6, 8), Stretch(6, 10, 8, 10))
+def test_windows_of_tags():
+    assert tag_windows(10, 20, 10, 20, 12) == [TagWindow(10, 20, 10, 20)]
+    assert tag_windows(10, 20, 0, 40, 14) == [TagWindow(8, 22, 10, 20)]
+    assert tag_windows(0, 10, 0, 40, 14) == [TagWindow(0, 14, 0, 10)]
+    assert tag_windows(30, 40, 0, 40, 14) == [TagWindow(26, 40, 30, 40)]
+    assert tag_windows(0, 10, 0, 10, 4) == [
+        *(TagWindow(0, 4, 0, 3), TagWindow(2, 6, 3, 5), TagWindow(4, 8, 5, 7), TagWindow(6, 10, 7, 10))
+    ]
+    # A long sentence with its document around: half of the stride, where there is so much.
+    assert tag_windows(1, 9, 0, 20, 6, 4) == [
+        *(TagWindow(0, 6, 1, 4), TagWindow(2, 8, 4, 6), TagWindow(4, 10, 6, 8), TagWindow(5, 11, 8, 9))
     ]
 
 

@@ -1,0 +1,173 @@
+"""transformers' pipelines for texts and their words, which read what is too long in windows where that is wanted.
+
+It is wanted if the model was fine-tuned so (`mybert finetune --window_pooling`, or `--doc_stride` for tags: its
+configuration says it in `finetuned_for`), or if the call says it. All else, with any model, is transformers' own.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import TextClassificationPipeline, TokenClassificationPipeline
+from transformers.pipelines.base import Pipeline
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from .batched_pipeline import TOKENS_AT_ONCE, longest_input
+from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
+
+RECORD = "finetuned_for"  # the field of a configuration in which `finetune` records a task
+_SIDES = "window_sides"  # of each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
+
+
+def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
+    """What a model's configuration says of the windows that it was fine-tuned with, if it says the setting."""
+    record = getattr(pipeline.model.config, RECORD, None)
+    return record if isinstance(record, dict) and record.get(setting) is not None else {}
+
+
+def _window_logits(
+    pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Run windows through the network, those of similar length together.
+
+    Args:
+        pipeline: The pipeline.
+        inputs: Model arguments of whole texts (texts, tokens).
+        windows: (text, places of the tokens) of each window.
+
+    Yields:
+        The number of each window and its logits, without padding.
+    """
+    budget = TOKENS_AT_ONCE["cpu" if pipeline.device.type == "cpu" else "accelerator"]
+    order = sorted(range(len(windows)), key=lambda number: -len(windows[number][1]))
+    padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
+    while order:
+        length = len(windows[order[0]][1])
+        size = max(1, budget // length)
+        numbers, order = order[:size], order[size:]
+        batch = {}
+        for name, values in inputs.items():
+            batch[name] = values.new_full((len(numbers), length), padding.get(name, 0))
+            for row, number in enumerate(numbers):
+                text, places = windows[number]
+                batch[name][row, : len(places)] = values[text, list(places)]
+        logits = pipeline.model(**batch).logits.float().cpu().numpy()
+        for row, number in enumerate(numbers):
+            is_for_tokens = logits.ndim == 3
+            yield number, logits[row, : len(windows[number][1])] if is_for_tokens else logits[row]
+
+
+class WindowedTextClassificationPipeline(TextClassificationPipeline):
+    """`pipeline("text-classification")` that can read long texts in windows, whose logits are pooled.
+
+    Args:
+        window_pooling: `"mean"` or `"max"`; by default what the model was fine-tuned with, else there are no windows.
+        max_length: Tokens of a window; those of fine-tuning, or all that the model reads.
+        doc_stride: Tokens that neighbouring windows share.
+        truncation: True cuts texts, whatever the model was fine-tuned with.
+    """
+
+    def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict, dict, dict]:
+        names = ("window_pooling", "doc_stride")
+        given = {name: parameters.pop(name) for name in names if name in parameters}
+        for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
+        if given.get("window_pooling", "mean") not in ("mean", "max"):
+            raise ValueError(f"window_pooling is {given['window_pooling']!r:.60}; expected 'mean' or 'max'.")
+        return for_preprocess | given, for_forward, for_postprocess
+
+    def preprocess(
+        self,
+        inputs: Any,
+        window_pooling: WindowPooling | None = None,
+        doc_stride: int | None = None,
+        **tokenizer_kwargs: Any,
+    ) -> Any:
+        """Tokenize a text or a pair, whole if there are to be windows."""
+        record = _recorded(self, "window_pooling")
+        pooling = window_pooling or record.get("window_pooling")
+        if pooling is None or tokenizer_kwargs.get("truncation"):
+            if doc_stride is not None:
+                raise ValueError("doc_stride is set without windows; expected window_pooling 'mean' or 'max'.")
+            return super().preprocess(inputs, **tokenizer_kwargs)
+        max_length = tokenizer_kwargs.pop("max_length", None) or record.get("max_length") or longest_input(self)
+        doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
+        encoded = super().preprocess(inputs, **tokenizer_kwargs | {"truncation": False, "verbose": False})
+        sides = [0 if side is None else side + 1 for side in encoded.sequence_ids(0)]
+        # Settings go along as tensors, which batches of texts may hold.
+        return {
+            **encoded,
+            _SIDES: torch.tensor([sides]),
+            "windows": torch.tensor([[max_length, -1 if doc_stride is None else doc_stride, pooling == "max"]]),
+        }
+
+    def _forward(self, model_inputs: Any) -> Any:
+        if _SIDES not in model_inputs:
+            return super()._forward(model_inputs)
+        inputs = dict(model_inputs)
+        all_sides = inputs.pop(_SIDES).tolist()
+        max_length, doc_stride, is_max = inputs.pop("windows")[0].tolist()
+        windows: list[tuple[int, Sequence[int]]] = []
+        for text, mask in enumerate(inputs["attention_mask"].tolist()):
+            there = [place for place, value in enumerate(mask) if value]
+            sides = [(side - 1 if side else None) for side in (all_sides[text][place] for place in there)]
+            if len(there) <= max_length:
+                windows.append((text, there))
+                continue
+            cut = window_places(sides, max_length, None if doc_stride < 0 else doc_stride)
+            windows += [(text, [there[place] for place in places]) for places in cut]
+        found = dict(_window_logits(self, inputs, windows))
+        logits = np.stack([found[number] for number in range(len(windows))])
+        pooled = pool_windows(logits, [text for text, _ in windows], "max" if is_max else "mean")
+        return {"logits": torch.from_numpy(pooled)}
+
+
+class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
+    """`pipeline("token-classification")` for models that were fine-tuned with windows (`--doc_stride`).
+
+    A text of any length is read in windows as `mybert predict` reads it, and a token has the scores of the window in
+    which it has most context; words and entities are made of these as of a short text's. `stride` says how many tokens
+    windows share in place of what the model was fine-tuned with. Any other model is used as transformers uses it.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if _recorded(self, "doc_stride"):  # transformers cuts at the length that the tokenizer knows
+            self.tokenizer = copy.deepcopy(self.tokenizer)
+            self.tokenizer.model_max_length = VERY_LARGE_INTEGER
+
+    def _sanitize_parameters(self, stride: int | None = None, **parameters: Any) -> tuple[dict, dict, dict]:
+        if stride is None or not _recorded(self, "doc_stride"):
+            return super()._sanitize_parameters(stride=stride, **parameters)
+        for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(**parameters)
+        return for_preprocess, for_forward | {"stride": stride}, for_postprocess
+
+    def _forward(self, model_inputs: Any, stride: int | None = None) -> Any:
+        record = _recorded(self, "doc_stride")
+        if not record:
+            return super()._forward(model_inputs)
+        own = ("special_tokens_mask", "offset_mapping", "sentence", "is_last", "word_ids", "word_to_chars_map")
+        kept = {name: model_inputs.pop(name, None) for name in own}
+        stride = record["doc_stride"] if stride is None else stride
+        max_length = record.get("max_length") or longest_input(self)
+        windows: list[tuple[int, Sequence[int]]] = []
+        taken: list[tuple[int, slice, slice]] = []  # of each window: its text, its own places there, and in itself
+        for text, mask in enumerate(kept["special_tokens_mask"].tolist()):
+            length = int(model_inputs["attention_mask"][text].sum())
+            inside = [place for place in range(length) if not mask[place]] or [0]
+            first, tokens = inside[0], inside[-1] + 1 - inside[0]
+            room = max_length - (length - tokens)
+            starts = window_starts(tokens, room, stride)
+            for start, (begin, end) in zip(starts, own_tokens(starts, room, tokens), strict=True):
+                held = range(first + start, first + start + min(room, tokens))
+                windows.append((text, [*range(first), *held, *range(first + tokens, length)]))
+                own_places = slice(first + begin, first + end)
+                taken.append((text, own_places, slice(own_places.start - start, own_places.stop - start)))
+        logits = torch.zeros(*kept["special_tokens_mask"].shape, self.model.config.num_labels)
+        for number, values in _window_logits(self, model_inputs, windows):
+            text, in_text, in_window = taken[number]
+            logits[text, in_text] = torch.from_numpy(values[in_window])
+        return {"logits": logits, **kept, **model_inputs}

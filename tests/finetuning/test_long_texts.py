@@ -1,0 +1,272 @@
+"""Texts longer than the network reads: cut or in windows, in training, evaluation, prediction and pipelines."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import BertForSequenceClassification, pipeline
+
+import mybert
+from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning.inference import network_outputs
+from mybert.finetuning.labels import Labels
+from mybert.finetuning.samples import balanced_weights, weighted_loss
+from mybert.finetuning.task_record import task_record
+from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.tagging_task import TaggedSentence
+
+WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+LENGTHS = (3, 40, 14, 15, 90, 22)
+TEXTS = [" ".join(WORDS[(3 * row + 5 * word) % len(WORDS)] for word in range(n)) for row, n in enumerate(LENGTHS)]
+PAIRS = [(text, "a happy dog") for text in TEXTS] + [("it was a mat", text) for text in TEXTS]
+TASK = replace(TASKS["classification"], max_length=16, window_pooling="mean", doc_stride=4)
+CLASSES = Labels(("bad", "good"))
+
+
+def model_of(model_class, tokenizer, names, **fields):
+    torch.manual_seed(1)
+    named = {"id2label": dict(enumerate(names)), "label2id": {name: number for number, name in enumerate(names)}}
+    sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": 128, "initializer_range": 0.5} | SIZE
+    return model_class(MyBertConfig(**sizes, **named, **fields)).eval()
+
+
+def folder_of(folder, tokenizer, model, name, task):
+    model.config.finetuned_for = task_record(name, task)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def by_hand(model, tokenizer, text, pair=None, room=14, stride=4):
+    """The logits of a text's windows, one by one."""
+    cls, sep = tokenizer.cls_token_id, tokenizer.sep_token_id
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    other = [] if pair is None else [*tokenizer(pair, add_special_tokens=False)["input_ids"], sep]
+    room -= len(other)
+    starts = [0] if len(ids) <= room else [*range(0, len(ids) - room, room - stride), len(ids) - room]
+    found = []
+    for start in starts:
+        first = [cls, *ids[start : start + room], sep]
+        types = [0] * len(first) + [1] * len(other)
+        with torch.no_grad():
+            found.append(
+                model(input_ids=torch.tensor([[*first, *other]]), token_type_ids=torch.tensor([types])).logits[0]
+            )
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_scores_of_windows_are_pooled(tmp_path, tokenizer, pooling):
+    model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
+    folder = folder_of(tmp_path, tokenizer, model, "classification", replace(TASK, window_pooling=pooling))
+    for texts in (TEXTS, PAIRS[: len(TEXTS)]):
+        wanted = []
+        for text in texts:
+            logits = by_hand(model, tokenizer, *([text] if isinstance(text, str) else text))
+            wanted.append((logits.mean(0) if pooling == "mean" else logits.max(0).values).softmax(-1))
+        found = mybert.predict(folder, texts, probabilities=True)
+        for row, scores in zip(found, wanted, strict=True):
+            assert [row["probability_bad"], row["probability_good"]] == pytest.approx(scores.tolist(), abs=3e-6)
+        classify = pipeline("text-classification", model=folder, device="cpu")
+        inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
+        for size in (1, 4):
+            answers = classify(inputs, batch_size=size)
+            assert [answer["label"] for answer in answers] == [row["label"] for row in found]
+            assert [answer["score"] for answer in answers] == pytest.approx([row["score"] for row in found], abs=3e-6)
+        best = [{answer["label"]: answer["score"] for answer in found} for found in classify(inputs, top_k=None)]
+        assert [row["good"] for row in best] == pytest.approx([scores[1].item() for scores in wanted], abs=3e-6)
+
+
+def test_labels_that_hold_each_by_itself_and_numbers(tmp_path, tokenizer):
+    for name, names, function in (("multilabel", "abc", torch.sigmoid), ("regression", ["value"], lambda x: x)):
+        model = model_of(MyBertForSequenceClassification, tokenizer, names, problem_type=TASKS[name].problem)
+        task = replace(TASKS[name], max_length=16, window_pooling="max", doc_stride=4)
+        folder = folder_of(tmp_path / name, tokenizer, model, name, task)
+        found = mybert.predict(folder, TEXTS, top_k=3)
+        for text, row in zip(TEXTS, found, strict=True):
+            wanted = function(by_hand(model, tokenizer, text).max(0).values).tolist()
+            scores = [row["score"]] if name == "regression" else [item["score"] for item in row["best"]]
+            assert scores == pytest.approx(sorted(wanted, reverse=True), abs=1e-5)
+        classify = pipeline("text-classification", model=folder, device="cpu", top_k=None)
+        answers = [answer[0]["score"] for answer in classify(TEXTS)]
+        first = [row["score"] if name == "regression" else row["best"][0]["score"] for row in found]
+        assert answers == pytest.approx(first, abs=1e-5)
+
+
+def test_texts_that_fit_are_read_as_without_windows(tokenizer):
+    examples = [TextExample((text,), "good") for text in TEXTS]
+    whole, cut = replace(TASK, max_length=128, doc_stride=None), replace(TASKS["classification"], max_length=128)
+    one, other = (task.encode(examples, CLASSES, tokenizer, "x") for task in (whole, cut))
+    assert one.inputs == other.inputs
+    assert (one.windowed, other.cut) == (0, 0)
+
+
+def test_packed_and_padded_windows_agree(tokenizer):
+    model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
+    data = TASK.encode([TextExample((text,), None) for text in TEXTS], CLASSES, tokenizer, "x")
+    assert len(data) > len(TEXTS) and data.windowed == 4
+    found = []
+    for packs in (True, False):
+        model.config.unpad_inputs = packs
+        found.append(TASK.predict(network_outputs(TASK, data, model, tokenizer, 5), data, CLASSES))
+    reference = BertForSequenceClassification(model.config).eval()
+    reference.load_state_dict(model.state_dict())
+    found.append(TASK.predict(network_outputs(TASK, data, reference, tokenizer, 5), data, CLASSES))
+    scores = [[prediction.probabilities["good"] for prediction in predictions] for predictions in found]
+    assert scores[1] == pytest.approx(scores[0], abs=1e-5) and scores[2] == pytest.approx(scores[0], abs=1e-5)
+
+
+def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
+    examples = [TextExample((text,), "good" if row % 2 else "bad") for row, text in enumerate(TEXTS)]
+    data = TASK.encode(examples, CLASSES, tokenizer, "x")
+    weights, owners = np.array(data.inputs["window_weight"]), data.layout
+    assert np.bincount(owners, weights).tolist() == pytest.approx([1.0] * len(TEXTS))
+    assert data.inputs["labels"] == [owner % 2 for owner in owners]
+    # Classes are counted by texts, too: three of each.
+    assert balanced_weights(data, 2).tolist() == pytest.approx([1.0, 1.0])
+    logits, labels = torch.randn(len(data), 2), torch.tensor(data.inputs["labels"])
+    shares = torch.tensor(data.inputs["window_weight"])
+    wanted = (cross_entropy(logits, labels, reduction="none") * shares).sum() / len(TEXTS)
+    loss = weighted_loss(None)
+    assert torch.allclose(loss({"logits": logits}, (labels, shares)), wanted)
+    parts = [slice(0, 7), slice(7, None)]
+    total = sum(loss({"logits": logits[part]}, (labels[part], shares[part]), len(TEXTS)) for part in parts)
+    assert torch.allclose(total, wanted)
+    several, values = torch.randn(4, 3), torch.rand(4, 3)
+    some = torch.tensor([0.5, 0.5, 1.0, 1.0])
+    found = weighted_loss(None, 0.0, "multi_label_classification")({"logits": several}, (values, some))
+    each = torch.nn.functional.binary_cross_entropy_with_logits(several, values, reduction="none").mean(-1)
+    assert torch.allclose(found, (each * some).sum() / 3)
+    found = weighted_loss(None, 0.0, "regression")({"logits": several[:, :1]}, (values[:, 0], some))
+    assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
+
+
+# The label stands at the end, where a model that cuts never looks.
+ROWS = [
+    {"text": f"{' '.join(WORDS[(row + k) % 8] for k in range(30 + row % 5))} {end}", "label": name}
+    for row in range(12)
+    for end, name in (("happy", "good"), ("sad", "bad"))
+]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory, tokenizer):
+    folder = tmp_path_factory.mktemp("encoder")
+    torch.manual_seed(0)
+    MyBertModel(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def arguments(tmp_path, encoder, **settings):
+    (tmp_path / "train.json").write_text(json.dumps(ROWS))
+    defaults = {
+        "model": str(encoder),
+        "output_dir": str(tmp_path / "out"),
+        "train_file": str(tmp_path / "train.json"),
+        "validation_file": str(tmp_path / "train.json"),
+        "num_train_epochs": 6,
+        "learning_rate": 3e-3,
+        "per_device_train_batch_size": 8,
+        "max_length": 16,
+        "disable_tqdm": True,
+        "use_cpu": True,
+    }
+    return FinetuningArguments(**defaults | settings)
+
+
+def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplog, capsys):
+    caplog.set_level("INFO", "mybert")
+    metrics = finetune(arguments(tmp_path, encoder, window_pooling="max", doc_stride=4))
+    assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.5
+    assert "24 of 24 texts are longer than 16 tokens: read in windows." in caplog.text
+    assert "examples in 7" in caplog.text or "examples in 8" in caplog.text
+    out = str(tmp_path / "out")
+    record = json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]
+    assert (record["window_pooling"], record["doc_stride"]) == ("max", 4)
+    # All else does the same without being told.
+    data = str(tmp_path / "train.json")
+    found = evaluate_model(EvaluateArguments(model=out, data=data, use_cpu=True))
+    assert found["accuracy"] == 1.0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == 1.0
+    result = mybert.predict(out, data, output=tmp_path / "o.csv", use_cpu=True)
+    assert result == {"rows": 24, "cut": 0, "windowed": 24}
+    written = mybert.files.read_rows(tmp_path / "o.csv")
+    assert [row["predicted_label"] for row in written] == [row["label"] for row in ROWS]
+    classify = pipeline("text-classification", model=out, device="cpu")
+    assert [answer["label"] for answer in classify([row["text"] for row in ROWS])] == [row["label"] for row in ROWS]
+    assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 25
+    assert "truncation" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_what_is_cut_is_said_with_the_flag_that_reads_it(tmp_path, encoder, caplog):
+    caplog.set_level("INFO", "mybert")
+    finetune(arguments(tmp_path, encoder, max_steps=1))
+    said = "24 of 24 texts are longer than 16 tokens: cut (--window_pooling mean reads them whole)."
+    assert caplog.text.count(said) == 2
+    caplog.clear()
+    evaluate_model(EvaluateArguments(model=str(tmp_path / "out"), data=str(tmp_path / "train.json"), use_cpu=True))
+    assert f"train.json: {said}" in caplog.text
+
+
+def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer):
+    names = ("O", "B-PER", "I-PER")
+    model = model_of(MyBertForTokenClassification, tokenizer, names)
+    task = replace(TASKS["ner"], max_length=16, doc_stride=6)
+    folder = folder_of(tmp_path, tokenizer, model, "ner", task)
+    text = TEXTS[4]
+    data = task.encode([TaggedSentence(tuple(text.split()), None)], Labels(names), tokenizer, "x")
+    assert (data.windowed, len(data)) == (1, 11)
+    # Windows of 14 words that share 6: 0-14, 8-22, ..., 72-86, 76-90; borders lie in the middle of what they share.
+    starts = [*range(0, 76, 8), 76]
+    borders = [0, *((a + 14 + b) // 2 for a, b in pairwise(starts)), 90]
+    wanted = []
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    for start, first, last in zip(starts, borders, borders[1:], strict=False):
+        window = [tokenizer.cls_token_id, *ids[start : start + 14], tokenizer.sep_token_id]
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([window])).logits[0, 1:-1]
+        wanted += logits[first - start : last - start].softmax(-1).max(-1).values.tolist()
+    (found,) = mybert.predict(folder, [text.split()])
+    assert found["score"] == pytest.approx(wanted, abs=3e-6)
+    # transformers' pipeline gives the same words and entities, whatever it does with them.
+    tag = pipeline("token-classification", model=folder, device="cpu")
+    answers = tag(text, ignore_labels=[])
+    assert [answer["entity"] for answer in answers] == found["label"]
+    assert [answer["score"] for answer in answers] == pytest.approx(wanted, abs=3e-6)
+    assert [text[answer["start"] : answer["end"]] for answer in answers] == text.split()
+    grouped = tag([text, "the cat", text], aggregation_strategy="first", batch_size=2)
+    assert grouped[0] == grouped[2]
+    assert [(item["start"], item["end"]) for item in grouped[0]] == [
+        (item["start"], item["end"]) for item in found["entities"]
+    ]
+    assert tag(text, stride=2, ignore_labels=[]) != answers
+
+
+def test_pipelines_of_other_models_are_transformers_own(tmp_path, tokenizer):
+    model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
+    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    with torch.no_grad():
+        scores = [model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1).max().item() for text in TEXTS]
+    assert [answer["score"] for answer in classify(TEXTS)] == pytest.approx(scores, abs=1e-5)
+    # Any model reads windows where it is told to.
+    wanted = [by_hand(model, tokenizer, text).mean(0).softmax(-1).max().item() for text in TEXTS]
+    found = classify(TEXTS, window_pooling="mean", max_length=16, doc_stride=4)
+    assert [answer["score"] for answer in found] == pytest.approx(wanted, abs=1e-5)
+    with pytest.raises(ValueError, match=r"window_pooling is 'sum'; expected 'mean' or 'max'"):
+        classify(TEXTS, window_pooling="sum")
+    with pytest.raises(ValueError, match=r"doc_stride is set without windows"):
+        classify(TEXTS, doc_stride=4)
+    # What a model was fine-tuned with gives way to what the call says.
+    model.config.finetuned_for = task_record("classification", TASK)
+    cut = classify(TEXTS, truncation=True, max_length=16)
+    with torch.no_grad():
+        batches = [tokenizer(text, return_tensors="pt", truncation=True, max_length=16) for text in TEXTS]
+        scores = [model(**batch).logits.softmax(-1).max().item() for batch in batches]
+    assert [answer["score"] for answer in cut] == pytest.approx(scores, abs=1e-5)

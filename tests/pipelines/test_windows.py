@@ -1,0 +1,74 @@
+"""Windows of long texts: where they lie, who has the say about a token, and what they say together."""
+
+import numpy as np
+import pytest
+
+from mybert.pipelines import own_tokens, pool_windows, window_places, window_starts
+
+
+def test_windows_share_their_stride_and_are_full():
+    assert window_starts(4, 4) == [0]
+    assert window_starts(10, 4, 2) == [0, 2, 4, 6]
+    assert window_starts(11, 4, 2) == [0, 2, 4, 6, 7]
+    assert window_starts(9, 4, 0) == [0, 4, 5]
+    assert window_starts(9, 4, 3) == [0, 1, 2, 3, 4, 5]
+    assert window_starts(5, 4) == [0, 1]
+    assert window_starts(1000, 500) == [0, 372, 500]
+
+
+@pytest.mark.parametrize("stride", [-1, 4, 9])
+def test_windows_that_share_all_are_refused(stride):
+    with pytest.raises(ValueError, match=rf"doc_stride is {stride}; expected less than 4"):
+        window_starts(5, 4, stride)
+
+
+@pytest.mark.parametrize(("tokens", "room", "stride"), [(10, 4, 2), (11, 4, 2), (50, 7, 3), (50, 7, 0), (23, 10, 9)])
+def test_a_token_belongs_to_the_window_with_most_context(tokens, room, stride):
+    starts = window_starts(tokens, room, stride)
+    found = own_tokens(starts, room, tokens)
+    for token in range(tokens):
+        context = [min(token - start, start + room - 1 - token) for start in starts]
+        best = int(np.argmax(context))
+        (owner,) = [number for number, (first, last) in enumerate(found) if first <= token < last]
+        # Nothing stands before a text's first tokens and behind its last ones, whatever window they are in.
+        if starts[1] <= token < starts[-2] + room:
+            assert owner == best
+    assert own_tokens([0], 4, 3) == [(0, 3)]
+    assert own_tokens([0, 2, 4, 6], 4, 10) == [(0, 3), (3, 5), (5, 7), (7, 10)]
+
+
+def test_windows_of_one_text():
+    sides = [None, *[0] * 6, None]
+    assert window_places(sides, 6, 2) == [[0, 1, 2, 3, 4, 7], [0, 3, 4, 5, 6, 7]]
+    assert window_places(sides, 8) == [list(range(8))]
+    assert window_places([None, *[0] * 7, None], 6, 1) == [
+        [0, 1, 2, 3, 4, 8],
+        [0, 4, 5, 6, 7, 8],
+    ]
+
+
+def test_windows_of_a_pair_slide_over_the_longer_text():
+    # [CLS] a0 a1 [SEP] b0 b1 b2 b3 b4 [SEP]
+    sides = [None, 0, 0, None, *[1] * 5, None]
+    assert window_places(sides, 8, 1) == [
+        [0, 1, 2, 3, 4, 5, 6, 9],
+        [0, 1, 2, 3, 6, 7, 8, 9],
+    ]
+    # The same the other way round; of the shorter one stays what fits into half.
+    sides = [None, *[0] * 9, None, *[1] * 5, None]
+    assert window_places(sides, 9, 1) == [
+        [0, 1, 2, 3, 10, 11, 12, 13, 16],
+        [0, 3, 4, 5, 10, 11, 12, 13, 16],
+        [0, 5, 6, 7, 10, 11, 12, 13, 16],
+        [0, 7, 8, 9, 10, 11, 12, 13, 16],
+    ]
+    # Of two equally long ones the second.
+    sides = [None, 0, 0, 0, None, 1, 1, 1, None]
+    assert window_places(sides, 7, 0) == [[0, 1, 2, 4, 5, 6, 8], [0, 1, 2, 4, 6, 7, 8]]
+
+
+def test_logits_are_pooled_by_text():
+    logits = np.array([[1.0, 0.0], [3.0, 4.0], [-5.0, 2.0]])
+    owners = [0, 0, 1]
+    assert pool_windows(logits, owners, "mean").tolist() == [[2.0, 2.0], [-5.0, 2.0]]
+    assert pool_windows(logits, owners, "max").tolist() == [[3.0, 4.0], [-5.0, 2.0]]
