@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 # Parts of a trunk that a checkpoint may well lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
+PRETRAINING_HEAD = "PreTraining"
 _SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
@@ -226,8 +227,12 @@ def head_name(auto_class: Any) -> str:
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
-    """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none."""
-    return {name.partition("For")[2] for name in config.architectures or []}
+    """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none.
+
+    One of pretraining has those of both its objectives.
+    """
+    heads = {name.partition("For")[2] for name in config.architectures or []}
+    return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
 
 
 def _head_parameters(model: PreTrainedModel) -> list[str]:
@@ -236,7 +241,7 @@ def _head_parameters(model: PreTrainedModel) -> list[str]:
 
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
     own = head_name(auto_class)
-    return bool(own) and not heads_of(config) <= {own, ""}
+    return bool(own) and own not in heads_of(config) and not heads_of(config) <= {""}
 
 
 def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:

@@ -34,6 +34,8 @@ ROWS_OF_A_PART = 1024
 
 # Settings that decide the output beside task, model and data.
 _DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype", "encoding")
+# In the folder of a call that was told to replace the output: who goes on with it need not tell it again.
+_MAY_REPLACE = "predictions-replace"
 _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
@@ -112,7 +114,8 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
 
     A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
     in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
-    rows. A call that was killed goes on where it was when it is repeated; several processes share the work.
+    rows. A call that was killed goes on where it was when it is repeated, without `overwrite`, which begins anew;
+    several processes share the work.
 
     Args:
         arguments: The settings.
@@ -218,7 +221,8 @@ class _Prediction:
         if self.arguments.output == STDIN:
             return self._print()
         output = Path(self.arguments.output)
-        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), overwrite=not self._can_go_on())
+        begins_anew = self.arguments.overwrite or not self._can_go_on()
+        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), begins_anew)
         with folder:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
             counts = self._write_parts(folder.path)
@@ -242,7 +246,7 @@ class _Prediction:
         files = [str(source) for source in self.data] if self._can_go_on() else []
         if any(Path(file).resolve() == output.resolve() for file in files):
             raise ValueError(f"{output} is to be read and written; name another place.")
-        check_output_files([output], arguments.overwrite)
+        check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
         output.parent.mkdir(parents=True, exist_ok=True)
         settings = {
             "command": "predict",
@@ -259,14 +263,12 @@ class _Prediction:
                 for path in (*weight_files(model), *(model / name for name in _MODEL_FILES))
                 if path.is_file()
             ]
-        try:
-            folder.begin(settings, files)
-        except ValueError:
-            if not arguments.overwrite:
-                raise
-            folder.__exit__()  # let go of it: a run of other settings is replaced
-            folder.overwrite = True
-            folder.begin(settings, files)
+
+        def prepare(place: Path) -> None:
+            if arguments.overwrite:
+                (place / _MAY_REPLACE).touch()
+
+        folder.begin(settings, files, prepare=prepare)
 
     def _write_parts(self, folder: Path) -> list[int]:
         """Predict what is not there yet of this process's share; returns the rows of each part of the data."""

@@ -6,7 +6,14 @@ A task is one entry; the files of the benchmarks are read as they are published.
 from typing import Any
 
 from .task import Task
-from .tasks import ClassificationTask, MultipleChoiceTask, QuestionAnsweringTask, TaggingTask
+from .tasks import (
+    ClassificationTask,
+    FillMaskTask,
+    MultipleChoiceTask,
+    NextSentenceTask,
+    QuestionAnsweringTask,
+    TaggingTask,
+)
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -114,4 +121,7 @@ TASKS: dict[str, Task] = {
     "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
     "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
     "question_answering": QuestionAnsweringTask(main_metric="f1"),
+    # With the heads of pretraining.
+    "next_sentence": NextSentenceTask(main_metric="accuracy"),
+    "fill_mask": FillMaskTask(),
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from transformers import PreTrainedConfig
 
 from ..files import read_json_object, write_json
-from .heads import head_name, heads_of, longest_sequence
+from .heads import PRETRAINING_HEAD, head_name, heads_of, longest_sequence
 from .registry import TASKS
 from .tagger import FeatureTaggerConfig
 from .task import Task
@@ -27,6 +27,8 @@ _TASKS_OF_HEADS = {
     "TokenClassification": "tagging",
     "QuestionAnswering": "question_answering",
     "MultipleChoice": "multiple_choice",
+    "NextSentencePrediction": "next_sentence",
+    "MaskedLM": "fill_mask",
 }
 _TASKS_OF_PROBLEMS = {"regression": "regression", "multi_label_classification": "multilabel"}
 
@@ -67,11 +69,12 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
         return found
     heads = heads_of(config)
     names = [_TASKS_OF_HEADS[head] for head in _TASKS_OF_HEADS if head in heads]
-    if not names:
+    if not names or PRETRAINING_HEAD in heads:
         kinds = ", ".join(config.architectures or []) or "a plain encoder"
         raise ValueError(
-            f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune), or mybert "
-            "features --pooling mean for vectors of texts."
+            f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
+            + (", or pass --task fill_mask or --task next_sentence" if PRETRAINING_HEAD in heads else "")
+            + ", or mybert features --pooling mean for vectors of texts."
         )
     name = names[0]
     if name == "classification":

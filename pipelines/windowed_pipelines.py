@@ -75,7 +75,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         names = ("window_pooling", "doc_stride")
         given = {name: parameters.pop(name) for name in names if name in parameters}
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
-        if given.get("window_pooling", "mean") not in ("mean", "max"):
+        if given.get("window_pooling") not in (None, "mean", "max"):
             raise ValueError(f"window_pooling is {given['window_pooling']!r:.60}; expected 'mean' or 'max'.")
         return for_preprocess | given, for_forward, for_postprocess
 

@@ -182,13 +182,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         layout: list[np.ndarray] = []
         for window in chain.from_iterable(found):
             ids = pieces.ids[window.start : window.end].tolist()
-            for name, values in (
-                ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
-                ("attention_mask", [1] * (len(ids) + 2)),
-                ("token_type_ids", [0] * (len(ids) + 2)),
-            ):
-                if name in inputs:
-                    inputs[name].append(values)
+            add_sequence(inputs, tokenizer, ids)
             own = slice(window.own_start, window.own_end)
             before, after = window.own_start - window.start + 1, window.end - window.own_end + 1
             places = np.stack([pieces.sentences[own], pieces.words[own]], axis=1)
@@ -353,6 +347,23 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
         title = f"Tagging (the data says: {wanted})"
         return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
+
+
+def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
+    """Add a sequence to model inputs: pieces between special tokens.
+
+    Args:
+        inputs: Name -> values of the sequences before it, for the names that the model knows.
+        tokenizer: The tokenizer.
+        ids: The pieces.
+    """
+    for name, values in (
+        ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
+        ("attention_mask", [1] * (len(ids) + 2)),
+        ("token_type_ids", [0] * (len(ids) + 2)),
+    ):
+        if name in inputs:
+            inputs[name].append(values)
 
 
 def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import BertForSequenceClassification, pipeline
+from transformers import BertConfig, BertForSequenceClassification, pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
@@ -115,7 +115,8 @@ def test_packed_and_padded_windows_agree(tokenizer):
     for packs in (True, False):
         model.config.unpad_inputs = packs
         found.append(TASK.predict(network_outputs(TASK, data, model, tokenizer, 5), data, CLASSES))
-    reference = BertForSequenceClassification(model.config).eval()
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, hidden_act="gelu", **SIZE)
+    reference = BertForSequenceClassification(config).eval()
     reference.load_state_dict(model.state_dict())
     found.append(TASK.predict(network_outputs(TASK, data, reference, tokenizer, 5), data, CLASSES))
     scores = [[prediction.probabilities["good"] for prediction in predictions] for predictions in found]
@@ -147,9 +148,9 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 
-# The label stands at the end, where a model that cuts never looks.
+# What the label says stands behind the place where a model that cuts stops reading.
 ROWS = [
-    {"text": f"{' '.join(WORDS[(row + k) % 8] for k in range(30 + row % 5))} {end}", "label": name}
+    {"text": " ".join([*(WORDS[(row + k) % 8] for k in range(14)), *[end] * (20 + row % 5)]), "label": name}
     for row in range(12)
     for end, name in (("happy", "good"), ("sad", "bad"))
 ]
@@ -183,13 +184,13 @@ def arguments(tmp_path, encoder, **settings):
 
 def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplog, capsys):
     caplog.set_level("INFO", "mybert")
-    metrics = finetune(arguments(tmp_path, encoder, window_pooling="max", doc_stride=4))
-    assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.5
+    metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", doc_stride=4))
+    assert metrics["accuracy"] == 1.0 and metrics["loss"] < 0.6
     assert "24 of 24 texts are longer than 16 tokens: read in windows." in caplog.text
-    assert "examples in 7" in caplog.text or "examples in 8" in caplog.text
+    assert "Training data: 24 examples in 90 sequences." in caplog.text
     out = str(tmp_path / "out")
     record = json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]
-    assert (record["window_pooling"], record["doc_stride"]) == ("max", 4)
+    assert (record["window_pooling"], record["doc_stride"]) == ("mean", 4)
     # All else does the same without being told.
     data = str(tmp_path / "train.json")
     found = evaluate_model(EvaluateArguments(model=out, data=data, use_cpu=True))

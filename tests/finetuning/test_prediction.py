@@ -303,6 +303,32 @@ def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
     assert not (tmp_path / ".o.csv.partial").exists()
 
 
+def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
+    data, output = interrupted
+    parts = []
+    write = prediction_run.write_part
+
+    def killed(folder, number, rows):
+        if number == 2:
+            raise KeyboardInterrupt
+        parts.append(number)
+        write(folder, number, rows)
+
+    output.write_text("an earlier one")
+    with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):
+        mybert.predict(models / "sst2", data, output=output)
+    monkeypatch.setattr(prediction_run, "write_part", killed)
+    with pytest.raises(KeyboardInterrupt):
+        mybert.predict(models / "sst2", data, output=output, overwrite=True)
+    assert (parts, output.read_text()) == ([0, 1], "an earlier one")
+    # Who goes on with that call need not say again what it may replace.
+    monkeypatch.setattr(prediction_run, "write_part", lambda *args: (parts.append(args[1]), write(*args)))
+    mybert.predict(models / "sst2", data, output=output)
+    assert parts == list(range(8))
+    assert [row["sentence"] for row in mybert.files.read_rows(output)] == TEXTS
+    assert names(tmp_path) == ["o.csv", "t.csv"]
+
+
 def test_nothing_is_replaced_without_a_word(tmp_path, models):
     (tmp_path / "o.csv").write_text("mine")
     with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):

@@ -1,0 +1,252 @@
+"""Which words stand at the masks of a text: the masked language model of pretraining (paper, section 3.1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import read_rows, write_lines
+from ...metrics import accuracy
+from ...modeling_mybert import IGNORED_LABEL
+from ..labels import Labels
+from ..rows import DataRow, DataSource
+from ..task import Task, TaskData, rounded
+from .tagging_task import add_sequence, tag_windows
+
+MOST_LISTED = 100
+"""Tokens that are kept for each mask, the most probable ones."""
+
+
+@dataclass(frozen=True)
+class MaskedText:
+    """A text with masks.
+
+    Attributes:
+        text: The text.
+        row: Where it stands in the data, from 1.
+        hidden: What is behind each mask, None where it is not known.
+    """
+
+    text: str
+    row: int
+    hidden: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class FilledMasks:
+    """For each mask of a text the most probable tokens with their probabilities, the best first."""
+
+    best: tuple[tuple[tuple[str, float], ...], ...]
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The best token for each mask."""
+        return tuple(found[0][0] for found in self.best)
+
+
+class _Masks(NamedTuple):
+    """What `TaskData.layout` is here.
+
+    Attributes:
+        sequences: For each sequence its example, and which of its masks are predicted from it.
+        mask_token: How a mask is written.
+    """
+
+    sequences: list[tuple[int, range]]
+    mask_token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillMaskTask(Task[MaskedText, FilledMasks]):
+    """The words at the masks of texts; a text of any length is read in windows, see `tag_windows`."""
+
+    main_metric: str = "accuracy"
+
+    auto_class: ClassVar[Any] = AutoModelForMaskedLM
+    pipeline: ClassVar[str] = "fill-mask"
+
+    def example(self, row: DataRow, labelled: bool) -> MaskedText:
+        """Text of a row, and what its masks hide."""
+        hidden = tuple(row.words(self.label_column)) if labelled else None
+        return MaskedText(row.text(self.text_column), row.number, hidden)
+
+    def texts_of(self, example: MaskedText) -> tuple[str, ...]:
+        """The text."""
+        return (example.text,)
+
+    def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
+        """Refuse: nothing is fine-tuned for it."""
+        raise ValueError("fill_mask is a task to predict and to evaluate; it is learnt by mybert pretrain.")
+
+    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
+        """Load a model; its classes are the tokens of the vocabulary, as text."""
+        model, _ = super().load_finetuned(name)
+        if model.config.model_type == "mybert":
+            model.config.sparse_prediction = True  # logits at masks alone
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
+
+    def config_fields(self, labels: Labels | None) -> dict[str, Any]:
+        """Nothing: the vocabulary is the tokenizer's affair."""
+        return {}
+
+    def encode(
+        self,
+        examples: Sequence[MaskedText],
+        labels: Labels | None,
+        tokenizer: PreTrainedTokenizerBase,
+        source: DataSource,
+    ) -> TaskData[MaskedText]:
+        """Tokenize texts; what their masks hide becomes a token as the tokenizer writes it, where it is one."""
+        if tokenizer.mask_token_id is None:
+            raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no mask; expected that of a masked model.")
+        texts = [example.text for example in examples]
+        encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
+        inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
+        sequences: list[tuple[int, range]] = []
+        known: list[MaskedText] = []
+        windowed = 0
+        for number, (example, ids) in enumerate(zip(examples, encoded, strict=True)):
+            masks = [place for place, token in enumerate(ids) if token == tokenizer.mask_token_id]
+            _check_masks(example, len(masks), tokenizer.mask_token, source)
+            windows = tag_windows(0, len(ids), 0, len(ids), self.max_length - 2)
+            windowed += len(windows) > 1
+            for window in windows:
+                before = sum(window.start <= place < window.own_start for place in masks)
+                own = sum(window.own_start <= place < window.own_end for place in masks)
+                if own:
+                    add_sequence(inputs, tokenizer, ids[window.start : window.end])
+                    sequences.append((number, range(before, before + own)))
+            hidden = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
+            known.append(replace(example, hidden=hidden))
+        return TaskData(known, inputs, source, _Masks(sequences, tokenizer.mask_token), windowed=windowed)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """Batches whose labels say where masks are, so that logits are computed there alone."""
+        pad = super().collator(tokenizer)
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            batch = pad(rows)
+            is_mask = batch["input_ids"] == tokenizer.mask_token_id
+            return {**batch, "labels": torch.where(is_mask, 0, IGNORED_LABEL)}
+
+        return collate
+
+    def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+        """Probabilities and ids of the best tokens at the masks of each sequence, both (sequences, masks, tokens)."""
+        is_mask = batch["labels"] != IGNORED_LABEL
+        logits = outputs["logits"]
+        logits = logits[is_mask] if logits.ndim == 3 else logits
+        found = logits.float().softmax(-1).topk(min(MOST_LISTED, logits.shape[-1]))
+        rows, counts = is_mask.nonzero()[:, 0], is_mask.sum(1)
+        places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+        kept = []
+        for values in (found.values, found.indices):
+            padded = values.new_zeros(len(is_mask), int(counts.max()), values.shape[-1])
+            padded[rows, places] = values
+            kept.append(padded)
+        return tuple(kept)
+
+    def predict(self, outputs: Any, data: TaskData[MaskedText], labels: Labels | None) -> list[FilledMasks]:
+        """The most probable tokens at every mask."""
+        assert labels is not None
+        found: list[list[tuple[tuple[str, float], ...]]] = [[] for _ in data.examples]
+        for (example, own), scores, ids in zip(data.layout.sequences, *outputs, strict=True):
+            for mask in own:
+                names = [labels.names[int(token)].strip() for token in ids[mask]]
+                found[example].append(tuple(zip(names, scores[mask].tolist(), strict=True)))
+        return [FilledMasks(tuple(best)) for best in found]
+
+    def answers(
+        self,
+        outputs: Any,
+        data: TaskData[MaskedText],
+        labels: Labels | None,
+        top_k: int = 1,
+        probabilities: bool = False,
+    ) -> list[dict[str, Any]]:
+        """`label` and `score`, lists with the best token for each mask; `filled`, the text with these.
+
+        With `top_k` above 1 also `best`, a list for each mask. `probabilities` is without effect.
+
+        Raises:
+            ValueError: If more tokens are to be listed than are kept.
+        """
+        if top_k > MOST_LISTED:
+            raise ValueError(f"top_k is {top_k}; expected at most {MOST_LISTED} where masks are filled.")
+        told = []
+        for example, prediction in zip(data.examples, self.predict(outputs, data, labels), strict=True):
+            found: dict[str, Any] = {
+                "label": list(prediction.tokens),
+                "score": [rounded(best[0][1]) for best in prediction.best],
+                "filled": _filled(example.text, data.layout.mask_token, prediction.tokens),
+            }
+            if top_k > 1:
+                found["best"] = [
+                    [{"label": name, "score": rounded(score)} for name, score in best[:top_k]]
+                    for best in prediction.best
+                ]
+            told.append(found)
+        return told
+
+    def score(self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText]) -> dict[str, float]:
+        """The share of masks at which the best token is the right one."""
+        pairs = [
+            pair
+            for prediction, example in zip(predictions, examples, strict=True)
+            for pair in zip(prediction.tokens, example.hidden or (), strict=True)
+        ]
+        return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
+
+    def right_prediction(self, example: MaskedText) -> FilledMasks:
+        """What is hidden."""
+        return FilledMasks(tuple(((word, 1.0),) for word in example.hidden or ()))
+
+    def write_predictions(
+        self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
+    ) -> None:
+        """Write `predictions.tsv`: index, and the best token for each mask, spaces between them."""
+        rows = [f"{index}\t{' '.join(prediction.tokens)}" for index, prediction in enumerate(predictions)]
+        write_lines(folder / f"predictions{suffix}.tsv", ["index\tprediction", *rows])
+
+    def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
+        """Read a table with the column `prediction`, in the order of the examples."""
+        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
+        if len(rows) != len(examples):
+            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
+        found = []
+        for row, example in zip(rows, examples, strict=True):
+            words = row.words("prediction")
+            if len(words) != len(example.hidden or ()):
+                raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")
+            found.append(FilledMasks(tuple(((word, 1.0),) for word in words)))
+        return found
+
+
+def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataSource) -> None:
+    if not masks:
+        raise ValueError(f"{source} has in row {example.row} a text without {mask_token}; expected one to be filled.")
+    if example.hidden is not None and len(example.hidden) != masks:
+        raise ValueError(
+            f"{source} has in row {example.row} {masks} masks and {len(example.hidden)} words behind them; expected "
+            "one for each mask."
+        )
+
+
+def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
+    ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
+    return tokenizer.decode(ids).strip() if len(ids) == 1 else word
+
+
+def _filled(text: str, mask_token: str, tokens: Sequence[str]) -> str:
+    """A text with tokens in place of its masks; one that continues a word follows it without a space."""
+    first, *rest = text.split(mask_token)
+    for token, after in zip(tokens, rest, strict=True):
+        first = f"{first.rstrip()}{token[2:]}{after}" if re.match("##.", token) else f"{first}{token}{after}"
+    return first

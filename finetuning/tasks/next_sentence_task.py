@@ -1,0 +1,39 @@
+"""Whether the second of two texts follows the first: next sentence prediction (paper, section 3.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from transformers import AutoModelForNextSentencePrediction
+
+from ...hub_card import PipelineCall
+from ...pipelines.next_sentence_prediction_pipeline import LABELS
+from ..labels import Labels
+from ..task import Task
+from .classification_task import ClassificationTask, TextExample
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSentenceTask(ClassificationTask):
+    """A classification of pairs with the head of pretraining; its classes are those of the pipeline."""
+
+    text_pair_column: str | None = "text_pair"
+    classes: tuple[str, ...] = LABELS
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column")
+    auto_class: ClassVar[Any] = AutoModelForNextSentencePrediction
+    pipeline: ClassVar[str] = "next-sentence-prediction"
+
+    def named(self, labels: Labels) -> Labels:
+        """The two classes, whatever a model's configuration has as names: no checkpoint of this head names them."""
+        return Labels(self.classes)
+
+    def pipeline_call(self, example: TextExample) -> PipelineCall:
+        """The next-sentence-prediction pipeline."""
+        first, second = example.texts
+        return PipelineCall(
+            f"Next sentence prediction (the data says: {example.label})",
+            self.pipeline,
+            f"print(run({first!r}, {second!r}))",
+        )

@@ -1,0 +1,128 @@
+"""What the heads of pretraining say of new data, beside the pipelines: masks, sentences that follow each other."""
+
+import json
+
+import pytest
+import torch
+from transformers import pipeline
+
+import mybert
+from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
+from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+
+WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it was [MASK]"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, tokenizer):
+    """Kind of head -> folder of a model with random weights, all the same where they are the same."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    torch.manual_seed(1)
+    whole = MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), initializer_range=0.5, **size))
+    whole.save_pretrained(folder / "both")
+    for name, kind in (("masked", MyBertForMaskedLM), ("pairs", MyBertForNextSentencePrediction)):
+        kind.from_pretrained(folder / "both").save_pretrained(folder / name)
+    for name in ("both", "masked", "pairs"):
+        tokenizer.save_pretrained(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "settings"), [("masked", {}), ("both", {"task": "fill_mask"})])
+def test_masks_are_filled_as_by_the_pipeline(models, name, settings):
+    fill = pipeline("fill-mask", model=str(models / "masked"), device="cpu", top_k=4)
+    found = mybert.predict(models / name, TEXTS, top_k=4, **settings)
+    for text, row in zip(TEXTS, found, strict=True):
+        masks = fill(text)
+        masks = masks if isinstance(masks[0], list) else [masks]
+        assert row["label"] == [best[0]["token_str"] for best in masks]
+        assert row["score"] == pytest.approx([best[0]["score"] for best in masks], abs=2e-6)
+        for listed, best in zip(row["best"], masks, strict=True):
+            assert [item["label"] for item in listed] == [item["token_str"] for item in best]
+            assert [item["score"] for item in listed] == pytest.approx([item["score"] for item in best], abs=2e-6)
+        filled = text
+        for token in row["label"]:
+            filled = filled.replace(" [MASK]" if token == "##s" else "[MASK]", token.removeprefix("##"), 1)
+        assert row["filled"] == filled
+    assert [len(row["label"]) for row in found] == [1, 2, 1]
+
+
+def test_a_mask_behind_the_longest_sequence(models, tokenizer):
+    words = [WORDS[(5 * number) % len(WORDS)] for number in range(60)]
+    words[2] = words[50] = "[MASK]"
+    (row,) = mybert.predict(models / "masked", [" ".join(words)], max_length=22)
+    # Windows of 20 that share 10: 0-20, ..., 30-50, 40-60; 50 is in the middle of the last one.
+    model = MyBertForMaskedLM.from_pretrained(models / "masked").eval()
+    wanted = []
+    for start, place in ((0, 2), (40, 50)):
+        batch = tokenizer(" ".join(words[start : start + 20]), return_tensors="pt")
+        with torch.no_grad():
+            wanted.append(model(**batch).logits[0, place - start + 1].softmax(-1).max().item())
+    assert row["score"] == pytest.approx(wanted, abs=2e-6)
+
+
+def test_what_is_hidden_is_measured(tmp_path, models, capsys):
+    best = [row["label"] for row in mybert.predict(models / "masked", TEXTS)]
+    rows = [{"text": text, "label": " ".join(words)} for text, words in zip(TEXTS, best, strict=True)]
+    rows[1]["label"] = [best[1][0], "nothing"]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    data = str(tmp_path / "t.json")
+    found = evaluate_model(EvaluateArguments(model=str(models / "masked"), data=data, use_cpu=True))
+    assert found == {"accuracy": 0.75}
+    folder = tmp_path / "written"
+    settings = {"predictions_dir": str(folder), "use_cpu": True}
+    evaluate_model(EvaluateArguments(model=str(models / "masked"), data=data, **settings))
+    file = str(folder / "predictions.tsv")
+    assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == {"accuracy": 0.75}
+    with pytest.raises(ValueError, match=r"fill_mask is a task to predict and to evaluate; .* mybert pretrain"):
+        settings = {"task": "fill_mask", "train_file": data, "output_dir": str(tmp_path / "out")}
+        finetune(FinetuningArguments(model=str(models / "masked"), use_cpu=True, **settings))
+
+
+@pytest.mark.parametrize(("name", "settings"), [("pairs", {}), ("both", {"task": "next_sentence"})])
+def test_pairs_are_judged_as_by_the_pipeline(tmp_path, models, name, settings):
+    pairs = [(WORDS[number], " ".join(WORDS[number : number + 4])) for number in range(12)]
+    follows = pipeline("next-sentence-prediction", model=str(models / "pairs"), device="cpu")
+    wanted = follows(pairs)
+    for data in (pairs, [{"sentence1": a, "sentence2": b} for a, b in pairs]):
+        found = mybert.predict(models / name, data, **settings)
+        assert [row["label"] for row in found] == [answer["label"] for answer in wanted]
+        assert [row["score"] for row in found] == pytest.approx([answer["score"] for answer in wanted], abs=2e-6)
+    assert {row["label"] for row in found} <= {"is_next", "not_next"}
+    rows = [{"text": a, "text_pair": b, "label": row["label"]} for (a, b), row in zip(pairs, found, strict=True)]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    arguments = {"model": str(models / name), "data": str(tmp_path / "t.json"), "use_cpu": True, **settings}
+    assert evaluate_model(EvaluateArguments(**arguments))["accuracy"] == 1.0
+
+
+def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
+    rows = [{"text": a, "text_pair": b, "label": "is_next" if a < b else "not_next"} for a in WORDS for b in WORDS[:2]]
+    (tmp_path / "t.json").write_text(json.dumps(rows))
+    settings = {"model": str(models / "both"), "train_file": str(tmp_path / "t.json"), "max_steps": 1}
+    out = tmp_path / "out"
+    settings |= {"task": "next_sentence", "output_dir": str(out), "learning_rate": 0.0, "use_cpu": True}
+    finetune(FinetuningArguments(**settings))
+    (found,), (wanted,) = (mybert.predict(model, [("a cat", "sat")]) for model in (out, models / "pairs"))
+    assert found == wanted
+    assert "next-sentence-prediction" in (out / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "settings", "message"),
+    [
+        ("masked", ["a [MASK]", "a cat"], {}, r"data has in row 2 a text without \[MASK\]; expected one to be filled"),
+        ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; expected at most 100 where masks are filled"),
+        (
+            "both",
+            ["a cat"],
+            {},
+            r"is MyBertForPreTraining, without a head .* --task fill_mask or --task next",
+        ),
+        ("pairs", ["a [MASK]"], {"task": "fill_mask"}, r"has no head for this task"),
+        ("pairs", ["a cat"], {}, r"data has no column 'text' and 'text_pair', which the model reads"),
+    ],
+)
+def test_mistakes(models, name, data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        mybert.predict(models / name, data, **settings)
