@@ -22,13 +22,17 @@ class PredictionSpeedArguments:
     text_column: str = field(default="sentence", metadata={"help": "Column of the text."})
     rows: int = field(default=300, metadata={"help": "Rows of the table to read."})
     batch_sizes: list[int] = field(
-        default_factory=lambda: [8, 32], metadata={"help": "Batch sizes of the pipeline beside its default, 1."}
+        default_factory=lambda: [8, 32],
+        metadata={"help": "Batch sizes of the pipeline beside its default, 1; each also with texts sorted by length."},
     )
     max_length: int = field(default=512, metadata={"help": "Longest sequence in tokens; the rest is cut."})
+    dtypes: list[str] = field(
+        default_factory=lambda: ["float32"], metadata={"help": "Types of the weights of mybert.predict."}
+    )
 
 
 def main() -> None:
-    """Run the benchmark and print a table."""
+    """Run the benchmark and print a table of rows a second; all but loading counts, in both."""
     (arguments,) = HfArgumentParser(PredictionSpeedArguments).parse_args_into_dataclasses()
     texts = [str(row[arguments.text_column]) for row in read_rows(arguments.data)[: arguments.rows]]
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
@@ -36,14 +40,30 @@ def main() -> None:
         model = BertForSequenceClassification.from_pretrained(arguments.model, trust_remote_code=False).eval()
     classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
     cut = {"truncation": True, "max_length": arguments.max_length}
-    seconds, found = timed(lambda: predict(arguments.model, texts, max_length=arguments.max_length, use_cpu=True))
-    rate = len(texts) / seconds
-    print(f"{describe_setting()}\n\n{len(texts)} rows. mybert.predict, loading included: {rate:.1f} rows/s.")
-    for size in (1, *arguments.batch_sizes):
-        taken, answers = timed(functools.partial(classify, texts, batch_size=size, **cut))
-        difference = max(abs(ours["score"] - theirs["score"]) for ours, theirs in zip(found, answers, strict=True))
-        ratio = f"{len(texts) / taken:.1f} rows/s, mybert {taken / seconds:.1f} times as fast"
-        print(f"pipeline, batch size {size}: {ratio}; scores differ by {difference:.1e} at most.")
+    print(f"{describe_setting()}\n\n{len(texts)} rows of {arguments.data}, rows a second:\n")
+    rates, wanted = {}, {}
+    for name, order in (
+        ("", list(range(len(texts)))),
+        (", sorted", sorted(range(len(texts)), key=lambda row: len(texts[row]))),
+    ):
+        for size in arguments.batch_sizes if name else (1, *arguments.batch_sizes):
+            run = functools.partial(classify, [texts[row] for row in order], batch_size=size, **cut)
+            seconds, answers = timed(run)
+            wanted = {row: answer["score"] for row, answer in zip(order, answers, strict=True)}
+            rates[f"pipeline, batch size {size}{name}"] = len(texts) / seconds
+    columns = list(rates)
+    print("\n".join(f"- {column}: {rates[column]:.1f}" for column in columns))
+    for dtype in arguments.dtypes:
+        settings = {"max_length": arguments.max_length, "use_cpu": True, "dtype": dtype}
+        loading, _ = timed(functools.partial(predict, arguments.model, texts[:1], **settings))
+        seconds, found = timed(functools.partial(predict, arguments.model, texts, **settings))
+        rate = len(texts) / (seconds - loading)
+        difference = max(abs(row["score"] - wanted[place]) for place, row in enumerate(found))
+        print(
+            f"\nmybert.predict, {dtype}: {rate:.1f} ({loading:.1f} s to load and begin are left out); scores differ "
+            f"by {difference:.1e} at most; times as fast as"
+        )
+        print("\n".join(f"- {column}: {rate / rates[column]:.2f}" for column in columns))
 
 
 if __name__ == "__main__":

@@ -104,8 +104,11 @@ def test_speed_of_predictions(run, tmp_path, tokenizer):
     tokenizer.save_pretrained(tmp_path / "model")
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog\t0\n" * 9)
     shown = run("prediction_speed", "--model", tmp_path / "model", "--data", tmp_path / "dev.tsv", "--rows", 12)
-    assert "12 rows. mybert.predict" in shown
-    assert shown.count("times as fast; scores differ by ") == 3
+    assert "12 rows of " in shown
+    assert [shown.count(f"- pipeline, batch size {size}") for size in ("1:", "8:", "8, sorted:", "32, sorted:")] == [
+        2
+    ] * 4
+    assert float(shown.partition("scores differ by ")[2].split()[0]) < 1e-5
 
 
 @pytest.mark.slow

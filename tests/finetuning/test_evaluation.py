@@ -266,8 +266,8 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
     (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")
     with pytest.raises(ValueError, match=r"short.tsv has 1 predictions; expected 12, one for each example"):
         evaluate_model(arguments(tmp_path, rte, predictions=str(tmp_path / "short.tsv")))
-    with pytest.raises(ValueError, match="doc_stride is no setting of the task rte; it has max_length, "):
-        arguments(tmp_path, rte, model="m", doc_stride=3)
+    with pytest.raises(ValueError, match="max_answer_length is no setting of the task rte; it has max_length, "):
+        arguments(tmp_path, rte, model="m", max_answer_length=3)
     (tmp_path / "unlabelled.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     with pytest.raises(ValueError, match="has no column 'label'"):
         evaluate_model(arguments(tmp_path, tmp_path / "unlabelled.tsv", model=str(finetuned[0])))
