@@ -228,7 +228,8 @@ class _Prediction:
             counts = self._write_parts(folder.path)
             self.state.wait_for_everyone()
             rows = sum(counts)
-            self.cut, self.windowed = map(sum, zip(*gather_object([(self.cut, self.windowed)]), strict=True))
+            shares = gather_object([(self.cut, self.windowed)])
+            self.cut, self.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
             if self.state.is_main_process:
                 merge_parts(folder.path, len(counts), output)
                 shutil.rmtree(folder.path)

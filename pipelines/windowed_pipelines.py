@@ -71,7 +71,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         truncation: True cuts texts, whatever the model was fine-tuned with.
     """
 
-    def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict, dict, dict]:
+    def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict[str, Any], ...]:
         names = ("window_pooling", "doc_stride")
         given = {name: parameters.pop(name) for name in names if name in parameters}
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(*args, **parameters)
@@ -139,7 +139,7 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
             self.tokenizer = copy.deepcopy(self.tokenizer)
             self.tokenizer.model_max_length = VERY_LARGE_INTEGER
 
-    def _sanitize_parameters(self, stride: int | None = None, **parameters: Any) -> tuple[dict, dict, dict]:
+    def _sanitize_parameters(self, stride: int | None = None, **parameters: Any) -> tuple[dict[str, Any], ...]:
         if stride is None or not _recorded(self, "doc_stride"):
             return super()._sanitize_parameters(stride=stride, **parameters)
         for_preprocess, for_forward, for_postprocess = super()._sanitize_parameters(**parameters)

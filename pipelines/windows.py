@@ -99,11 +99,12 @@ def pool_windows(logits: np.ndarray, owners: Sequence[int], pooling: WindowPooli
     Returns:
         (texts, C).
     """
-    owners = np.asarray(owners)
+    texts = np.asarray(owners)
+    shape = (texts.max() + 1, logits.shape[1])
     if pooling == "mean":
-        total = np.zeros((owners.max() + 1, logits.shape[1]))
-        np.add.at(total, owners, logits)
-        return total / np.bincount(owners)[:, None]
-    highest = np.full((owners.max() + 1, logits.shape[1]), -np.inf)
-    np.maximum.at(highest, owners, logits)
+        total = np.zeros(shape)
+        np.add.at(total, texts, logits)
+        return total / np.bincount(texts)[:, None]
+    highest = np.full(shape, -np.inf)
+    np.maximum.at(highest, texts, logits)
     return highest
