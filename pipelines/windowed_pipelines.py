@@ -133,6 +133,8 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
     windows share in place of what the model was fine-tuned with. Any other model is used as transformers uses it.
     """
 
+    tokenizer: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if _recorded(self, "doc_stride"):  # transformers cuts at the length that the tokenizer knows
