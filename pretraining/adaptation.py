@@ -13,8 +13,9 @@ from ..metrics import HiddenWords, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .data_settings import Objective, settings_of
 from .new_pieces import NewPiecesSettings
+from .preparation import STORE, split_documents
 from .pretraining_arguments import PretrainingArguments
-from .pretraining_run import STORE, pretrain, split_documents
+from .pretraining_run import pretrain
 from .store_format import TokenStore
 
 logger = logging.getLogger(__name__)

@@ -2,29 +2,17 @@
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import chain
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Subset
-from transformers import (
-    IntervalStrategy,
-    PreTrainedConfig,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..files import check_model_folder, files_written_beside, only_errors
-from ..files.corpus import Corpus, DocumentSettings
-from ..files.frames import GivenData
-from ..files.hub_names import check_available
+from ..files import files_written_beside, only_errors
 from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ..runs import (
     RunFolder,
@@ -32,50 +20,24 @@ from ..runs import (
     TimeBudget,
     arguments_by_name,
     draw_curves,
-    last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
     suggest_bfloat16,
 )
-from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from ..tokenization import MyBertTokenizer
 from .collator import PretrainingCollator
-from .data_settings import CorpusSettings, MaskingRates, settings_of
+from .data_settings import MaskingRates, settings_of
 from .dataset import PretrainingDataset
-from .documents import documents_of_lines
 from .masking import ChangingRate, PositionNow, StepOfExample
-from .new_pieces import add_rows, learn_new_pieces
+from .new_pieces import add_rows
+from .preparation import PreparedRun, prepare_run
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
-from .store_builder import build_token_store
-from .store_format import StoreSummary, TokenStore, read_summary, store_files
 from .trainer import PretrainingTrainer
 
 logger = logging.getLogger(__name__)
 
-STORE = "tokens.safetensors"  # in the output folder
-_TYPES = ("bert", MyBertConfig.model_type)  # of models to start from
 Model = MyBertForPreTraining | MyBertForMaskedLM
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """What a run needs beside its settings, made and checked once.
-
-    Attributes:
-        tokenizer: The tokenizer that the store was made with.
-        store: The corpus.
-        training: Documents to train on, ascending.
-        heldout: Documents to evaluate on; fewer than 2 for none.
-        config: Configuration of the model.
-        checkpoint: Checkpoint to go on from.
-    """
-
-    tokenizer: MyBertTokenizer
-    store: TokenStore
-    training: np.ndarray
-    heldout: np.ndarray
-    config: MyBertConfig
-    checkpoint: str | None
 
 
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -105,7 +67,7 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
     speak_in_one_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run = prepare_once(arguments, lambda: _begin(arguments, folder))
+        run = prepare_once(arguments, lambda: prepare_run(arguments, folder))
         suggest_bfloat16(arguments)
         return _pretrain(arguments, run)
 
@@ -310,137 +272,3 @@ def _write(
         tokenizer.save_pretrained(folder)
         trainer.state.save_to_json(str(folder / "trainer_state.json"))
         draw_curves(trainer.state.log_history, folder)
-
-
-def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]:
-    """Split documents 0 ... count - 1 into training and held-out ones, spread evenly over the corpus.
-
-    Args:
-        count: Number of documents.
-        heldout: Share to hold out, in [0, 1).
-
-    Returns:
-        The documents to train on and the held-out ones (none if the share gives fewer than 2).
-    """
-    documents = np.arange(count)
-    number = round(count * heldout)
-    if number < 2:
-        return documents, documents[:0]
-    is_heldout = np.zeros(count, dtype=bool)
-    is_heldout[np.linspace(0, count - 1, number).round().astype(int)] = True
-    return documents[~is_heldout], documents[is_heldout]
-
-
-def _begin(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
-    """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
-    if arguments.tokenizer:
-        check_available(arguments.tokenizer, "tokenizer")
-    if arguments.model:
-        _check_start(arguments.model)
-    corpus = None
-    if arguments.data:
-        sources = [arguments.data]
-        files = list(map(str, store_files(Path(arguments.data))))
-    else:
-        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
-        sources = corpus.sources
-        files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
-    given = [text.recorded for text in arguments.text if isinstance(text, GivenData)]
-    settings = arguments.decisive() | {"text": given or sources}
-    read = [name for name in (arguments.tokenizer, arguments.model) if name]
-    prepared: dict[str, Any] = {}
-    digests: dict[str, str] = {}
-
-    def documents() -> Iterator[list[str]]:
-        assert corpus is not None
-        return documents_of_lines(corpus.lines(digests))  # the token store splits them
-
-    def prepare(place: Path) -> dict[str, str]:
-        tokenizer = _tokenizer(arguments, documents, place)
-        summary = _store(arguments, documents, tokenizer, place)
-        training, heldout = _split(summary.documents, arguments)
-        config = arguments.model_config(tokenizer)
-        # What is saved truncates to what the model can read, as everywhere on the Hub.
-        tokenizer.model_max_length = config.max_position_embeddings
-        prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
-        return digests
-
-    folder.begin(settings, files, read, prepare)
-    store = TokenStore(arguments.data or folder.path / STORE)
-    return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
-
-
-def _check_start(model: str) -> None:
-    """Refuse a model that pretraining cannot go on with, before the text is worked on."""
-    check_available(model)
-    if Path(model).is_dir():
-        check_model_folder(model)
-    model_type = PreTrainedConfig.get_config_dict(model)[0].get("model_type", "bert")  # Google's name none
-    if model_type not in _TYPES:
-        raise ValueError(
-            f"model is {model!r}, of type {model_type!r}; pretraining goes on with {' or '.join(_TYPES)}."
-        )
-
-
-def _tokenizer(
-    arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
-) -> MyBertTokenizer:
-    """The tokenizer that is named, of the model to start from, beside the token store, or made in `place`."""
-    wanted = arguments.new_pieces_settings()
-    if (named := arguments.tokenizer or arguments.model) and not wanted:
-        return MyBertTokenizer.from_pretrained(named)
-    if arguments.data is not None:
-        store = Path(arguments.data)
-        folder = store if store.is_dir() else store.parent
-        if not (folder / "tokenizer.json").is_file():
-            raise ValueError(f"There is no tokenizer.json beside {store}; name its tokenizer with --tokenizer.")
-        return MyBertTokenizer.from_pretrained(folder)
-    # vocab.txt is the last of a tokenizer's files to be moved into place.
-    if (place / "vocab.txt").exists():
-        return MyBertTokenizer.from_pretrained(place)
-    text = documents()
-    first = next(text, None)
-    if first is None:
-        raise ValueError(f"The corpus is empty: {', '.join(map(str, arguments.text))} hold no text.")
-    work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
-    if wanted:
-        old = MyBertTokenizer.from_pretrained(str(named))
-        tokenizer = learn_new_pieces(old, chain([first], text), wanted, **work).tokenizer
-    else:
-        tokenizer = train_wordpiece(texts=chain([first], text), **work, **settings_of(VocabularyBasics, arguments))
-    with files_written_beside(place) as folder:
-        tokenizer.save_pretrained(folder)
-    return tokenizer
-
-
-def _store(
-    arguments: PretrainingArguments,
-    documents: Callable[[], Iterator[list[str]]],
-    tokenizer: MyBertTokenizer,
-    place: Path,
-) -> StoreSummary:
-    """Check the token store that is named or was made by an earlier call, or make it in `place`."""
-    path = Path(arguments.data) if arguments.data else place / STORE
-    if arguments.data or path.exists():
-        return read_summary(path, tokenizer)
-    settings = settings_of(CorpusSettings, arguments)
-    return build_token_store(documents(), tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
-
-
-def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    """Documents to train on and held-out ones, of so many."""
-    needed = 2 if arguments.objective == "mlm+nsp" else 1
-    if count < needed:
-        raise ValueError(
-            f"{', '.join(map(str, arguments.text)) or arguments.data}: one document only; next sentence prediction "
-            "draws random sentences from another document. Put a blank line between documents."
-        )
-    training, heldout = split_documents(count, arguments.heldout)
-    if len(training) < needed:
-        raise ValueError(f"heldout is {arguments.heldout}; of {count} documents too few are left.")
-    if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
-        raise ValueError(
-            f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "
-            "evaluation needs. Hold out more, or pass --eval_strategy no."
-        )
-    return training, heldout

@@ -13,7 +13,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from mybert import MyBertForPreTraining
 from mybert.pretraining import PretrainingArguments, pretrain, pretraining_run, store_builder, store_format
-from mybert.pretraining.pretraining_run import split_documents
+from mybert.pretraining.preparation import split_documents
 
 
 def arguments(tmp_path, text_file, **settings):

@@ -29,7 +29,7 @@ from pathlib import Path
 import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.pretraining import pretraining_run
+from mybert.pretraining import preparation, pretraining_run
 from mybert.runs import interruption, trainer_overrides
 
 def kill(*args, **kwargs):
@@ -67,7 +67,7 @@ if moment == "vocabulary":
     save = MyBertTokenizer.save_vocabulary
     MyBertTokenizer.save_vocabulary = lambda *args, **kwargs: (save(*args, **kwargs), kill())
 elif moment == "token store":
-    pretraining_run.build_token_store = kill
+    preparation.build_token_store = kill
 elif moment.startswith("weights"):
     from transformers import modeling_utils
     modeling_utils.safe_save_file = half(modeling_utils.safe_save_file, 2)
