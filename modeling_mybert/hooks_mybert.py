@@ -13,20 +13,23 @@ def hooks_from_outside(*modules: nn.Module, leave_out: nn.Module | None = None) 
         modules: Where to look.
         leave_out: A module inside them that does not count, with all that is inside it.
     """
-    left_out = () if leave_out is None else {id(module) for module in leave_out.modules()}
-    return any(
-        not (getattr(hook, "__module__", None) or "").startswith(_KNOWN)
-        for module in modules
-        for inner in module.modules()
-        if id(inner) not in left_out
+    left: list[nn.Module | None] = list(modules)
+    while left:  # every call of a model comes here, and `modules()` is slow
+        module = left.pop()
+        if module is None or module is leave_out:
+            continue
+        left.extend(module._modules.values())
         for hooks in (
-            inner._forward_hooks,
-            inner._forward_pre_hooks,
-            inner._backward_hooks,
-            inner._backward_pre_hooks,
-        )
-        for hook in hooks.values()
-    )
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        ):
+            if hooks and any(
+                not (getattr(hook, "__module__", None) or "").startswith(_KNOWN) for hook in hooks.values()
+            ):
+                return True
+    return False
 
 
 __all__ = ["hooks_from_outside"]

@@ -19,9 +19,12 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .configuration_mybert import MyBertConfig
+from .hooks_mybert import hooks_from_outside
 from .linear_mybert import linear
 from .padding_mybert import Packing
-from .quantization_mybert import linear_each
+from .quantization_mybert import linear_each, takes_integers
+
+_ROWS_AT_ONCE = 512  # of a feed-forward network with int8 weights
 
 
 class MyBertEmbeddings(nn.Module):
@@ -166,9 +169,21 @@ class MyBertLayer(GradientCheckpointingLayer):
         context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
         hidden_states = self.attention["output"](context, hidden_states)
         if not self.chunk_size_feed_forward:
-            return self.feed_forward(hidden_states)
+            return self._feed_forward_in_parts(hidden_states)
         chunks = hidden_states.split(self.chunk_size_feed_forward, dim=1)
         return torch.cat([self.feed_forward(chunk) for chunk in chunks], dim=1)
+
+    def _feed_forward_in_parts(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`feed_forward`, with int8 weights some rows at a time: the wide states then stay in the CPU's caches."""
+        is_long = hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
+        if (
+            not is_long
+            or not takes_integers(self.intermediate["dense"], hidden_states)
+            or hooks_from_outside(self.intermediate, self.output, self.activation)
+        ):
+            return self.feed_forward(hidden_states)
+        parts = hidden_states.flatten(0, -2).split(_ROWS_AT_ONCE)
+        return torch.cat([self.feed_forward(part) for part in parts]).view(hidden_states.shape)
 
     def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""

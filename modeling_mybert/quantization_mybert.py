@@ -84,7 +84,7 @@ class MyBertInt8Linear(nn.Module):
         self.int8_weight = nn.Parameter(weight, requires_grad=False)
         self.weight_scale = nn.Parameter(torch.empty(out_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False)
-        self._packed: _PackedInt8Weight | None = None
+        self._packed: _PackedInt8Weights | None = None
 
     @classmethod
     def from_float(cls, layer: nn.Linear) -> "MyBertInt8Linear":
@@ -106,23 +106,31 @@ class MyBertInt8Linear(nn.Module):
         if not _can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
-        product = self.multiply(*quantize_rows(hidden_states.reshape(-1, self.in_features)))
-        return product.view(*hidden_states.shape[:-1], self.out_features)
-
-    def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
-        """Rows (N, I), as `quantize_rows` gives them, to float32 (N, O)."""
-        if self._packed is None or not self._packed.is_of(self.int8_weight, self.weight_scale):
-            self._packed = _PackedInt8Weight(self.int8_weight, self.weight_scale)
-        return self._packed.multiply(integers).mul_(extent).addcmul_(middle, self._packed.sums).add_(self.bias)
+        return _multiply_each((self,), hidden_states)[0]
 
 
-def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> list[torch.Tensor]:
-    """Call each layer on the same states (..., I); for int8 weights these are quantized once."""
+def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Call each layer on the same states (..., I); those with int8 weights all at once."""
     int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
     if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
         return [linear(layer, hidden_states) for layer in layers]
-    rows = quantize_rows(hidden_states.flatten(0, -2))
-    return [layer.multiply(*rows).unflatten(0, hidden_states.shape[:-1]) for layer in int8_layers]
+    return _multiply_each(int8_layers, hidden_states)
+
+
+def takes_integers(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
+    """Whether calling a layer on these states is a product of integers."""
+    return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
+
+
+def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Quantize states (..., I) once and multiply them once by the weights of all layers; the first one keeps these."""
+    tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
+    packed = layers[0]._packed
+    if packed is None or not packed.are_of(tensors):
+        packed = layers[0]._packed = _PackedInt8Weights(tensors)
+    product = packed.multiply(*quantize_rows(hidden_states.reshape(-1, layers[0].in_features)))
+    product = product.view(*hidden_states.shape[:-1], product.shape[-1])
+    return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
 
 
 def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
@@ -139,35 +147,36 @@ def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
     )
 
 
-class _PackedInt8Weight:
-    """An int8 weight in oneDNN's layout, and the sum of each output's weights (O,), by which the middles go in."""
+class _PackedInt8Weights:
+    """Int8 weights of layers, one below the other, in oneDNN's layout, with what their product is completed by.
 
-    def __init__(self, weight: torch.Tensor, scale: torch.Tensor) -> None:
-        self.packed = torch.ops.onednn.qlinear_prepack(weight, None)
-        self.scale = scale.detach() / STEPS
+    Args:
+        tensors: Weight (O, I), scale and bias (O,) of each layer in turn.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        weight, scale, bias = (torch.cat([tensor.detach() for tensor in tensors[kind::3]]) for kind in range(3))
+        self.packed, self.scale, self.bias = torch.ops.onednn.qlinear_prepack(weight, None), scale / STEPS, bias
         self.zeros = torch.zeros(1, dtype=torch.int32)
-        self.sums = weight.sum(1, dtype=torch.int32) * scale.detach()
-        self.origin = self._state_of(weight, scale)
+        self.sums = weight.sum(1, dtype=torch.int32) * scale  # of each output's weights; by them the middles go in
+        self.origin = self._state_of(tensors)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or pickled layer packs its own: such tensors cannot be copied."""
         return type(None), ()
 
     @staticmethod
-    def _state_of(*tensors: torch.Tensor) -> tuple[int, ...]:
-        return tuple(
-            number
-            for tensor in tensors
-            for number in (tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version)
-        )
+    def _state_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
-    def multiply(self, integers: torch.Tensor) -> torch.Tensor:
-        """Integers (N, I) of `quantize_rows` to float32 (N, O), in parts of the rows' ranges."""
-        return _multiply(integers, self.packed, self.scale, self.zeros)
+    def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
+        """Rows (N, I), as `quantize_rows` gives them, to float32 (N, O)."""
+        product = _multiply(integers, self.packed, self.scale, self.zeros)
+        return product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
 
-    def is_of(self, weight: torch.Tensor, scale: torch.Tensor) -> bool:
-        """Whether the weight and its scale are still those that were packed."""
-        return self.origin == self._state_of(weight, scale)
+    def are_of(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Whether these are still what was packed."""
+        return self.origin == self._state_of(tensors)
 
 
 def quantize_layers(model: Any) -> None:
@@ -264,4 +273,11 @@ if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy of this file from the H
     register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)
 
 
-__all__ = ["MyBertInt8Config", "MyBertInt8Linear", "MyBertInt8Quantizer", "linear_each", "quantize_layers"]
+__all__ = [
+    "MyBertInt8Config",
+    "MyBertInt8Linear",
+    "MyBertInt8Quantizer",
+    "linear_each",
+    "quantize_layers",
+    "takes_integers",
+]

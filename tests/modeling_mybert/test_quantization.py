@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, Trainer, TrainingAr
 from transformers import BertForSequenceClassification as TheirsForSequenceClassification
 
 import mybert
-from mybert.modeling_mybert import quantization_mybert
+from mybert.modeling_mybert import layers_mybert, quantization_mybert
 from mybert.modeling_mybert.quantization_mybert import MyBertInt8Config, MyBertInt8Linear
 
 needs_int8 = pytest.mark.skipif(
@@ -103,13 +103,15 @@ def test_values_that_are_not_finite_stay_so():
 
 @needs_int8
 def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
-    """Four quantizations in a layer, six products; each product is its layer's own."""
+    """Four quantizations in a layer, four products; each layer's part is its own product."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch()
     calls, quantize = [], quantization_mybert.quantize_rows
     monkeypatch.setattr(quantization_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
+    products, multiply = [], quantization_mybert._multiply
+    monkeypatch.setattr(quantization_mybert, "_multiply", lambda *given: products.append(1) or multiply(*given))
     with torch.no_grad():
         model(**batch)
-    assert len(calls) == 2 * 4
+    assert len(calls) == len(products) == 2 * 4
     attention, states = model.encoder["layer"][0].attention["self"], torch.randn(2, 3, 32)
     layers = (attention.query, attention.key, attention.value)
     for product, layer in zip(quantization_mybert.linear_each(layers, states), layers, strict=True):
@@ -118,6 +120,29 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
     attention.key.register_forward_hook(lambda *_: seen.append(1))
     quantization_mybert.linear_each(layers, states)
     assert seen == [1]
+
+
+@needs_int8
+def test_long_batches_go_in_parts(heads, monkeypatch):
+    """The feed-forward network sees some rows at a time, with the same result; not where somebody looks at it."""
+    model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch(None)
+    rows, dense, quantize = [], model.encoder["layer"][0].output, quantization_mybert.quantize_rows
+    monkeypatch.setattr(
+        quantization_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states)
+    )
+    tokens = batch["input_ids"].numel()
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        assert rows == [tokens] * 8
+        monkeypatch.setattr(layers_mybert, "_ROWS_AT_ONCE", 5)
+        rows.clear()
+        torch.testing.assert_close(model(**batch).last_hidden_state, expected, rtol=0, atol=1e-6)
+        parts = [5] * (tokens // 5) + [tokens % 5] * (tokens % 5 > 0)
+        assert rows == 2 * ([tokens, tokens] + [count for part in parts for count in (part, part)])
+        seen = []
+        dense.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+        model(**batch)
+    assert seen == [(*batch["input_ids"].shape, 32)]
 
 
 @pytest.mark.parametrize("padding", [None, "right", "holes"])
