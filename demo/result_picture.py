@@ -127,9 +127,9 @@ def _draw_words(ax: "Axes", words: Sequence[HiddenWord]) -> None:
         ax.add_artist(AnnotationBbox(packed, (0.01, y), frameon=False, pad=0, box_alignment=(0, 0.5)))
 
     for row, hidden in enumerate(words):
-        gap = {"color": _PALE, "bbox": {"facecolor": _PALE, "edgecolor": "none", "pad": 1}}
+        gap: dict[str, Any] = {"color": _PALE, "bbox": {"facecolor": _PALE, "edgecolor": "none", "pad": 1}}
         line(row + 0.3, (hidden.before, {}), (hidden.word, gap), (hidden.after, {}))
-        guesses = [("        ", {})]
+        guesses: list[tuple[str, dict[str, Any]]] = [("        ", {})]
         for word, probability in hidden.guesses:
             looks = {"color": _RIGHT, "fontweight": "bold"} if _same(word, hidden.word) else {"color": _QUIET}
             guesses.append((f"{word} {100 * probability:.0f} %      ", looks))
