@@ -1,5 +1,7 @@
 """The demo's result as one picture: words that it guessed, how it learned, what the learning was good for."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from ..files import only_errors
 from ..visualization.pictures import new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 _ROWS, _GUESSES = 5, 3
@@ -103,14 +106,14 @@ def draw_result(
     return write_figure(figure, path)
 
 
-def _bare(ax: "Axes", title: str) -> None:
+def _bare(ax: Axes, title: str) -> None:
     """A title, and no frame."""
     ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK, pad=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelsize=9, labelcolor=_QUIET)
 
 
-def _draw_words(ax: "Axes", words: Sequence[HiddenWord]) -> None:
+def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
     """Passages with a gap; below each what the model put there, and what stood there."""
     from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea
 
@@ -119,7 +122,7 @@ def _draw_words(ax: "Axes", words: Sequence[HiddenWord]) -> None:
 
     def line(y: float, *parts: tuple[str, dict[str, Any]]) -> None:
         # Spaces at the ends of a text have no width; those that do not break have.
-        texts = [
+        texts: list[Artist] = [
             TextArea(text.replace(" ", "\u00a0"), textprops={"fontsize": 9.5, "color": _INK} | looks)
             for text, looks in parts
         ]
@@ -142,7 +145,7 @@ def _same(guess: str, word: str) -> bool:
     return guess.casefold() == word.casefold()
 
 
-def _draw_learning(ax: "Axes", log_history: Sequence[Mapping[str, Any]]) -> None:
+def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
     """Hidden words guessed, over the steps."""
     points = [(log["step"], 100 * log["eval_mlm_accuracy"]) for log in log_history if "eval_mlm_accuracy" in log]
     steps, shares = zip((0, 0.0), *points, strict=True)
@@ -153,12 +156,13 @@ def _draw_learning(ax: "Axes", log_history: Sequence[Mapping[str, Any]]) -> None
         textcoords="offset points", ha="right", va="top", fontsize=9, color=_INK,
     )  # fmt: skip
     ax.set(xlim=(0, steps[-1]), ylim=(0, None), yticks=[], xticks=[0, steps[-1]])
-    for label, side in zip(ax.set_xticklabels(["0", f"{steps[-1]:,} steps"]), ("left", "right"), strict=True):
-        label.set_horizontalalignment(side)
+    first, last = ax.set_xticklabels(["0", f"{steps[-1]:,} steps"])
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
     ax.spines["bottom"].set(visible=True, color=_PALE)
 
 
-def _draw_classifiers(ax: "Axes", report: Mapping[str, Any]) -> None:
+def _draw_classifiers(ax: Axes, report: Mapping[str, Any]) -> None:
     """Accuracy of guessing, and of the classifier without and with pretraining."""
     bars = {
         "always the same answer": report["majority"],
