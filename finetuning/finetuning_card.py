@@ -117,13 +117,16 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
 
 
 def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
-    validation = ", ".join(map(_data_name, arguments.validation_file or ()))
-    data = arguments.dataset or validation or _data_name(run.train.source)
+    files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
+    data = {
+        prefix: arguments.dataset or ", ".join(map(_data_name, names)) or _data_name(run.train.source)
+        for prefix, names in files.items()
+    }
     return [
         EvalResult(
             task_type=run.task.pipeline,
             dataset_type=arguments.task,
-            dataset_name=data,
+            dataset_name=data["test_" if name.startswith("test_") else ""],
             metric_type=name,
             metric_value=value,
         )

@@ -23,7 +23,8 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, pretrained, data):
     folder = tmp_path_factory.mktemp("run") / "out"
-    settings = {"train_file": str(data), "validation_file": str(data), "test_file": str(data), "max_steps": 2}
+    test = shutil.copy(data, folder.with_name("test.tsv"))
+    settings = {"train_file": str(data), "validation_file": str(data), "test_file": str(test), "max_steps": 2}
     settings |= {"save_strategy": "no", "max_length": 16, "disable_tqdm": True, "use_cpu": True}
     finetune(FinetuningArguments(model=str(pretrained), output_dir=str(folder), **settings))
     return folder
@@ -38,6 +39,7 @@ def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
     assert report["averages"]["macro"]["f1"] == pytest.approx(metrics["macro_f1"])
     assert (run / "class_report.txt").read_text().splitlines()[1].split()[0] == "animal"
     card = (run / "README.md").read_text()
+    assert "| text-classification | test.tsv |  | test_accuracy |" in card
     assert "| Class | precision | recall | f1 | support |" in card
     assert "![Confusion matrix](confusion_matrix.png)" in card
     assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card
