@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
 MAJORITY = "majority_"  # before the name of the main metric: of always giving the most frequent answer
-_UNCALIBRATED = "uncalibrated_"  # before the name of a metric: without the temperature
+# Before the name of a metric: without the temperature; with one that was fitted without the part that is measured.
+_UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
 _CLASSES_SAID = 20  # of a report; beyond that it is in its file only
 
 
 def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     """Evaluate a trained model, and write metrics, curves, predictions and reports.
 
-    What the task fits to validation data (thresholds, a temperature) is recorded in the model folder. The error of
-    calibrated probabilities is measured on validation data by what the other parts of the data give.
+    What the task fits to validation data (thresholds, a temperature) is recorded in the model folder.
 
     Args:
         trainer: It has trained.
@@ -89,17 +89,15 @@ def _beside(
         raw: Predictions as the network gives them.
         calibrated: Those with what was fitted.
         name: Stands before the metrics' names.
-        is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give.
+        is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give, too.
     """
     start = f"{name}_" if name else ""
-    majority = task.majority_scores(data.examples).get(task.main_metric)
-    found = {} if majority is None else {f"{MAJORITY}{task.main_metric}": majority}
-    found |= task.calibration(raw if is_fitted_to else calibrated, data.examples, is_fitted_to)
-    metrics = {f"{start}{key}": value for key, value in found.items()}
+    found = {"": task.calibration(calibrated, data.examples)}
+    if is_fitted_to:
+        found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
     if is_fitted_to or calibrated is not raw:
-        found = task.calibration(raw, data.examples)
-        metrics |= {f"{start}{_UNCALIBRATED}{key}": value for key, value in found.items()}
-    return metrics
+        found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+    return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 
 
 def _report_by_class(

@@ -97,8 +97,8 @@ def test_the_temperature_is_remembered_and_used_for_probabilities(run, data, tmp
 def test_the_error_of_probabilities_is_measured_before_and_after(run, data):
     metrics = json.loads((run / "metrics.json").read_text())
     names = {name for name in metrics if name.endswith("calibration_error")}
-    assert names == {
-        f"{split}{when}expected_calibration_error" for split in ("", "test_") for when in ("", "uncalibrated_")
-    }
+    both = {f"{split}{when}expected_calibration_error" for split in ("", "test_") for when in ("", "uncalibrated_")}
+    assert names == both | {"held_out_expected_calibration_error"}
     evaluated = evaluate_model(EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True))
-    assert evaluated["expected_calibration_error"] == pytest.approx(metrics["test_expected_calibration_error"])
+    for name in ("expected_calibration_error", "test_expected_calibration_error"):
+        assert evaluated["expected_calibration_error"] == pytest.approx(metrics[name])
