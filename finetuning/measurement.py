@@ -97,6 +97,8 @@ def _beside(
         found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
     if is_fitted_to or calibrated is not raw:
         found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+    if (majority := task.majority_scores(data.examples).get(task.main_metric)) is not None:
+        found[MAJORITY] = {task.main_metric: majority}
     return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
 
 

@@ -26,10 +26,21 @@ class WeightAverage:
     def __init__(self, optimizer: torch.optim.Optimizer, decay: float) -> None:
         self._optimizer = optimizer
         self._decay = decay
-        optimizer.register_step_post_hook(self._follow)
+        # A class's `step` that calls its parent's runs the hooks twice, if there was ever an object of the parent.
+        self._depth = 0
+        optimizer.register_step_pre_hook(self._enter)
+        optimizer.register_step_post_hook(self._leave)
+
+    def _enter(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._depth += 1
+
+    def _leave(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._follow(optimizer)
 
     @torch.no_grad()
-    def _follow(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _follow(self, optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             changed = [parameter for parameter in group["params"] if parameter.grad is not None]
             count = group[_COUNT] = group.get(_COUNT, 0) + 1
