@@ -11,7 +11,7 @@ from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
 from ..tokenization import VocabularyBasics
-from .settings import MAJORITY, as_map, main_score, majority_score, markdown_table, merged, percent
+from .settings import MAJORITY, StudySettings, as_map, main_score, majority_score, markdown_table, merged, percent
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ _OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for
 
 
 @dataclass
-class AblationArguments:
+class AblationArguments(StudySettings):
     """Settings of `run_ablation`."""
 
     text: list[str] = field(default_factory=list, metadata={"help": "Text to pretrain on, as in `mybert pretrain`."})
@@ -79,11 +79,6 @@ class AblationArguments:
         default="{}",
         metadata={"help": "Settings of `mybert pretrain` for every row, as a map in the YAML file or as JSON."},
     )
-    finetuning: str = field(
-        default="{}",
-        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
-    )
-    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
         """Read JSON, and check what can be checked before hours of training.
@@ -130,10 +125,6 @@ class AblationArguments:
             if rows[name].model and rows[name].pretraining:
                 raise ValueError(f"The row {name} has a model and settings of pretraining; expected one of them.")
         return rows
-
-    def map_of(self, name: str) -> dict[str, Any]:
-        """`tasks`, `pretraining`, `finetuning` or `variants` as a map."""
-        return getattr(self, name)
 
     def models(self) -> dict[str, str]:
         """Row -> the row whose pretrained model it takes: the first with the same settings of pretraining.

@@ -2,11 +2,28 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..finetuning import FinetuningArguments
 
 Arguments = TypeVar("Arguments")
+
+
+@dataclass
+class StudySettings:
+    """What all studies that fine-tune on several tasks have."""
+
+    # A map; the parser of the command line knows it as JSON.
+    finetuning: str = field(
+        default="{}",
+        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
+    )
+    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
+
+    def map_of(self, name: str) -> dict[str, Any]:
+        """A setting that is a map."""
+        return getattr(self, name)
 
 
 def as_map(name: str, value: Any) -> dict[str, Any]:

@@ -13,7 +13,17 @@ import yaml
 from ..files import write_json, write_text, written_beside
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.task_arguments import evaluation_names
-from .settings import MAJORITY, Score, as_map, main_score, majority_score, markdown_table, merged, percent
+from .settings import (
+    MAJORITY,
+    Score,
+    StudySettings,
+    as_map,
+    main_score,
+    majority_score,
+    markdown_table,
+    merged,
+    percent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +73,7 @@ def read_suite(name: str) -> Suite:
 
 
 @dataclass
-class SuiteArguments:
+class SuiteArguments(StudySettings):
     """Settings of `run_suite`."""
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from, for every task."})
@@ -84,11 +94,6 @@ class SuiteArguments:
             "validation data is kept, task by task."
         },
     )
-    finetuning: str = field(
-        default="{}",
-        metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
-    )
-    disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
         """Read JSON and the suite, and check what can be checked before hours of training.
@@ -109,10 +114,6 @@ class SuiteArguments:
         if unknown := [name for name in self.only if name not in self.tasks]:
             raise ValueError(f"There is no task {unknown[0]!r} in {self.suite}; it has {', '.join(self.tasks)}.")
         self.only = self.only or list(self.tasks)
-
-    def map_of(self, name: str) -> dict[str, Any]:
-        """`grid` or `finetuning` as a map."""
-        return getattr(self, name)
 
     def combinations(self) -> list[dict[str, Any]]:
         """Every choice from the grid; a single empty one without a grid."""
