@@ -237,6 +237,7 @@ def test_a_sentence_without_words(tmp_path):
         tag_words(tmp_path, [["a"], []])
 
 
+@pytest.mark.slow
 def test_all_rows_are_those_of_table_7(tagging, tmp_path):
     metrics = finetune(tagging(features="all", num_train_epochs=1))
     assert tuple(name for name in metrics if name != "interrupted") == TABLE_7

@@ -50,6 +50,7 @@ def test_questions_on_one_text_are_in_one_fold():
     assert all(folds[n] == folds[n % 5] for n in range(20)) and set(folds) == {0, 1}
 
 
+@pytest.mark.slow
 def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkeypatch):
     result = finetune(arguments())
     out = tmp_path / "out"
@@ -80,6 +81,7 @@ def test_folds_measure_and_the_model_learns_from_all(arguments, tmp_path, monkey
     assert again["mean"] == result["mean"]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, monkeypatch):
     finetune(arguments())
     out = tmp_path / "out"
@@ -125,6 +127,7 @@ def test_settings_that_do_not_go_with_folds_are_refused(arguments, settings, mes
         finetune(arguments(**settings))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["multilabel", "ner", "regression"])
 def test_other_tasks_have_folds(arguments, tmp_path, task):
     rows = {

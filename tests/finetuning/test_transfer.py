@@ -140,6 +140,7 @@ def test_top_layers_begin_anew(deep):
         reinitialize_layers(model, 4)
 
 
+@pytest.mark.slow
 def test_seeds_keep_the_best(arguments, tmp_path):
     result = finetune(arguments(seeds=3, seed=5))
     out = tmp_path / "out"

@@ -37,9 +37,8 @@ def test_private_parts_of_trainer_are_used_in_one_file():
     used = {name for name in re.findall(r"\b_[a-z]\w+", own.read_text()) if name in private}
     assert used - {"_tied_weights_keys", "_loss"} == OVERRIDDEN | CALLED
     methods = {name for name in private if callable(getattr(Trainer, name, None))}
-    for path in own.parents[1].rglob("*.py"):
-        if path == own or {"tests", "site-packages"} & set(path.parts):
-            continue
+    rooms = [package.parent for package in own.parents[1].glob("*/__init__.py")]
+    for path in (path for room in rooms for path in room.rglob("*.py") if path != own):
         for part in ast.walk(ast.parse(path.read_text())):
             if isinstance(part, ast.ClassDef) and any("Trainer" in ast.unparse(base) for base in part.bases):
                 defined = {item.name for item in part.body if isinstance(item, ast.FunctionDef)}
