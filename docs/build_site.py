@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+from filelock import FileLock
 from mkdocs.__main__ import cli
 from nbconvert import MarkdownExporter
 
@@ -64,5 +65,7 @@ def lay_out_package() -> None:
 
 if __name__ == "__main__":
     os.environ["NO_MKDOCS_2_WARNING"] = "1"  # Material's notice that it will be followed by another tool
-    lay_out()
-    sys.exit(cli(["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), *sys.argv[1:]]))
+    (ROOT / ".site").mkdir(exist_ok=True)
+    with FileLock(ROOT / ".site" / "lock"):  # the tests' processes build it at the same time
+        lay_out()
+        sys.exit(cli(["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), *sys.argv[1:]]))
