@@ -20,6 +20,7 @@ import re
 import statistics
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,14 @@ class TransformersWay:
         trainer.save_model(str(self._folder / name))
         return model, stopwatch.seconds
 
+    @cached_property
+    def _seconds_of_a_step(self) -> float:
+        _, times = self.train(1e-4, FIRST_STEPS + TIMED_STEPS, "timing")
+        return statistics.median(times[FIRST_STEPS:])
+
     def steps_in(self, seconds: float) -> int:
         """How many steps fit into so much time."""
-        _, times = self.train(1e-4, FIRST_STEPS + TIMED_STEPS, "timing")
-        return max(1, int(seconds / statistics.median(times[FIRST_STEPS:])))
+        return max(1, int(seconds / self._seconds_of_a_step))
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
