@@ -95,7 +95,9 @@ def _vocab(arguments: Any, result: Any) -> Closing:
     )
 
 
-def _data(arguments: Any, result: Any) -> Closing:
+def _data(arguments: Any, result: Any) -> Closing | None:
+    if arguments.dry_run:
+        return None
     call = ("pretrain", "--data", arguments.output, "--tokenizer", arguments.tokenizer, "--output_dir", "pretrained")
     return Closing(arguments.output, "", _mybert(*call))
 

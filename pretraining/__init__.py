@@ -11,21 +11,26 @@ if TYPE_CHECKING:
     from .adaptation import AdaptArguments, adapt
     from .collator import PretrainingCollator
     from .commands import DataArguments, prepare_data
-    from .data_settings import ExampleSettings, MaskingRates, StoreSettings
+    from .data_settings import ExampleSettings, FilterSettings, MaskingRates, StoreSettings
     from .dataset import PretrainingDataset
     from .documents import read_documents
+    from .filter_report import FilterReport
+    from .filtering import CorpusFilter
     from .masking import mask_tokens
     from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
     from .pretraining_run import pretrain
-    from .store_builder import build_token_store
+    from .store_builder import build_token_store, inspect_corpus
     from .store_format import StoreSummary, TokenStore
     from .trainer import PretrainingTrainer
 
 _MODULES = {
     "MODEL_SIZES": "pretraining_arguments",
     "AdaptArguments": "adaptation",
+    "CorpusFilter": "filtering",
     "DataArguments": "commands",
     "ExampleSettings": "data_settings",
+    "FilterReport": "filter_report",
+    "FilterSettings": "data_settings",
     "MaskingRates": "data_settings",
     "PretrainingArguments": "pretraining_arguments",
     "PretrainingCollator": "collator",
@@ -36,6 +41,7 @@ _MODULES = {
     "TokenStore": "store_format",
     "adapt": "adaptation",
     "build_token_store": "store_builder",
+    "inspect_corpus": "store_builder",
     "mask_tokens": "masking",
     "prepare_data": "commands",
     "pretrain": "pretraining_run",
@@ -46,8 +52,11 @@ _MODULES = {
 __all__ = [
     "MODEL_SIZES",
     "AdaptArguments",
+    "CorpusFilter",
     "DataArguments",
     "ExampleSettings",
+    "FilterReport",
+    "FilterSettings",
     "MaskingRates",
     "PretrainingArguments",
     "PretrainingCollator",
@@ -58,6 +67,7 @@ __all__ = [
     "TokenStore",
     "adapt",
     "build_token_store",
+    "inspect_corpus",
     "mask_tokens",
     "prepare_data",
     "pretrain",

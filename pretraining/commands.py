@@ -11,7 +11,8 @@ from ..files import check_output_files, locked, written_beside
 from ..files.hub_names import check_available
 from ..tokenization import MyBertTokenizer
 from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
-from .store_builder import build_token_store
+from .filter_report import FilterReport
+from .store_builder import build_token_store, inspect_corpus
 from .store_format import SHARD, StoreSummary, TokenStore
 
 if TYPE_CHECKING:
@@ -25,8 +26,13 @@ logger = logging.getLogger(__name__)
 class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     """Settings of `prepare_data`: those below, of the store, and of the examples that are shown and exported."""
 
-    output: str = field(metadata={"help": "Token store to write: a file or, with several shards, a folder."})
-    tokenizer: str = field(metadata={"help": "Folder or vocab.txt of the tokenizer."})
+    output: str = field(
+        default="",
+        metadata={"help": "Token store to write: a file or, with several shards, a folder. None with --dry_run."},
+    )
+    tokenizer: str = field(
+        default="", metadata={"help": "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out."}
+    )
     text: list[str] = field(
         default_factory=list,
         metadata={
@@ -34,6 +40,10 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
             "(standard input) or data sets of the Hub (hf:owner/name:configuration:split). Without text, a look at "
             "the store."
         },
+    )
+    dry_run: bool = field(
+        default=False,
+        metadata={"help": "Write nothing; say what --drop leaves out, or could leave out, with examples."},
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace a store, or exported examples, that are there."})
     export: str | None = field(
@@ -53,32 +63,44 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
             kind.__post_init__(self)
         if self.export_count < 1:
             raise ValueError(f"export_count is {self.export_count}; expected 1 or more.")
+        for name in () if self.dry_run else ("output", "tokenizer"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is not set; a token store needs a tokenizer and a place (or --dry_run).")
+        if self.dry_run and (self.export or not self.text):
+            found = "export is set" if self.export else "text is not"
+            raise ValueError(f"dry_run is set and {found}; it reads text and writes nothing.")
+        if self.drop and not self.text:
+            raise ValueError("drop is set and text is not; what is left out is decided where the token store is made.")
         if self.append and self.overwrite:
             raise ValueError("append and overwrite are both set; a store is either added to or replaced.")
 
 
-def prepare_data(arguments: DataArguments) -> StoreSummary:
+def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
     """Tokenize text into a token store, show an example of it and, if asked for, export some.
 
-    An interrupted call goes on where it stopped. Examples are shown once all shards are there; where the store is too
-    small for any, a warning says so.
+    With `dry_run` the text is only looked at. An interrupted call goes on where it stopped. Examples are shown once
+    all shards are there; where the store is too small for any, a warning says so.
 
     Args:
         arguments: The settings.
 
     Returns:
-        What the store, or the shard that was built, holds.
+        What the store, or the shard that was built, holds; with `dry_run`, what would be left out.
 
     Raises:
         ValueError: If an output exists and is to be neither replaced nor appended to, there are no examples to export,
             or see `build_token_store`.
         OSError: If a file cannot be read or written.
     """
+    if arguments.tokenizer:
+        check_available(arguments.tokenizer, "tokenizer")
+    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer) if arguments.tokenizer else None
+    if arguments.dry_run:
+        return _dry_run(arguments, tokenizer)
+    assert tokenizer is not None
     output = Path(arguments.output)
     if arguments.export:
         check_output_files([arguments.export], arguments.overwrite)
-    check_available(arguments.tokenizer, "tokenizer")
-    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
     if arguments.text:
         summary = build_token_store(
             arguments.text,
@@ -99,6 +121,15 @@ def prepare_data(arguments: DataArguments) -> StoreSummary:
         logger.info("%s: %s.", output, summary)
     _show(arguments, store, tokenizer)
     return summary
+
+
+def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> FilterReport:
+    settings = settings_of(StoreSettings, arguments)
+    report = inspect_corpus(arguments.text, tokenizer, show_progress=not arguments.quiet, **settings)
+    logger.info("What would be left out:\n%s", report)
+    if report.examples:
+        logger.info("For example:\n%s", report.shown_examples())
+    return report
 
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from ..files.corpus import DocumentSettings
+from .unicode_scripts import script_names
 
+# What text may be left out for, in the order in which it is looked at.
+REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
 SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
@@ -24,26 +27,75 @@ class CorpusSettings(DocumentSettings):
     """How text is read and worked on.
 
     Raises:
-        ValueError: If there is no such number of processes.
+        ValueError: If there is no such number of processes, or no such reason to leave something out.
     """
 
     num_processes: int | None = field(
         default=None, metadata={"help": "Processes that work on the text; by default one per core."}
     )
+    drop: list[str] = field(
+        default_factory=list,
+        metadata={"help": f"What of the text is left out, some of {', '.join(REASONS)}: see `mybert data --dry_run`."},
+    )
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
+        if unknown := [reason for reason in self.drop if reason not in REASONS]:
+            raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
         if self.num_processes is not None and self.num_processes < 1:
             raise ValueError(f"num_processes is {self.num_processes}; expected 1 or more.")
 
 
+@dataclass(kw_only=True)
+class FilterSettings:
+    """How what is left out of a corpus is told from the rest: see `CorpusFilter`.
+
+    Raises:
+        ValueError: If there is no such script, or a setting is out of its range.
+    """
+
+    symbol_share: float = field(
+        default=0.6, metadata={"help": "A line goes if more of it than this share is no letters (symbol_lines)."}
+    )
+    scripts: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
+        },
+    )
+    tokens_per_character: float = field(
+        default=0.25, metadata={"help": "A document goes if it has more tokens a character than this (many_tokens)."}
+    )
+    near_duplicate_similarity: float = field(
+        default=0.7,
+        metadata={
+            "help": "A document goes if it has so much in common with an earlier one, in (0, 1]: the share of their "
+            "runs of five words that are in both (near_duplicates)."
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        known = {name.casefold(): name for name in script_names()} if self.scripts else {}
+        if unknown := [name for name in self.scripts if name.casefold() not in known]:
+            raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
+        self.scripts = sorted({known[name.casefold()] for name in self.scripts})
+        if not 0 <= self.symbol_share < 1:
+            raise ValueError(f"symbol_share is {self.symbol_share}; expected a share in [0, 1).")
+        for name in ("tokens_per_character", "near_duplicate_similarity"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0.")
+        if self.near_duplicate_similarity > 1:
+            raise ValueError(f"near_duplicate_similarity is {self.near_duplicate_similarity}; expected at most 1.")
+
+
 @dataclass
-class StoreSettings(CorpusSettings):
+class StoreSettings(FilterSettings, CorpusSettings):
     """What becomes of a corpus in a token store: see `build_token_store`.
 
     Raises:
-        ValueError: If there is no such shard or number of processes.
+        ValueError: If there is no such shard, or see `CorpusSettings` and `FilterSettings`.
     """
 
     shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
@@ -52,7 +104,8 @@ class StoreSettings(CorpusSettings):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        super().__post_init__()
+        CorpusSettings.__post_init__(self)
+        FilterSettings.__post_init__(self)
         if not 0 <= self.shard_index < self.num_shards:
             raise ValueError(
                 f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."

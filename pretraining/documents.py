@@ -38,6 +38,26 @@ def read_documents(
     return documents_of_lines(Corpus(files, text).lines(digests), text.split_sentences)
 
 
+def lines_of_documents(documents: Iterable) -> Iterator[str]:
+    """The lines of documents, with "" behind each document.
+
+    Args:
+        documents: Lists of sentences.
+
+    Raises:
+        ValueError: If one is something else.
+    """
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+        for sentence in document:
+            if not isinstance(sentence, str):
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+            if sentence:
+                yield sentence.replace("\n", " ")
+        yield ""
+
+
 def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
     """Gather lines, with "" behind each document, to documents.
 

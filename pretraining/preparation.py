@@ -16,8 +16,9 @@ from ..files.hub_names import check_available
 from ..modeling_mybert import MyBertConfig
 from ..runs import RunFolder, last_complete_checkpoint
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
-from .data_settings import CorpusSettings, settings_of
-from .documents import documents_of_lines
+from .data_settings import CorpusSettings, FilterSettings, settings_of
+from .documents import documents_of_lines, lines_of_documents
+from .filtering import CorpusFilter
 from .new_pieces import learn_new_pieces
 from .pretraining_arguments import PretrainingArguments
 from .store_builder import build_token_store
@@ -135,6 +136,8 @@ def _tokenizer(
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
     text = documents()
+    if arguments.drop:  # but for many tokens, which are counted with the vocabulary that is to be learnt
+        text = documents_of_lines(CorpusFilter(arguments.drop, FilterSettings()).lines(lines_of_documents(text)))
     first = next(text, None)
     if first is None:
         raise ValueError(f"The corpus is empty: {', '.join(map(str, arguments.text))} hold no text.")

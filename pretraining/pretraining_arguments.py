@@ -300,6 +300,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 if not self.text
                 else "text and data are both set; expected one of them."
             )
+        if self.data and self.drop:
+            raise ValueError("drop and data are both set; what is left out is decided where the token store is made.")
         if "-" in self.text:
             raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
 
@@ -369,7 +371,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
-        return settings | {"phases (objective, length, batch size, last step)": phases}
+        filters = {"drop": self.drop} if self.drop else {}
+        return settings | filters | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
         """Configuration of the model: a new one for a tokenizer, or that of the model to start from.

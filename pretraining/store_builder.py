@@ -2,6 +2,8 @@
 
 import copy
 import hashlib
+import json
+import logging
 import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,9 +22,14 @@ from ..files.corpus import Corpus
 from ..files.frames import GivenData, is_frame
 from ..files.sentences import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
-from .data_settings import StoreSettings
+from .data_settings import REASONS, FilterSettings, StoreSettings, settings_of
+from .documents import lines_of_documents
+from .filter_report import FilterReport
+from .filtering import CorpusFilter, can_find_near_duplicates
 from .store_format import (
+    FILTERS,
     FORMAT,
+    LEFT_OUT,
     SHARD,
     VERSION,
     StoreSummary,
@@ -37,6 +44,8 @@ from .store_format import (
 
 if TYPE_CHECKING:
     from _typeshed import StrPath
+
+logger = logging.getLogger(__name__)
 
 _CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a kill loses per process
 
@@ -66,21 +75,24 @@ def build_token_store(
         overwrite: Whether a token store that is there is replaced; other files, and links, never are.
         show_progress: Whether to show a progress bar.
         settings: Those of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
-            (each shard takes every so many-th document and may be built on another machine) and `append`. Text of less
-            than four million characters takes one process unless their number is given.
+            (each shard takes every so many-th document and may be built on another machine), `append`, and `drop` with
+            its thresholds (see `CorpusFilter`). Text of less than four million characters takes one process unless
+            their number is given.
 
     Returns:
         What the store (or this shard) holds.
 
     Raises:
-        ValueError: If the documents hold no token at all, the store to append to was made with another tokenizer,
-            a setting is out of its range, `path` is a folder or holds something else, a document is no list of
-            sentences, or see `read_documents`.
+        ValueError: If the documents hold no token at all, the store to append to was made with another tokenizer or
+            other filters, a setting is out of its range, `path` is a folder or holds something else, a document is no
+            list of sentences, or see `read_documents`.
         OSError: If a file cannot be read or written, or another process writes this store.
+        ImportError: If near duplicates are to go and datasketch is not installed.
         TypeError: If there is no such setting.
     """
     store = StoreSettings(**settings)
     path = Path(path)
+    kept = _corpus_filter(store, tokenizer)
     if store.num_shards > 1:
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
@@ -90,9 +102,12 @@ def build_token_store(
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)
+            if store_metadata(path).get(FILTERS) != _recorded_filters(store).get(FILTERS):
+                raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-        chunks = _chunks(_read(documents, store))
+        lines = _read(documents, store)
+        chunks = _chunks(_of_shard(kept.lines(lines) if store.drop else lines, store))
         folder = path.with_name(f".{path.name}.partial")
         folder.mkdir(exist_ok=True)
         try:
@@ -102,46 +117,104 @@ def build_token_store(
             if not any(folder.iterdir()):
                 folder.rmdir()
             raise
+        if store.drop:
+            logger.info("What is left out:\n%s", kept.report)
         if not any(array_length(file, "tokens") for file in files):
             shutil.rmtree(folder)
             which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
-            raise ValueError(f"{which} is empty: it holds no text to tokenize.")
+            left = f" ({', '.join(store.drop)} were left out)" if store.drop else ""
+            raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
+        parts = [*(earlier if store.append else []), *files]
         with written_beside(path) as temporary:
-            summary = _join([*(earlier if store.append else []), *files], fingerprint, temporary)
+            summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
         shutil.rmtree(folder)
     return summary
 
 
+def inspect_corpus(
+    documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]",
+    tokenizer: MyBertTokenizer | None = None,
+    *,
+    show_progress: bool = True,
+    **settings: Any,
+) -> FilterReport:
+    """Look at a corpus: what would be left out of it, and for which reasons. Nothing is written.
+
+    Args:
+        documents: As in `build_token_store`.
+        tokenizer: The tokenizer; without one `many_tokens` is not looked at.
+        show_progress: Whether to show a progress bar.
+        settings: As in `build_token_store`; if `drop` is empty, all reasons are looked at that can be.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ValueError, OSError, ImportError, TypeError: As in `build_token_store`.
+    """
+    store = StoreSettings(**settings)
+    if not store.drop:
+        store.drop = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
+        if "near_duplicates" not in store.drop:
+            logger.info("Near duplicates are not looked for: that needs datasketch (pip install mybert[corpus]).")
+        if tokenizer is None:
+            logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
+    elif tokenizer is None and "many_tokens" in store.drop:
+        raise ValueError("drop has many_tokens and tokenizer is not set; name the tokenizer that counts them.")
+    kept = _corpus_filter(store, tokenizer)
+    with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
+        for line in kept.lines(_read(documents, store)):
+            progress.update(len(line) + 1)
+    return kept.report
+
+
+def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> CorpusFilter:
+    counts_tokens = tokenizer is not None and "many_tokens" in store.drop
+    encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
+    return CorpusFilter(store.drop, store, encoder, (store.shard_index, store.num_shards))
+
+
+def _recorded_filters(
+    store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
+) -> dict[str, str]:
+    """What a store's metadata say of filters: their settings and, with a report, what went; none without filters.
+
+    Args:
+        store: The settings.
+        report: What went now.
+        first: The store that text is put behind, or another file: what went then is added.
+    """
+    if not store.drop:
+        return {}
+    filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
+    recorded = {FILTERS: json.dumps(filters, sort_keys=True)}
+    if report is None or first is None:
+        return recorded
+    earlier = json.loads(store_metadata(first).get(LEFT_OUT, "{}"))
+    counts = {
+        reason: {name: value + earlier.get(reason, {}).get(name, 0) for name, value in amount.items()}
+        for reason, amount in report.counts().items()
+    }
+    return recorded | {LEFT_OUT: json.dumps(counts)}
+
+
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
-    """Lines of the shard that is built, and "" after each document."""
+    """All lines, and "" after each document."""
     if is_frame(documents):
-        return _of_shard(Corpus(GivenData(type(documents).__name__, documents), settings).lines(), settings)
+        return Corpus(GivenData(type(documents).__name__, documents), settings).lines()
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
     items = iter(documents)
     first = next(items, None)
     given: Iterable = chain([] if first is None else [first], items)
     are_files = isinstance(first, (str, PathLike))
-    lines = Corpus(given, settings).lines() if are_files else _lines_of_documents(given)
-    return _of_shard(lines, settings)
+    return Corpus(given, settings).lines() if are_files else lines_of_documents(given)
 
 
 def _of_shard(lines: Iterator[str], settings: StoreSettings) -> Iterator[str]:
     if settings.num_shards == 1:
         return lines
     return _every_nth_document(lines, settings.shard_index, settings.num_shards)
-
-
-def _lines_of_documents(documents: Iterable) -> Iterator[str]:
-    for number, document in enumerate(documents):
-        if isinstance(document, str):
-            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
-        for sentence in document:
-            if not isinstance(sentence, str):
-                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
-            if sentence:
-                yield sentence.replace("\n", " ")
-        yield ""
 
 
 def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterator[str]:
@@ -229,6 +302,13 @@ def _is_complete(file: Path) -> bool:
         return False
 
 
+def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
+    """Encodes texts in which special tokens are text like any other."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    return BulkEncoder(tokenizer)
+
+
 class _ChunkEncoder:
     """Encodes the lines of a chunk to a file like a token store.
 
@@ -241,9 +321,7 @@ class _ChunkEncoder:
     """
 
     def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
-        tokenizer = copy.deepcopy(tokenizer)
-        tokenizer.backend_tokenizer.encode_special_tokens = True
-        self._encoder = BulkEncoder(tokenizer)
+        self._encoder = _text_encoder(tokenizer)
         self._unknown = tokenizer.unk_token_id
         self._split = split
 
@@ -278,7 +356,7 @@ def _encode_in_worker(text: bytes, file: Path) -> None:
     _worker(text.decode("utf-8", "surrogatepass").split("\n")[:-1], file)
 
 
-def _join(files: Sequence[Path], fingerprint: str, path: Path) -> StoreSummary:
+def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
     """Join a store (first, if there is one) and chunks to a store, piece by piece."""
     documents = sum(map(len, _document_ends(files)))
     sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
@@ -290,7 +368,7 @@ def _join(files: Sequence[Path], fingerprint: str, path: Path) -> StoreSummary:
         "unknown_tokens": sum(int(store_metadata(file)["unknown_tokens"]) for file in files),
     }
     metadata = {"format": FORMAT, "version": VERSION, "tokenizer": fingerprint}
-    metadata |= {name: str(count) for name, count in counts.items()}
+    metadata |= {name: str(count) for name, count in counts.items()} | filters
     zero = [np.zeros(1, np.int64)]
     arrays: dict[str, tuple[int, Iterable[np.ndarray]]] = {
         "document_starts": (documents + 1, chain(zero, _document_ends(files))),

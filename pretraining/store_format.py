@@ -2,8 +2,9 @@
 
 Format: safetensors with `tokens` (uint16 where the vocabulary fits, else uint32), `sentence_starts` (int64, number of
 sentences + 1: offsets into `tokens`), `document_starts` (int64, number of documents + 1: offsets into the sentences).
-Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`. The
-shards of a folder are named `tokens-00000-of-00004.safetensors`; their documents follow one another in this order.
+Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`, and
+where text was left out `filters` (the settings) and `left_out` (how much was read, and went for each reason), as JSON.
+The shards of a folder are named `tokens-00000-of-00004.safetensors`; their documents follow one another in this order.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ from ..tokenization import MyBertTokenizer
 
 FORMAT = "mybert-token-store"
 VERSION = "1"
+FILTERS, LEFT_OUT = "filters", "left_out"
 ARRAYS = ("document_starts", "sentence_starts", "tokens")  # widest type first keeps every array aligned
 SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
@@ -195,11 +197,13 @@ def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreS
 
     Raises:
         FileNotFoundError: See `store_files`.
-        ValueError: If a file is not a token store, or was made with another tokenizer.
+        ValueError: If a file is not a token store, or was made with another tokenizer, or shards with other filters.
     """
     files = store_files(path)
     fingerprint = store_metadata(files[0]).get("tokenizer") if tokenizer is None else tokenizer_fingerprint(tokenizer)
     summaries = [check_store(file, fingerprint) for file in files]
+    if len({store_metadata(file).get(FILTERS) for file in files}) > 1:
+        raise ValueError(f"{path} holds shards that were built with different filters (drop and its settings).")
     return StoreSummary(*(sum(values) for values in zip(*map(astuple, summaries), strict=True)))
 
 

@@ -46,6 +46,7 @@ ARGUMENTS = {
     "output_dir": "out",
     "output": "x.tsv",
     "tokenizer": "tok",
+    "dry_run": False,
     "repo_id": "me/x",
     "metric_for_best_model": "eval_accuracy",
 }

@@ -1,0 +1,326 @@
+"""What of a corpus is left out before it is tokenized: lines and documents that are not worth training on.
+
+Everything is decided in one pass, document by document in the order of the text, so the result depends neither on
+processes nor on shards. What must be known of earlier documents, to find their duplicates, lies in a temporary file.
+"""
+
+import hashlib
+import importlib.util
+import logging
+import re
+import sqlite3
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import chain
+
+import numpy as np
+
+from ..tokenization import BulkEncoder
+from ..tokenization.characters import CJK, regex_class
+from .data_settings import REASONS, FilterSettings
+from .filter_report import Amount, FilterReport
+from .unicode_scripts import count_scripts
+
+logger = logging.getLogger(__name__)
+
+_SAMPLE_CHARACTERS = 1 << 20  # of the corpus, to tell its scripts from
+_LEAST_SHARE = 0.05  # of the letters there: a script of the corpus
+_FEWEST_WORDS = 50  # of a near duplicate: of less text, the one word that differs may be what counts
+_RUN = 5  # words: what documents are compared by
+_MINIMA = 128  # of a signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
+_FOUND = 0.99  # of the documents that are just similar enough: they shall share a band of minima
+_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # of a word, without the punctuation around it
+_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
+
+_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> what speaks against it
+
+
+def can_find_near_duplicates() -> bool:
+    """Whether the library for it is installed."""
+    return importlib.util.find_spec("datasketch") is not None
+
+
+class CorpusFilter:
+    """Leaves out what is not worth training on, and counts it.
+
+    The checks, in this order: lines of which more than `symbol_share` of the characters are no letters, spaces and the
+    punctuation around words apart;
+    documents with less than half of their letters in the scripts of the corpus; documents with more tokens a character
+    than `tokens_per_character` (Geiping and Goldstein, 2022, section 4.4); documents with exactly the lines of an
+    earlier one; documents of at least 50 words that share `near_duplicate_similarity` of their runs of five words with
+    an earlier one (Jaccard similarity, estimated by 128 minima; Broder, 1997). What goes for one reason is not looked
+    at for another, and a duplicate is one of a document that stays so far.
+
+    Memory holds a document at a time (for the scripts of the corpus its first million characters), and 64 MiB of what
+    is known of earlier ones; the rest of that lies in a temporary file, about a kilobyte for each document.
+
+    Args:
+        drop: What goes, some of `REASONS`.
+        settings: How it is told from the rest.
+        encoder: Gives the tokens of texts; without it `many_tokens` is not looked at.
+        shard: Index and number of shards: every document is looked at, those of the shard are counted.
+
+    Attributes:
+        report: What was found so far.
+
+    Raises:
+        ImportError: If near duplicates are to go and datasketch is not installed.
+    """
+
+    def __init__(
+        self,
+        drop: Sequence[str],
+        settings: FilterSettings,
+        encoder: BulkEncoder | None = None,
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
+        if "near_duplicates" in drop and not can_find_near_duplicates():
+            raise ImportError("near_duplicates needs the package datasketch: pip install mybert[corpus].")
+        self._settings = settings
+        self._encoder = encoder
+        self._shard = shard
+        self._scripts = frozenset(settings.scripts)
+        wanted = [reason for reason in REASONS if reason in drop and (reason != "many_tokens" or encoder)]
+        self.report = FilterReport(dropped={reason: Amount() for reason in wanted})
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Pass on what stays; to be called once.
+
+        Args:
+            lines: Lines, with "" behind each document.
+
+        Yields:
+            Lines, with "" behind each document, also behind one that goes, so that the others keep their numbers.
+
+        Raises:
+            OSError: If there is no room for the temporary file.
+        """
+        documents = _whole_documents(lines)
+        if "other_scripts" in self.report.dropped and not self._scripts:
+            documents = self._with_scripts_known(documents)
+        with closing(_Earlier()) as earlier:
+            similarity = self._settings.near_duplicate_similarity
+            all_checks: dict[str, Callable[[], _Check]] = {
+                "other_scripts": lambda: self._other_scripts,
+                "many_tokens": lambda: self._many_tokens,
+                "duplicates": lambda: earlier.exact_copy,
+                "near_duplicates": lambda: _NearDuplicates(similarity, earlier),
+            }
+            checks = {reason: make() for reason, make in all_checks.items() if reason in self.report.dropped}
+            for number, document in enumerate(documents):
+                yield from self._kept(number, document, checks)
+                yield ""
+
+    def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
+        """What stays of a document."""
+        counts = self._counts(number)
+        if counts:
+            self.report.read.add(document, whole=bool(document))
+        if "symbol_lines" in self.report.dropped:
+            symbols = [line for line in document if _is_symbols(line, self._settings.symbol_share)]
+            if symbols:
+                document = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
+                if counts:
+                    self._drop("symbol_lines", number, symbols, not document, "")
+        if not document:
+            return []
+        for reason, check in checks.items():
+            if (found := check(number, document)) is not None:
+                if counts:
+                    self._drop(reason, number, document, True, found)
+                return []
+        return document
+
+    def _counts(self, number: int) -> bool:
+        """Whether a document is one of the shard."""
+        return number % self._shard[1] == self._shard[0]
+
+    def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
+        self.report.dropped[reason].add(lines, whole)
+        examples = self.report.examples.setdefault(reason, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {_beginning(lines)}")
+
+    def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
+        """Pass on documents, after the scripts of the first ones were counted."""
+        sample: list[list[str]] = []
+        letters: Counter[str] = Counter()
+        characters = 0
+        for document in documents:
+            sample.append(document)
+            text = "".join(document)
+            letters += count_scripts(text)
+            characters += len(text)
+            if characters >= _SAMPLE_CHARACTERS:
+                break
+        self._scripts = frozenset(name for name, count in letters.items() if count >= _LEAST_SHARE * letters.total())
+        if letters:
+            names = " ".join(sorted(self._scripts))
+            logger.info("The text is %s, as its beginning says; --scripts names others.", names)
+        yield from chain(sample, documents)
+
+    def _other_scripts(self, number: int, document: list[str]) -> str | None:
+        letters = count_scripts("".join(document))
+        if self._counts(number):
+            self.report.scripts += letters
+        own = sum(count for name, count in letters.items() if name in self._scripts)
+        if own >= letters.total() / 2:
+            return None
+        return letters.most_common(1)[0][0]
+
+    def _many_tokens(self, number: int, document: list[str]) -> str | None:
+        assert self._encoder is not None
+        tokens, _ = self._encoder.encode(document)
+        share = len(tokens) / (sum(map(len, document)) + len(document) - 1)
+        self.report.token_shares[round(100 * share)] += self._counts(number)
+        return f"{share:.3f} tokens a character" if share > self._settings.tokens_per_character else None
+
+
+def _whole_documents(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Documents in their places; one may be empty."""
+    document: list[str] = []
+    for line in lines:
+        if line:
+            document.append(line)
+        else:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _beginning(lines: list[str]) -> str:
+    text = " ".join(lines)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _is_symbols(line: str, most: float) -> bool:
+    """Whether a share of more than `most` of a line is neither letters nor marks on letters.
+
+    White space does not count, and neither does the punctuation around words: `"No."` is a word.
+    """
+    chunks = line.split()
+    if _share_of_symbols("".join(chunks)) <= most:
+        return False
+    return _share_of_symbols("".join(core[0] if (core := _CORE.search(chunk)) else chunk for chunk in chunks)) > most
+
+
+def _share_of_symbols(text: str) -> float:
+    letters = sum(map(str.isalpha, text))
+    if not text.isascii():
+        letters += sum(unicodedata.category(character).startswith("M") for character in text)
+    return 1 - letters / max(len(text), 1)
+
+
+class _Earlier:
+    """What is known of earlier documents: the number of the first with each key, and their signatures.
+
+    SQLite holds it, in memory as far as it may (64 MiB) and beyond that in a temporary file without a name.
+    """
+
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("", isolation_level=None)
+        for statement in (
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "PRAGMA cache_size = -65536",  # KiB
+            "CREATE TABLE firsts (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID",
+            "CREATE TABLE signatures (number INTEGER PRIMARY KEY, minima BLOB, beginning TEXT)",
+            "BEGIN",
+        ):
+            self._database.execute(statement)
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._database.close()
+
+    def exact_copy(self, number: int, document: list[str]) -> str | None:
+        """Which earlier document has the same lines, in words; None where there is none, and this one is taken up."""
+        key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        with _room_in_words():
+            for (first,) in self._database.execute("SELECT number FROM firsts WHERE key = ?", (key,)):
+                return f"as document {first + 1:,}"
+            self._database.execute("INSERT INTO firsts VALUES (?, ?)", (key, number))
+        return None
+
+    def with_keys(self, keys: list[bytes]) -> list[tuple[int, bytes, str]]:
+        """Number, minima and beginning of the documents that were first with these keys."""
+        with _room_in_words():
+            return self._database.execute(
+                "SELECT number, minima, beginning FROM signatures WHERE number IN "
+                f"(SELECT number FROM firsts WHERE key IN ({', '.join('?' * len(keys))})) ORDER BY number",
+                keys,
+            ).fetchall()
+
+    def add(self, number: int, keys: list[bytes], minima: bytes, beginning: str) -> None:
+        """Take up a document; keys that an earlier one has stay with that."""
+        with _room_in_words():
+            self._database.executemany("INSERT OR IGNORE INTO firsts VALUES (?, ?)", [(key, number) for key in keys])
+            self._database.execute("INSERT INTO signatures VALUES (?, ?, ?)", (number, minima, beginning))
+
+
+@contextmanager
+def _room_in_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(
+            f"What is known of earlier documents could not be kept in a temporary file ({error}); name a folder with "
+            "more room as SQLITE_TMPDIR."
+        ) from error
+
+
+class _NearDuplicates:
+    """Finds the earlier document that is most like a document.
+
+    Signatures are compared where a band of their minima is equal (locality-sensitive hashing). A band's first document
+    alone is compared, so boilerplate that thousands of documents share does not make the work grow with their number.
+
+    Args:
+        similarity: How much alike documents must be, in (0, 1].
+        earlier: Where signatures are kept.
+    """
+
+    def __init__(self, similarity: float, earlier: _Earlier) -> None:
+        from datasketch import MinHash
+
+        self._similarity = similarity
+        self._earlier = earlier
+        # The scheme is named, and the hash our own, so that the same text has the same signature everywhere.
+        self._empty = MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
+        self._rows = _rows_of_band(similarity)
+
+    def __call__(self, number: int, document: list[str]) -> str | None:
+        """What an earlier document has in common with this one, in words; None if little, and this one is taken up."""
+        words = _WORD.findall(" ".join(document).casefold())
+        if len(words) < _FEWEST_WORDS:
+            return None
+        runs = {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}
+        signature = self._empty.copy()
+        signature.update_batch(run.encode("utf-8", "surrogatepass") for run in runs)
+        minima = signature.hashvalues.astype("<u4")
+        bands = minima[: len(minima) // self._rows * self._rows].reshape(-1, self._rows)
+        keys = [bytes([band]) + values.tobytes() for band, values in enumerate(bands)]
+        best, found = 0.0, ""
+        for first, others, beginning in self._earlier.with_keys(keys):
+            similarity = float(np.mean(np.frombuffer(others, "<u4") == minima))
+            if similarity > best:
+                best, found = similarity, f"{similarity:.2f} like document {first + 1:,}, {beginning}"
+        if best >= self._similarity:
+            return found
+        shown = _beginning(document).encode("utf-8", "replace").decode()
+        self._earlier.add(number, keys, minima.tobytes(), shown)
+        return None
+
+
+def _rows_of_band(similarity: float) -> int:
+    """Minima of a band: as many as still let documents that are just so similar share a band nearly always."""
+    return max(
+        rows
+        for rows in range(1, _MINIMA + 1)
+        if rows == 1 or 1 - (1 - similarity**rows) ** (_MINIMA // rows) >= _FOUND
+    )

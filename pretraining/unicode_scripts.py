@@ -1,0 +1,37 @@
+"""The scripts of letters (Latin, Cyrillic, Hangul, Han, ...), from the names that Unicode gives to characters."""
+
+import unicodedata
+from collections import Counter
+from functools import cache
+
+_PLANES = 0x20000  # code points; scripts other than Han lie in the first two planes
+
+
+def _script_of(character: str) -> str | None:
+    plain = unicodedata.normalize("NFKC", character)[:1]
+    if not plain.isalpha():
+        return None
+    first = unicodedata.name(plain, "").replace("-", " ").partition(" ")[0]
+    return "Han" if first == "CJK" else first.capitalize() or None
+
+
+_known_script = cache(_script_of)
+
+
+def count_scripts(text: str) -> Counter[str]:
+    """How many letters of each script a text has.
+
+    A letter's script is the first word of its name in Unicode. Other forms of a letter (full-width, superscript,
+    mathematical) have the script of the letter.
+    """
+    found: Counter[str] = Counter()
+    for character, count in Counter(text).items():
+        if (script := _known_script(character)) is not None:
+            found[script] += count
+    return found
+
+
+@cache
+def script_names() -> frozenset[str]:
+    """All names that `count_scripts` may give."""
+    return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))

@@ -1,0 +1,354 @@
+"""What a corpus loses to `drop`, and what it must not lose; with datasketch also near duplicates."""
+
+import gzip
+import importlib.util
+import json
+import logging
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from transformers import HfArgumentParser
+
+from mybert import MyBertTokenizer
+from mybert.pretraining import (
+    CorpusFilter,
+    DataArguments,
+    FilterSettings,
+    PretrainingArguments,
+    TokenStore,
+    build_token_store,
+    filtering,
+    inspect_corpus,
+    prepare_data,
+    pretrain,
+    store_builder,
+)
+from mybert.pretraining.documents import documents_of_lines, lines_of_documents
+from mybert.pretraining.store_format import store_metadata
+from mybert.pretraining.unicode_scripts import count_scripts, script_names
+
+needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
+
+ENGLISH = ["The cat sat on the mat.", "It was happy there."]
+RUSSIAN = ["Кошка сидела на коврике, и ей было хорошо.", "Она спала."]
+
+
+def kept(documents, *reasons, **settings):
+    """Documents that stay, and the report."""
+    corpus = CorpusFilter(reasons, FilterSettings(**settings))
+    return list(documents_of_lines(corpus.lines(lines_of_documents(documents)))), corpus.report
+
+
+def words(seed, count):
+    """A text of made-up words, no two of which are likely to meet again."""
+    generator = random.Random(seed)
+    return ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(count)]
+
+
+def lines_of(text, length=10):
+    return [" ".join(text[start : start + length]) for start in range(0, len(text), length)]
+
+
+def test_lines_of_symbols_go_and_empty_documents_with_them():
+    document = ["The year 1998.", "* * *", "12.5 | 13.8 | 14.0 EUR", "1914-1918", "naïve café", "हिन्दी में", "!? a b"]
+    found, report = kept([document, ["----", "2, 3"], ENGLISH], "symbol_lines")
+    assert found == [["The year 1998.", "naïve café", "हिन्दी में", "!? a b"], ENGLISH]
+    assert vars(report.dropped["symbol_lines"]) == {"documents": 1, "lines": 5, "characters": 5 + 22 + 9 + 4 + 4}
+    assert vars(report.kept()) == {"documents": 2, "lines": 6, "characters": 14 + 10 + 10 + 6 + 23 + 19}
+    assert "document 2: ---- 2, 3" in report.shown_examples()
+    talk = [
+        "제75회(2003년)부터 제80회(2008년)까지 도입되었다.",
+        '"No."',
+        '"Ah!" "Ha!"',
+        "I--I--",
+        "1948년 (쇼와 23년) 8월 10일에 창업.",
+    ]
+    assert kept([talk], "symbol_lines")[0] == [talk]
+    assert kept([['{"a": [1, 2, 3], "b": 12}', "a=1;b=2;c=3"]], "symbol_lines")[0] == []
+    assert kept([["a 1 2 3"]], "symbol_lines", symbol_share=0.75)[0] == [["a 1 2 3"]]
+    assert kept([["a 1 2 3"]], "symbol_lines", symbol_share=0.74)[0] == []
+
+
+def test_documents_of_another_script_go():
+    mixed = ["Достоевский wrote The Brothers Karamazov and other novels."]
+    numbers = ["1 2 3"]
+    documents = [ENGLISH, RUSSIAN, mixed, numbers, *[ENGLISH] * 40]
+    found, report = kept(documents, "other_scripts")
+    assert found == [ENGLISH, mixed, numbers, *[ENGLISH] * 40]
+    assert report.dropped["other_scripts"].documents == 1
+    assert report.examples["other_scripts"][0].startswith("document 2 (Cyrillic): Кошка")
+    # Both are of the corpus where each has its part of it, or where they are named.
+    assert len(kept([ENGLISH, RUSSIAN, ENGLISH], "other_scripts")[0]) == 3
+    assert kept(documents, "other_scripts", scripts=["cyrillic"])[0] == [RUSSIAN, numbers]
+    assert len(kept(documents, "other_scripts", scripts=["Latin", "Cyrillic"])[0]) == len(documents)
+
+
+def test_scripts_are_those_of_the_beginning(monkeypatch, caplog):
+    monkeypatch.setattr(filtering, "_SAMPLE_CHARACTERS", 100)
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        found, _ = kept([ENGLISH, ENGLISH, ENGLISH, *[RUSSIAN] * 20], "other_scripts")
+    assert found == [ENGLISH] * 3
+    assert "The text is Latin, as its beginning says; --scripts names others." in caplog.text
+
+
+def test_scripts():
+    assert count_scripts("Aé ﬁ ｂ 𝐂 ²") == Counter(Latin=5)
+    text = "漢字 カタカナ ｶﾅ ひらがな 한국어 мир 12 !?"
+    assert count_scripts(text) == Counter(Han=2, Katakana=6, Hiragana=4, Hangul=3, Cyrillic=3)
+    assert {"Latin", "Cyrillic", "Greek", "Arabic", "Hangul", "Han", "Thai", "Devanagari"} <= script_names()
+
+
+def test_documents_of_many_tokens_go(tokenizer):
+    rare = ["xyzzy . . . . ."]
+    settings = {"drop": ["many_tokens"], "tokens_per_character": 0.35, "show_progress": False}
+    report = inspect_corpus([ENGLISH, rare, ENGLISH], tokenizer, **settings)
+    assert report.dropped["many_tokens"].documents == 1
+    assert report.examples["many_tokens"] == ["document 2 (0.400 tokens a character): xyzzy . . . . ."]
+    assert "Tokens a character: up to 0.28 in half of the documents, 0.40 in 90 %" in str(report)
+    assert report.token_shares == Counter({28: 2, 40: 1})
+    assert kept([rare], "many_tokens")[0] == [rare]  # nobody counts
+
+
+def test_exact_duplicates_go_and_the_first_stays():
+    other_order = ENGLISH[::-1]
+    found, report = kept([ENGLISH, RUSSIAN, ENGLISH, other_order, RUSSIAN, ENGLISH[:1]], "duplicates")
+    assert found == [ENGLISH, RUSSIAN, other_order, ENGLISH[:1]]
+    assert vars(report.dropped["duplicates"])["documents"] == 2
+    assert report.examples["duplicates"][1] == "document 5 (as document 2): " + " ".join(RUSSIAN)
+    assert kept([["a\ud800"], ["a\ud800"]], "duplicates")[0] == [["a\ud800"]]
+
+
+def test_what_went_is_not_what_a_duplicate_is_of():
+    """A document that lost its lines of symbols may be that of another; one that went itself is no reason to go."""
+    found, report = kept([["the cat", "***"], ["the cat"], RUSSIAN, RUSSIAN], "duplicates", "symbol_lines")
+    assert found == [["the cat"], RUSSIAN]
+    found, report = kept([RUSSIAN, RUSSIAN, *[ENGLISH] * 60], "duplicates", "other_scripts")
+    assert report.dropped["other_scripts"].documents == 2
+    assert report.dropped["duplicates"].documents == 59
+
+
+@needs_datasketch
+def test_near_duplicates_go():
+    text = words(1, 400)
+    same_but_ten_words = [f"{word}x" if place % 40 == 7 else word for place, word in enumerate(text)]
+    half = text[:200] + words(2, 200)
+    documents = [lines_of(each) for each in (text, words(3, 400), same_but_ten_words, half, words(4, 400))]
+    found, report = kept(documents, "near_duplicates")
+    assert found == [documents[0], documents[1], documents[3], documents[4]]
+    (example,) = report.examples["near_duplicates"]
+    assert example.startswith("document 3 (0.") and f"like document 1, {' '.join(text)[:60]}" in example
+    # Case, punctuation and where lines end are no difference; the order of the parts hardly is.
+    again = [[line.upper() + "!" for line in lines_of(text[200:] + text[:200], 7)]]
+    assert kept([documents[0], *again], "near_duplicates")[0] == documents[:1]
+    assert len(kept(documents, "near_duplicates", near_duplicate_similarity=1.0)[0]) == 5
+    assert len(kept(documents, "near_duplicates", near_duplicate_similarity=0.3)[0]) == 3
+
+
+@needs_datasketch
+def test_short_documents_and_boilerplate_are_no_near_duplicates():
+    stubs = [[f"{name} is a village in the district. In the year 2001 it had a population of"] for name in "ABC"]
+    stubs = [[f"{' '.join(stub)} {number}."] for number, stub in enumerate(stubs)]
+    letterhead = words(5, 150)
+    letters = [lines_of(letterhead[:75] + words(seed, 150) + letterhead[75:]) for seed in range(10, 60)]
+    assert kept(stubs + letters, "duplicates", "near_duplicates")[0] == stubs + letters
+
+
+@needs_datasketch
+def test_languages_without_spaces_are_compared_by_characters():
+    generator = random.Random(0)
+    text = "".join(chr(generator.randrange(0x4E00, 0x5E00)) for _ in range(300))
+    found, _ = kept([[text], [f"{text[:280]}终"], [text[:100]]], "near_duplicates")
+    assert found == [[text], [text[:100]]]
+
+
+@needs_datasketch
+def test_signatures_are_the_same_everywhere():
+    signature = filtering._NearDuplicates(0.7, None)._empty.copy()
+    signature.update_batch([b"the cat sat on the", b"cat sat on the mat"])
+    assert signature.hashvalues[:4].tolist() == [978493553, 2368359290, 67307673, 2483886706]
+
+
+def test_bands_find_what_is_just_similar_enough():
+    for similarity in (0.3, 0.5, 0.7, 0.9, 1.0):
+        rows = filtering._rows_of_band(similarity)
+        assert rows == 1 or 1 - (1 - similarity**rows) ** (128 // rows) >= 0.99
+    assert filtering._rows_of_band(0.7) == 4
+    assert filtering._rows_of_band(1.0) == 128
+
+
+@pytest.fixture
+def clean(documents):
+    """Documents no two of which are equal."""
+    return [[*document, f"the cat {chr(97 + n % 26)} {chr(97 + n // 26)}"] for n, document in enumerate(documents)]
+
+
+REASONS = ["symbol_lines", "other_scripts", "duplicates"]
+
+
+@pytest.fixture
+def dirty(clean):
+    """Documents with duplicates and lines of symbols among them."""
+    return [
+        part
+        for number, document in enumerate(clean)
+        for part in ([[*document, "***"]] if number % 7 == 0 else [document, clean[number // 2]])
+    ]
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_neither_chunks_nor_processes_nor_shards_show(tmp_path, clean, dirty, tokenizer, monkeypatch, num_processes):
+    settings = {"drop": REASONS, "show_progress": False, "num_processes": num_processes}
+    build_token_store(clean, tokenizer, tmp_path / "clean", show_progress=False)
+    expected, place = sorted(texts_of(TokenStore(tmp_path / "clean"))), tmp_path / "store"
+    for characters in (1 << 22, 100):
+        monkeypatch.setattr(store_builder, "_CHUNK_CHARACTERS", characters)
+        build_token_store(iter(dirty), tokenizer, place, **settings)
+        store = TokenStore(place)
+        assert sorted(texts_of(store)) == expected
+        whole = place.read_bytes()
+        build_token_store(dirty, tokenizer, place, **settings)
+        assert place.read_bytes() == whole
+    for index in range(3):
+        build_token_store(dirty, tokenizer, tmp_path / "shards", shard_index=index, num_shards=3, **settings)
+    shards = TokenStore(tmp_path / "shards")
+    assert sorted(texts_of(shards)) == expected
+    counts = [json.loads(store_metadata(file)["left_out"]) for file in sorted((tmp_path / "shards").iterdir())]
+    for reason, amount in json.loads(store.metadata["left_out"]).items():
+        for name, value in amount.items():
+            assert value == sum(count[reason][name] for count in counts)
+
+
+def texts_of(store):
+    starts = store.sentence_starts[:][store.document_starts[:]]
+    return [store.tokens[begin:end].tolist() for begin, end in pairwise(starts)]
+
+
+def test_a_store_says_what_was_left_out(tmp_path, dirty, tokenizer):
+    path = tmp_path / "store"
+    build_token_store(dirty, tokenizer, path, show_progress=False)
+    assert not {"filters", "left_out"} & store_metadata(path).keys()
+    with pytest.raises(ValueError, match="store was built with other filters"):
+        build_token_store(dirty, tokenizer, path, append=True, drop=["duplicates"], show_progress=False)
+    build_token_store(dirty, tokenizer, path, drop=["duplicates"], show_progress=False)
+    metadata = store_metadata(path)
+    assert json.loads(metadata["filters"])["drop"] == ["duplicates"]
+    left_out = json.loads(metadata["left_out"])
+    assert left_out["read"]["documents"] == len(dirty)
+    assert left_out["duplicates"]["documents"] == len(dirty) - TokenStore(path).summary.documents
+    with pytest.raises(ValueError, match="store was built with other filters"):
+        build_token_store(dirty, tokenizer, path, append=True, show_progress=False)
+    build_token_store(dirty, tokenizer, path, append=True, drop=["duplicates"], show_progress=False)
+    assert json.loads(store_metadata(path)["left_out"])["read"]["documents"] == 2 * len(dirty)
+    for index, drop in enumerate((["duplicates"], [])):
+        place = {"shard_index": index, "num_shards": 2, "drop": drop}
+        build_token_store(dirty, tokenizer, tmp_path / "shards", show_progress=False, **place)
+    with pytest.raises(ValueError, match="shards that were built with different filters"):
+        TokenStore(tmp_path / "shards")
+
+
+def arguments(*flags):
+    return HfArgumentParser(DataArguments).parse_args_into_dataclasses(["--num_processes", "1", *map(str, flags)])[0]
+
+
+def test_a_dry_run_writes_nothing(tmp_path, dirty, caplog):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines_of_documents([*dirty, RUSSIAN])))
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        report = prepare_data(arguments("--text", text, "--dry_run"))
+    assert list(tmp_path.iterdir()) == [text]
+    assert report.read.documents == len(dirty) + 1
+    assert report.dropped["other_scripts"].documents == 1
+    assert report.dropped["symbol_lines"].lines == 9
+    assert "What would be left out" in caplog.text and "document 1: ***" in caplog.text
+    assert "needs a tokenizer" in caplog.text
+    report = prepare_data(arguments("--text", text, "--dry_run", "--drop", "duplicates"))
+    assert list(report.dropped) == ["duplicates"]
+
+
+def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
+    for settings, message in (
+        ({"scripts": ["Klingon"]}, "scripts has 'Klingon'; expected names such as Latin"),
+        ({"symbol_share": 1.0}, r"symbol_share is 1.0; expected a share in \[0, 1\)"),
+        ({"tokens_per_character": 0.0}, "tokens_per_character is 0.0; expected more than 0"),
+        ({"near_duplicate_similarity": 1.5}, "near_duplicate_similarity is 1.5; expected at most 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            FilterSettings(**settings)
+    with pytest.raises(ValueError, match="drop has 'copies'; expected some of symbol_lines, other_scripts, "):
+        PretrainingArguments(text=[str(text_file)], drop=["copies"], output_dir="x")
+    text = ("--text", text_file)
+    for flags, message in (
+        ((*text, "--output", "x"), "tokenizer is not set"),
+        ((*text, "--tokenizer", "x"), "output is not set"),
+        (("--dry_run",), "dry_run is set and text is not"),
+        (("--output", "x", "--tokenizer", "x", "--drop", "duplicates"), "drop is set and text is not"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            arguments(*flags)
+    with pytest.raises(ValueError, match="drop and data are both set"):
+        PretrainingArguments(data="store", drop=["duplicates"], output_dir="x")
+    with pytest.raises(ValueError, match="drop has many_tokens and tokenizer is not set"):
+        inspect_corpus(text_file, drop=["many_tokens"])
+    with pytest.raises(ValueError, match=r"corpus is empty.*\(other_scripts were left out\)"):
+        build_token_store([RUSSIAN], tokenizer, tmp_path / "s", drop=["other_scripts"], scripts=["Latin"])
+    monkeypatch.setattr(filtering, "can_find_near_duplicates", lambda: False)
+    with pytest.raises(
+        ImportError, match=r"near_duplicates needs the package datasketch: pip install mybert\[corpus\]"
+    ):
+        build_token_store(text_file, tokenizer, tmp_path / "s", drop=["near_duplicates"])
+    assert [entry.name for entry in tmp_path.iterdir()] == [text_file.name]
+
+
+def test_pretraining_leaves_out_the_same(tmp_path, clean):
+    """Vocabulary and store alike; and a run goes on only with the same filters."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(lines_of_documents([*clean, *clean, RUSSIAN])))
+    settings = {
+        "text": [str(text)],
+        "output_dir": str(tmp_path / "out"),
+        "vocab_size": 60,
+        "layout": "compact",
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_length": 24,
+        "max_steps": 1,
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "heldout": 0.0,
+        "num_processes": 1,
+    }
+    pretrain(PretrainingArguments(**settings, drop=["duplicates", "other_scripts"]))
+    run = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert run["drop"] == ["duplicates", "other_scripts"]
+    assert TokenStore(tmp_path / "out" / "tokens.safetensors").summary.documents == len(clean)
+    vocabulary = MyBertTokenizer.from_pretrained(tmp_path / "out").get_vocab()
+    assert not any(count_scripts(piece)["Cyrillic"] for piece in vocabulary)
+    with pytest.raises(ValueError, match="holds a run with other settings"):
+        pretrain(PretrainingArguments(**settings, drop=["duplicates"]))
+    assert "drop" not in PretrainingArguments(**settings).decisive()
+
+
+@pytest.mark.slow
+@needs_datasketch
+def test_planted_duplicates_of_real_text_are_found_and_nothing_else(data_dir):
+    """Of 3,243 news texts: exact copies, and copies of which every tenth or every other line is another's."""
+    with gzip.open(data_dir / "corpus_en" / "news_abc.txt.gz", "rt", encoding="utf-8") as file:
+        news = list(documents_of_lines(line.strip() for line in file))
+    assert kept(news, "duplicates", "near_duplicates")[0] == news
+    long = [number for number, document in enumerate(news) if len(document) >= 10][:600]
+    others = iter([line for document in reversed(news) for line in document])
+
+    def with_others(document, every):
+        return [next(others) if place % every == every // 2 else line for place, line in enumerate(document)]
+
+    exact = [news[number] for number in long[:200]]
+    nine_tenths = [with_others(news[number], 10) for number in long[200:400]]
+    halves = [with_others(news[number], 2) for number in long[400:600]]
+    found, report = kept([*news, *exact, *nine_tenths, *halves], "duplicates", "near_duplicates")
+    assert report.dropped["duplicates"].documents == 200
+    assert report.dropped["near_duplicates"].documents >= 190
+    assert found[: len(news)] == news
+    assert [document for document in found[len(news) :] if document in halves] == halves
