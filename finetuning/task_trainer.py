@@ -3,6 +3,7 @@
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
 from transformers.trainer_utils import EvalLoopOutput
 
+from ..modeling_mybert import flat_indices
 from ..runs import MyBertAdamW, ResumableTrainer
 from .finetuning_arguments import FinetuningArguments
 from .learning_rates import layerwise_groups
@@ -35,6 +37,15 @@ def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor
     )
     logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
     return weighted_loss(weights, args.label_smoothing_factor, problem)
+
+
+def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
+    """A batch with the places of its tokens, found on a CPU, unless rows begin with padding."""
+    batch = collate(rows)
+    mask = batch.get("attention_mask")
+    if mask is not None and mask[..., 0].all():
+        batch["token_indices"] = flat_indices(mask)
+    return batch
 
 
 class TaskTrainer(ResumableTrainer):
@@ -64,6 +75,10 @@ class TaskTrainer(ResumableTrainer):
         self.run = run
         network = self.model.get_base_model() if args.has_adapter else self.model
         self.data_collator = run.task.collator(run.tokenizer, network)
+        is_ours = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
+        # Several GPUs of one process would divide the indices among them; a compiled model runs padding, too.
+        if is_ours and args.n_gpu <= 1 and not args.torch_compile:
+            self.data_collator = partial(_with_token_indices, self.data_collator)
         # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 

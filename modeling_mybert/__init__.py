@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORED_LABEL, cross_entropy
     from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
+    from .padding_mybert import flat_indices
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
         MyBertForNextSentencePrediction,
@@ -35,6 +36,7 @@ _FILES = {
     "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
     "losses_mybert": ("IGNORED_LABEL", "cross_entropy"),
     "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
+    "padding_mybert": ("flat_indices",),
     "pretraining_heads_mybert": (
         "MyBertForMaskedLM",
         "MyBertForNextSentencePrediction",
@@ -59,6 +61,7 @@ __all__ = [
     "MyBertPreTrainedModel",
     "auto_map",
     "cross_entropy",
+    "flat_indices",
     "linear_kernels",
     "set_linear_kernel",
 ]

@@ -133,6 +133,17 @@ def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes
     _check_values(name, labels.masked_fill(labels == IGNORED_LABEL, 0), num_classes, training)
 
 
+def check_indices(name: str, indices: torch.Tensor) -> None:
+    """Check the shape (n,) and the type of places in the flattened batch.
+
+    Raises:
+        ValueError: If one does not fit.
+    """
+    if indices.dim() != 1:
+        raise ValueError(f"{name} has shape {shape_of(indices)}; expected places in the flattened batch (n,).")
+    check_type(name, indices)
+
+
 def check_type(name: str, ids: torch.Tensor) -> None:
     """Check that ids are integers of a size that PyTorch takes for an index.
 
@@ -161,6 +172,7 @@ __all__ = [
     "check_attention_mask",
     "check_borders",
     "check_ids",
+    "check_indices",
     "check_labels",
     "check_longest",
     "check_type",

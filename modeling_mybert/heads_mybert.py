@@ -201,13 +201,14 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         Returns:
             `loss`, and `logits` (B, L, num_labels).
         """
+        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
@@ -276,7 +277,10 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         if start_positions is not None and end_positions is not None:
             of_tokens = position_ids if attention_mask is None else None
             lengths = sequence_lengths(start_logits.shape, of_tokens, kwargs.get("cu_seq_lens_q"))
-            starts, ends = (_scores_of_sequences(logits, padding, lengths) for logits in (start_logits, end_logits))
+            longest = kwargs.get("max_length_q")
+            starts, ends = (
+                _scores_of_sequences(logits, padding, lengths, longest) for logits in (start_logits, end_logits)
+            )
             start_loss = _answer_loss("start_positions", starts, start_positions, num_items_in_batch)
             loss = (start_loss + _answer_loss("end_positions", ends, end_positions, num_items_in_batch)) / 2
         return QuestionAnsweringModelOutput(
@@ -289,21 +293,24 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
 
 
 def _scores_of_sequences(
-    scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None
+    scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None, longest: int | None
 ) -> torch.Tensor:
-    """Scores of the tokens of a batch (B, L), a row for each sequence (N, its tokens), -inf where there is none.
+    """Scores of the tokens of a batch (B, L), a row for each sequence (N, the longest), -inf where there is none.
 
     Args:
         scores: (B, L).
         padding: True at places that are none for an answer (B, L).
         lengths: Tokens of each sequence (N,) where rows hold several.
+        longest: The most of these, or more, where known.
     """
     if padding is not None:
         scores = scores.masked_fill(padding, -torch.inf)
     if lengths is None:
         return scores
-    parts = scores.flatten().split(lengths.tolist())
-    return nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=-torch.inf)
+    places = torch.arange(int(lengths.max()) if longest is None else longest, device=scores.device)
+    index = (lengths.cumsum(0) - lengths)[:, None] + places
+    found = scores.flatten()[index.clamp(max=scores.numel() - 1)]
+    return found.masked_fill(places >= lengths[:, None], -torch.inf)
 
 
 def _answer_loss(

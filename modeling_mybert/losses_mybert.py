@@ -4,6 +4,8 @@ With `num_items_in_batch`, what the sum is divided by, a loss is the batch's sha
 mean over each micro-batch, accumulated gradients would not be those of one large batch.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
@@ -79,8 +81,24 @@ def position_loss(
     return cross_entropy(scores, labels, num_items_in_batch)
 
 
-def padding_is_ignored(labels: torch.Tensor | None, attention_mask: torch.Tensor | None) -> bool:
-    """Whether no label (B, L) stands at padding: only then may padding be left out of the computation."""
+def padding_is_ignored(
+    labels: torch.Tensor | None,
+    attention_mask: torch.Tensor | None,
+    unpad_inputs: bool | None = None,
+    token_indices: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> bool:
+    """Whether no label (B, L) stands at padding: only then may padding be left out of the computation.
+
+    Args:
+        labels: Class ids (B, L), -100 where none counts.
+        attention_mask: 1 at tokens, 0 at padding (B, L).
+        unpad_inputs: What the caller says of it; None to look, for which an accelerator has to catch up.
+        token_indices: Said with them: their giver puts no label at padding.
+        **kwargs: Other arguments of the model, not used.
+    """
+    if unpad_inputs is not None or token_indices is not None:
+        return unpad_inputs is not False
     if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
         return True
     return not ((labels != IGNORED_LABEL) & (attention_mask == 0)).any()

@@ -32,7 +32,7 @@ from transformers.utils.generic import can_return_tuple, is_flash_attention_requ
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
-from .checks_mybert import check_attention_mask, check_borders, check_ids, check_longest, check_words
+from .checks_mybert import check_attention_mask, check_borders, check_ids, check_indices, check_longest, check_words
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import hooks_from_outside
 from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler, MyBertSelfAttention
@@ -47,6 +47,7 @@ from .padding_mybert import (
     pooled_places,
     restarting_positions,
     see_all_of_empty_rows,
+    seen_by_all,
     sequence_lengths,
 )
 from .quantization_mybert import QUANT_METHOD, quantize_layers
@@ -213,6 +214,7 @@ class MyBertModel(MyBertPreTrainedModel):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        token_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
         """Encode a batch.
@@ -227,6 +229,8 @@ class MyBertModel(MyBertPreTrainedModel):
             token_type_ids: Segments (B, L), in [0, type_vocab_size). None: all 0.
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
+            token_indices: Where `attention_mask` (B, L) is 1 in the flattened batch (S,), for a batch in which every
+                row is tokens, then padding without labels: an accelerator then need not catch up for a look at it.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, where each sequence starts in the flattened batch, and B L at the end (N + 1,);
                 `max_length_q`, the tokens of the longest of these; `unpad_inputs`, False for a caller who uses the
@@ -243,7 +247,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 are not checked in training, where looking would make the device wait; nothing is checked in a graph
                 that is being compiled or exported.
         """
-        borders = kwargs.get("cu_seq_lens_q")
+        config, borders = self.config, kwargs.get("cu_seq_lens_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
             self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
         words = input_ids if inputs_embeds is None else inputs_embeds
@@ -257,10 +261,21 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids = restarting_positions(shape, borders)
         # Under a mask positions are positions only.
         lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, borders)
-        packing = self._pack(words, attention_mask, lengths, **kwargs)
+        if token_indices is not None:
+            check_indices("token_indices", token_indices)
+            if attention_mask is None or len(attention_mask.shape) != 2:
+                raise ValueError("token_indices is given without an attention_mask of two dimensions, of which it is.")
+            if token_indices.shape[0] == shape[0] * shape[1]:
+                attention_mask = token_indices = None  # no padding
+        packing = self._pack(words, attention_mask, lengths, token_indices, **kwargs)
         if packing is None:
-            inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
             sequences = self._tell_apart(words, attention_mask, position_ids, lengths, **kwargs)
+            if token_indices is not None and attention_mask is not None:  # transformers would look at it
+                if config.is_decoder:
+                    attention_mask = None  # no token sees the padding behind it
+                elif config._attn_implementation in ("sdpa", "eager"):
+                    attention_mask = seen_by_all(attention_mask)
+            inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
             return self._encode(*inputs, **{**kwargs, **sequences, "return_dict": True})
         if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
             input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)  # NEFTune's noise is by shape
@@ -315,6 +330,7 @@ class MyBertModel(MyBertPreTrainedModel):
         words: torch.Tensor,
         attention_mask: torch.Tensor | None,
         lengths: torch.Tensor | None,
+        token_indices: torch.Tensor | None = None,
         unpad_inputs: bool = True,
         max_length_q: int | None = None,
         **kwargs: Any,
@@ -334,10 +350,12 @@ class MyBertModel(MyBertPreTrainedModel):
         if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
             return None  # they expect the rows of the batch
         if lengths is not None:
+            if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
+                return None  # one call with a mask is less for an accelerator than one for each length
             return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
         if attention_mask is None or len(attention_mask.shape) != 2 or not (any_length or words.device.type == "cpu"):
             return None
-        return pack_padded(attention_mask, any_length, config.is_decoder)
+        return pack_padded(attention_mask, any_length, config.is_decoder, token_indices)
 
     def _tell_apart(
         self,

@@ -111,13 +111,28 @@ def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
     return attention_mask.masked_fill(num_tokens == 0, 1)
 
 
-def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool) -> Packing | None:
+def seen_by_all(attention_mask: torch.Tensor) -> torch.Tensor:
+    """The prepared mask (B, 1, L, L), bool, of a mask (B, L): every position of a row sees all its tokens."""
+    length = attention_mask.shape[1]
+    return attention_mask.bool()[:, None, None].expand(-1, 1, length, -1)
+
+
+def flat_indices(mask: torch.Tensor) -> torch.Tensor:
+    """Places in the flattened batch where a mask of any shape is not 0 (n,): who makes batches finds them on a CPU."""
+    return mask.flatten().nonzero().squeeze(1)
+
+
+def pack_padded(
+    attention_mask: torch.Tensor, any_length: bool, is_causal: bool, token_indices: torch.Tensor | None = None
+) -> Packing | None:
     """Packing of a padded batch.
 
     Args:
         attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row has padding only.
         any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
         is_causal: Whether attention is causal.
+        token_indices: Places of the tokens in the flattened batch (S,), of a batch with padding, all of it at the end
+            of rows; None to look for both.
 
     Returns:
         The packing; None if nothing is gained or the batch is better left padded: no padding at all, or a row that
@@ -125,15 +140,16 @@ def pack_padded(attention_mask: torch.Tensor, any_length: bool, is_causal: bool)
     """
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
-    is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
-    if is_full or (has_left_padding and (is_causal or any_length)):
-        return None
     kept, padding = is_token, None
-    if has_left_padding:
-        kept, padding = is_token.clone(), ~is_token
-        kept[:, 0] = True
+    if token_indices is None:
+        is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
+        if is_full or (has_left_padding and (is_causal or any_length)):
+            return None
+        if has_left_padding:
+            kept, padding = is_token.clone(), ~is_token
+            kept[:, 0] = True
     shape = (attention_mask.shape[0], attention_mask.shape[1])
-    index, lengths = kept.flatten().nonzero().squeeze(1), kept.sum(1)
+    index, lengths = flat_indices(kept) if token_indices is None else token_indices, kept.sum(1)
     if any_length:
         borders = F.pad(lengths.cumsum(0), (1, 0))
         return Packing(shape, index, pooled_places(borders, is_causal), None, borders.int(), shape[1])
@@ -277,6 +293,7 @@ def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, 
 __all__ = [
     "Packing",
     "any_length_kernel",
+    "flat_indices",
     "last_tokens",
     "number_sequences",
     "pack_padded",
@@ -284,5 +301,6 @@ __all__ = [
     "pooled_places",
     "restarting_positions",
     "see_all_of_empty_rows",
+    "seen_by_all",
     "sequence_lengths",
 ]

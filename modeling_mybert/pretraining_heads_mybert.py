@@ -14,11 +14,12 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .checks_mybert import check_labels
+from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import has_hooks, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, padding_is_ignored
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
 
 
@@ -81,6 +82,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         self,
         hidden_states: torch.Tensor,
         labels: torch.Tensor | None,
+        prediction_indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits and masked-LM loss of hidden states (B, L, D).
@@ -91,10 +93,14 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         if labels is None:
             return self.cls["predictions"](hidden_states), None
         check_labels("labels", labels, hidden_states.shape[:2], self.config.vocab_size, self.training)
-        # A graph that is being compiled keeps its shapes: how many positions are labelled is known only when it runs.
-        if (self.training or self.config.sparse_prediction) and not torch.compiler.is_compiling():
-            is_labelled = labels != IGNORED_LABEL
-            hidden_states, labels = hidden_states[is_labelled], labels[is_labelled]
+        # In a graph that is being compiled their number is a shape, which is known beforehand or not at all.
+        is_known = prediction_indices is not None or not torch.compiler.is_compiling()
+        if is_known and (self.training or self.config.sparse_prediction):
+            if prediction_indices is None:
+                prediction_indices = flat_indices(labels != IGNORED_LABEL)
+            check_indices("prediction_indices", prediction_indices)
+            hidden_states = hidden_states.flatten(0, 1).index_select(0, prediction_indices)
+            labels = labels.flatten().index_select(0, prediction_indices)
             head = self.cls["predictions"]
             if type(head) is MyBertPredictionHead and not has_hooks(head):
                 return head.with_loss(hidden_states, labels, num_items_in_batch)
@@ -108,7 +114,8 @@ class MyBertForPreTrainingOutput(ModelOutput):
 
     Attributes:
         loss: Sum of the two losses below, of those whose labels were given.
-        prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed.
+        prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed, in the order of
+            `prediction_indices`.
         seq_relationship_logits: (B, 2): B follows A, B is random.
         hidden_states: One more than there are layers, each (B, L, D), if asked for.
         attentions: One a layer, each (B, H, L, L), if asked for.
@@ -148,6 +155,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         next_sentence_label: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         num_sequences_in_batch: torch.Tensor | int | None = None,
+        prediction_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MyBertForPreTrainingOutput | tuple[torch.Tensor, ...]:
         """Predict masked tokens and whether segment B follows segment A; the inputs are those of `MyBertModel`.
@@ -160,19 +168,25 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
                 does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
                 other. `mybert.pretraining.PretrainingTrainer` passes both.
+            prediction_indices: Places of all labels in the flattened batch (P,), in place of a look at `labels`, for
+                which an accelerator has to catch up; a compiled graph then keeps to the labelled positions, too.
+                Places whose label is -100 count in no loss: they may fill up P to a number that stays.
 
         Returns:
             `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.
         """
+        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
-        prediction_logits, mlm_loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        prediction_logits, mlm_loss = self._predict(
+            outputs.last_hidden_state, labels, prediction_indices, num_items_in_batch
+        )
         seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -213,6 +227,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
+        prediction_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple[torch.Tensor, ...]:
         """Predict tokens; the inputs are those of `MyBertModel`.
@@ -220,19 +235,21 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         Args:
             labels: Original tokens (B, L) at masked positions, -100 elsewhere.
             num_items_in_batch: Masked tokens of a whole optimizer step; None: the mean over this batch.
+            prediction_indices: See `MyBertForPreTraining`.
 
         Returns:
             `loss`, and `logits`: (B, L, V), or (labelled positions, V) in training with labels.
         """
+        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **{"unpad_inputs": padding_is_ignored(labels, attention_mask), **kwargs, "return_dict": True},
+            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
-        logits, loss = self._predict(outputs.last_hidden_state, labels, num_items_in_batch)
+        logits, loss = self._predict(outputs.last_hidden_state, labels, prediction_indices, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from .linear_mybert import gradient_of_states, is_plain, linear, multiply
-from .losses_mybert import cross_entropy
+from .losses_mybert import IGNORED_LABEL, cross_entropy
 
 _CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
 _TYPES = (torch.float32, torch.bfloat16)  # of products
@@ -25,19 +25,22 @@ def linear_cross_entropy(
     labels: torch.Tensor,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a linear layer and `cross_entropy` of them, where every label counts.
+    """Logits of a linear layer and `cross_entropy` of them; in one pass where every label counts.
 
     Args:
         layer: The layer, (N, D) to (N, V).
         hidden_states: (N, D).
-        labels: Classes (N,), in [0, V).
-        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: N.
+        labels: Classes (N,), in [0, V), or -100 where none counts.
+        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
 
     Returns:
         The logits (N, V), and the loss, a scalar.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
-    if not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states)):
+    if (
+        not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
+        or (labels == IGNORED_LABEL).any()  # on a CPU: looking costs nothing
+    ):
         logits = linear(layer, hidden_states)
         return logits, cross_entropy(logits, labels, num_items_in_batch)
     with torch.autocast("cpu", enabled=False):

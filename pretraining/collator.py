@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert import IGNORED_LABEL, flat_indices
 from ..tokenization import MyBertTokenizer
 from .data_settings import MaskingRates, Objective
 from .dataset import example_generator
@@ -33,6 +33,8 @@ class PretrainingCollator:
         objective: That of the data set.
         changing_rate: From an example's epoch and index to its share of tokens to predict, in place of
             `rates.mlm_probability`.
+        fixed_length: Tokens to which rows are padded for a compiled model, whose shapes are to stay: at least those of
+            the longest example. None: those of the longest in a batch.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class PretrainingCollator:
         seed: int = 0,
         objective: Objective = "mlm+nsp",
         changing_rate: Callable[[int, int], float] | None = None,
+        fixed_length: int | None = None,
     ) -> None:
         vocabulary = tokenizer.get_vocab()
         size = max(vocabulary.values()) + 1
@@ -58,6 +61,7 @@ class PretrainingCollator:
         self.seed = seed
         self.objective: Objective = objective
         self.changing_rate = changing_rate
+        self.fixed_length = fixed_length
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Make a batch.
@@ -72,8 +76,14 @@ class PretrainingCollator:
             `max_length_k`, as transformers' `DataCollatorWithFlattening` has them; with pairs `next_sentence_label`
             (N,). What is left of a row is a sequence of padding, its labels -100.
 
+            And what the model would have to look up in a batch, for which an accelerator has to catch up:
+            `prediction_indices`, the places of the labels in the flattened batch (P,), and of padded rows
+            `token_indices`, those of the tokens (S,), int64. With a fixed length there are no `token_indices`, since a
+            compiled model runs padding, too, and the longest of packed sequences is said to be as long as the row.
+
         Raises:
-            ValueError: If the examples do not come from a `PretrainingDataset`, or a `Trainer` took parts away.
+            ValueError: If the examples do not come from a `PretrainingDataset`, a `Trainer` took parts away, or one is
+                longer than the fixed length.
         """
         if "example" not in examples[0]:
             raise ValueError(
@@ -82,7 +92,9 @@ class PretrainingCollator:
             )
         is_packed = "row_length" in examples[0]
         lengths = np.array([len(example["input_ids"]) for example in examples])
-        shape = (len(examples), examples[0]["row_length"] if is_packed else int(lengths.max()))
+        shape = (len(examples), examples[0]["row_length"] if is_packed else self.fixed_length or int(lengths.max()))
+        if lengths.max() > shape[1]:
+            raise ValueError(f"An example has {lengths.max()} tokens; expected at most {shape[1]}, the fixed length.")
         batch = {
             "input_ids": np.full(shape, self._pad_token_id, dtype=np.int64),
             "token_type_ids": np.zeros(shape, dtype=np.int64),
@@ -94,12 +106,19 @@ class PretrainingCollator:
             batch["token_type_ids"][row, tokens] = example["token_type_ids"]
         numbers: dict[str, int] = {}
         if is_packed:
-            numbers = _add_limits(batch, examples)
+            longest = _add_limits(batch, examples)
+            if self.fixed_length is not None:
+                longest = shape[1]
+            numbers = dict.fromkeys(("max_length_q", "max_length_k"), longest)
         else:
             batch["attention_mask"] = (np.arange(shape[1]) < lengths[:, None]).astype(np.int64)
             if "next_sentence_label" in examples[0]:
                 batch["next_sentence_label"] = np.array([example["next_sentence_label"] for example in examples])
-        return {name: torch.from_numpy(array) for name, array in batch.items()} | numbers
+        tensors = {name: torch.from_numpy(array) for name, array in batch.items()}
+        tensors["prediction_indices"] = flat_indices(tensors["labels"] != IGNORED_LABEL)
+        if not is_packed and self.fixed_length is None:
+            tensors["token_indices"] = flat_indices(tensors["attention_mask"])
+        return tensors | numbers
 
     def _learn(self, example: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Input ids and labels of an example, sequence by sequence."""
@@ -133,11 +152,11 @@ class PretrainingCollator:
         return np.concatenate(ids), np.concatenate(labels)
 
 
-def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> int:
     """Say where the sequences of packed rows are, in place; what is left of a row is a sequence of padding.
 
     Returns:
-        The length of the longest sequence, by the names of `DataCollatorWithFlattening`.
+        The length of the longest sequence.
     """
     shape = batch["input_ids"].shape
     padding = [[rest] if (rest := shape[1] - len(example["input_ids"])) else [] for example in examples]
@@ -154,4 +173,4 @@ def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]
                 for example, rest in zip(examples, padding, strict=True)
             ]
         ).astype(np.int64)
-    return dict.fromkeys(("max_length_q", "max_length_k"), int(sizes.max()))
+    return int(sizes.max())

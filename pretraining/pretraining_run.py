@@ -188,6 +188,7 @@ def _trainer(
         # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
         evaluation = Subset(held_out, range(len(held_out)))
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    fixed_length = phase.max_length if arguments.torch_compile else None
     collator = PretrainingCollator(
         tokenizer,
         rates=rates,
@@ -199,6 +200,7 @@ def _trainer(
             if budget is None
             else PositionNow(budget.position),
         ),
+        fixed_length=fixed_length,
     )
     model = _model(arguments, run.config, tokenizer)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
@@ -213,7 +215,9 @@ def _trainer(
         eval_dataset=evaluation,
         data_collator=collator,
         # At the paper's rates whatever the training does, so that runs compare.
-        eval_collator=PretrainingCollator(tokenizer, seed=seed, objective=arguments.objective),
+        eval_collator=PretrainingCollator(
+            tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
+        ),
         is_causal=phase.objective == "ltr",
         budget=budget,
         ema_decay=arguments.ema_decay,

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader, Sampler
 from transformers.trainer_utils import EvalLoopOutput
 
-from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert import IGNORED_LABEL, flat_indices
 from ..runs import (
     Lamb,
     MuonWithAdamW,
@@ -27,6 +27,8 @@ _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp
 # Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, Muon beside it, LAMB.
 OPTIMIZERS = ("google", "adamw", "muon", "lamb")
 _OF_WHOLE_PARAMETERS = ("muon", "lamb")
+# What has another length in every batch; a compiled graph is for all of them.
+_OF_ANY_LENGTH = {"prediction_indices", "cu_seq_lens_q", "cu_seq_lens_k", "next_sentence_label"}
 
 
 class WholeBatches(Sampler[int]):
@@ -139,7 +141,12 @@ class PretrainingTrainer(ResumableTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
         """`Trainer.compute_loss` with both numbers of items; adds to the sums behind the log."""
+        if self.args.n_gpu > 1:  # of one process, which divide each tensor among them
+            inputs = {name: value for name, value in inputs.items() if not name.endswith("_indices")}
         model_inputs = inputs
+        if self.args.torch_compile:
+            for name in _OF_ANY_LENGTH & inputs.keys():
+                torch._dynamo.maybe_mark_dynamic(inputs[name], 0)
         if model.training and _has_nsp(inputs):
             model_inputs = {**inputs, "num_sequences_in_batch": self._num_sequences_in_batch}
         loss, outputs = super().compute_loss(
@@ -166,12 +173,14 @@ class PretrainingTrainer(ResumableTrainer):
             loss = outputs["loss"] / (self.args.world_size * max(1, self.args.n_gpu) if scaled else 1)
             logits = outputs["logits"]
         sums["mlm_loss"] += _sum_over_labels(loss, labels, num_items_in_batch)
-        is_labelled = labels != IGNORED_LABEL
-        labels = labels[is_labelled]
+        indices = inputs.get("prediction_indices")
+        if indices is None:
+            indices = flat_indices(labels != IGNORED_LABEL)
+        labels = labels.flatten().index_select(0, indices)
         if logits.dim() == 3:
-            logits = logits[is_labelled]
+            logits = logits.flatten(0, 1).index_select(0, indices)
         sums["mlm_correct"] += (logits.argmax(-1) == labels).sum()
-        sums["mlm_count"] += labels.numel()
+        sums["mlm_count"] += (labels != IGNORED_LABEL).sum()
         if _has_nsp(inputs):
             labels = inputs["next_sentence_label"]
             logits = outputs["seq_relationship_logits"]

@@ -6,9 +6,9 @@ import threading
 from types import FrameType
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from .processes import agree
 
 logger = logging.getLogger(__name__)
 
@@ -78,10 +78,7 @@ class StopOnInterrupt(TrainerCallback):
 
     def _agree(self, args: TrainingArguments) -> None:
         """The signal reaches the processes in different steps, or only some; they must stop in the same."""
-        if args.world_size > 1:
-            interrupted = torch.tensor(int(self.interrupted), device=args.device)
-            dist.all_reduce(interrupted, op=dist.ReduceOp.MAX)
-            self.interrupted = bool(interrupted)
+        self.interrupted = bool(agree(self.interrupted, args, largest=True))
 
 
 def _way_on(args: TrainingArguments) -> str:

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -36,6 +37,24 @@ class Processes(Protocol):
     @property
     def should_save(self) -> bool:
         """Whether this is the one that writes."""
+
+
+@cache
+def _on_the_hosts(processes: Any) -> Any:
+    """The run's processes as a group that talks past their accelerators, whose queues it would wait for."""
+    return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
+
+
+def agree(value: float, arguments: Processes, largest: bool = False) -> float:
+    """The first process's value, or the largest of all, in every process of a run; all of them call this."""
+    if arguments.world_size == 1:
+        return value
+    group, shared = _on_the_hosts(dist.group.WORLD), torch.tensor(value, dtype=torch.float64)
+    if largest:
+        dist.all_reduce(shared, op=dist.ReduceOp.MAX, group=group)
+    else:
+        dist.broadcast(shared, src=0, group=group)
+    return float(shared)
 
 
 def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:

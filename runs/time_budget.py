@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
 from ..files import read_json_object
+from .processes import agree
 
 TICKS = 10**9  # parts of a run that is measured in time
 
@@ -75,10 +75,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Look at the clock; the step in which the time is up is the last one."""
-        used = torch.tensor(self._seconds_used(), dtype=torch.float32, device=args.device)
-        if args.world_size > 1:
-            dist.broadcast(used, src=0)
-        self._move(float(used))
+        self._move(agree(self._seconds_used(), args))
         if int(self.position) >= TICKS:
             state.max_steps = state.global_step
             control.should_save = control.should_log = control.should_training_stop = True

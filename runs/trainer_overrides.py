@@ -9,7 +9,7 @@ import math
 import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import PartialState
@@ -47,8 +47,29 @@ from .weight_average import WeightAverage
 logger = logging.getLogger(__name__)
 
 
+_MOST_UNREAD = 500  # steps, where logs are rarer
+
+
 class DivergedError(ValueError):
     """Loss or gradient became infinite or NaN; the message has step, learning rate and advice."""
+
+
+class _Watched(NamedTuple):
+    """A step's tensors on the accelerator, which has not computed them yet.
+
+    Attributes:
+        value: What is infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
+        number: Of the step, from 1.
+        loss: Of its last micro-batch.
+        grad_norm: Before clipping.
+        learning_rate: Of the step.
+    """
+
+    value: Any
+    number: int
+    loss: Any
+    grad_norm: Any
+    learning_rate: float
 
 
 class ResumableTrainer(Trainer):
@@ -59,8 +80,9 @@ class ResumableTrainer(Trainer):
       one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
       further step.
     - What it logs is said in readable lines (`ReadableProgress`).
-    - An infinite or NaN gradient ends the run with a `DivergedError` before the optimizer takes it up. (With fp16 a
-      gradient overflows now and then and the step is left out; there the loss is watched.)
+    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer takes it up, on an
+      accelerator, which would have to catch up for a look at each step, before anything is logged, measured or saved
+      after it. (With fp16 a gradient overflows now and then and the step is left out; there the loss is watched.)
 
     Hooks, for trainers to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
 
@@ -92,6 +114,7 @@ class ResumableTrainer(Trainer):
             )
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
+        self._unread: list[_Watched] = []
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
         self.add_callback(ReadableProgress(budget))
@@ -126,6 +149,11 @@ class ResumableTrainer(Trainer):
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """A learning-rate schedule in place of transformers' own; None for that."""
         return None
+
+    @property
+    def values_are_at_hand(self) -> bool:
+        """Whether a look at a tensor costs nothing: an accelerator has to catch up for it."""
+        return self.args.device.type == "cpu"
 
     @property
     def has_fsdp_1(self) -> bool:
@@ -256,30 +284,49 @@ class ResumableTrainer(Trainer):
     ) -> torch.Tensor:
         """`Trainer.training_step`; keeps the loss, to name it if the run diverges."""
         self._loss = loss = super().training_step(model, inputs, num_items_in_batch)
-        if self.accelerator.scaler is not None and not torch.isfinite(loss):
-            raise self._diverged(math.nan)
+        if self.accelerator.scaler is not None:
+            self._watch(loss, loss, math.nan)
         return loss
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         grad_norm = super()._get_grad_norm(model, grad_norm)
-        # The norm is that of all processes, so they stop together; the first one says why.
-        if self.accelerator.scaler is None and not math.isfinite(float(grad_norm)):
-            raise self._diverged(float(grad_norm)) if self.is_world_process_zero() else SystemExit(2)
+        if self.accelerator.scaler is None:
+            self._watch(grad_norm, self._loss, grad_norm)
         return grad_norm
 
-    def _diverged(self, grad_norm: float) -> DivergedError:
-        assert self._loss is not None
+    def _watch(self, value: Any, loss: Any, grad_norm: Any) -> None:
+        """Keep what shows whether a step diverged; look at it where that costs nothing."""
+        step, learning_rate = self.state.global_step + 1, self._get_learning_rate()
+        self._unread.append(_Watched(value, step, loss, grad_norm, learning_rate))
+        if self.values_are_at_hand or len(self._unread) >= _MOST_UNREAD:
+            self._look_for_divergence()
+
+    def _look_for_divergence(self) -> None:
+        watched, self._unread = self._unread, []
+        for step in watched:
+            if not math.isfinite(float(step.value)):
+                # A norm is that of all processes, so they stop together; the first one says why.
+                is_loss = step.value is step.loss
+                raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        if self.control.should_log or self.control.should_evaluate or self.control.should_save:
+            self._look_for_divergence()
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def _diverged(self, step: "_Watched") -> DivergedError:
         checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
         kept = "There is no checkpoint before it."
         if checkpoint is not None:
             kept = f"{checkpoint} is good; to go on from its weights, pass it as --model to a new run."
         return DivergedError(
-            f"Training diverged at step {self.state.global_step + 1}: loss {float(self._loss):.4g}, gradient norm "
-            f"{grad_norm:.4g}, learning rate {self._get_learning_rate():.3g}. Lower --learning_rate, lengthen "
+            f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
+            f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, lengthen "
             f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 in place of --fp16. {kept}"
         )
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
+        self._look_for_divergence()
         # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, from
         # which a run goes on that is stopped here, or killed while it is evaluated.
         limit, self.args.save_total_limit = self.args.save_total_limit, None

@@ -1,14 +1,18 @@
 """What all tests share: no network, few threads, tiny text."""
 
+import importlib
 import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only get in each other's way
 
 import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.utils import logging as transformers_logging
 
 from mybert import MyBertTokenizer
@@ -35,6 +39,62 @@ def libraries_left_as_they_were() -> Iterator[None]:
     disabled = logging.root.manager.disable
     yield
     assert (transformers_logging.get_verbosity(), logging.root.manager.disable) == (verbosity, disabled)
+
+
+class NoValueRead(TorchDispatchMode):
+    """Raises where a device would have to tell a value, or a shape that hangs on values: a GPU's queue waits for it.
+
+    For tensors on `meta`, where code takes the ways that it takes on a GPU; what is read past the dispatcher fails
+    there by itself.
+    """
+
+    READS = (
+        "_local_scalar_dense",
+        "nonzero",
+        "masked_select",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "equal",
+    )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation, or refuse it."""
+        name = func.overloadpacket.__name__
+        indices = args[1] if name.startswith(("index", "_index_put", "_unsafe_index")) else ()
+        by_mask = isinstance(indices, (list, tuple)) and any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices
+        )
+        on_device = any(isinstance(arg, torch.Tensor) and arg.device.type == "meta" for arg in args)
+        leaves = name == "_to_copy" and (kwargs or {}).get("device", torch.device("meta")).type != "meta"
+        if on_device and (name in self.READS or by_mask or leaves):
+            raise AssertionError(f"{func} reads values")
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture(scope="session")
+def no_value_read() -> type[NoValueRead]:
+    """A context in which nothing on `meta` may be read."""
+    return NoValueRead
+
+
+@pytest.fixture(params=[True, False], ids=["kernel", "no kernel"])
+def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Trainer` runs on `meta`: by the ways of a GPU, with the kernel for sequences of any length or without."""
+    from accelerate import Accelerator
+    from transformers import TrainingArguments
+
+    from mybert import MyBertModel
+    from mybert.modeling_mybert import padding_mybert
+
+    meta = torch.device("meta")
+    monkeypatch.setattr(TrainingArguments, "device", property(lambda self: self._setup_devices and meta))
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: meta))
+    optimizers = importlib.import_module("torch.optim.optimizer")
+    fused_on = optimizers._get_fused_kernels_supported_devices()
+    monkeypatch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: [*fused_on, "meta"])
+    monkeypatch.setattr(MyBertModel, "_takes_any_length", lambda model, words: request.param)
+    monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
 
 
 @pytest.fixture(scope="session")

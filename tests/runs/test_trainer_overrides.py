@@ -22,7 +22,8 @@ from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
 READ_IN = "5.23"
 OVERRIDDEN = {
     *("_finalize_training", "_get_eval_sampler", "_get_grad_norm", "_get_num_items_in_batch", "_get_train_sampler"),
-    *("_issue_warnings_after_load", "_load_optimizer_and_scheduler", "_run_epoch", "_save", "_save_checkpoint"),
+    *("_issue_warnings_after_load", "_load_optimizer_and_scheduler", "_maybe_log_save_evaluate"),
+    *("_run_epoch", "_save", "_save_checkpoint"),
 }
 CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
 
@@ -67,16 +68,15 @@ class Line(nn.Module):
         return {"loss": loss * self.factor if self.calls >= self.spoilt_from else loss}
 
 
-def make_trainer(tmp_path, model=None, **settings):
-    return ResumableTrainer(
+def make_trainer(tmp_path, model=None, kind=ResumableTrainer, **settings):
+    settings = {"save_steps": 2, "logging_steps": 1, **settings}
+    return kind(
         model=model or Line(),
         args=TrainingArguments(
             output_dir=str(tmp_path),
             per_device_train_batch_size=2,
             max_steps=10,
-            save_steps=2,
             save_total_limit=1,
-            logging_steps=1,
             disable_tqdm=True,
             use_cpu=True,
             learning_rate=1e-3,
@@ -98,6 +98,34 @@ def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, facto
         trainer.train()
     assert torch.isfinite(model.weight).all()
     assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+class FarTrainer(ResumableTrainer):
+    """On a CPU, as if a look at a tensor cost as much as on an accelerator."""
+
+    values_are_at_hand = False
+
+
+@pytest.mark.parametrize("due", [{"logging_steps": 4}, {"save_steps": 4}])
+def test_on_an_accelerator_divergence_is_seen_before_anything_is_logged_or_saved(tmp_path, due):
+    settings = {"logging_steps": 100, "save_steps": 100, "lr_scheduler_type": "constant", **due}
+    trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
+    with pytest.raises(DivergedError, match=r"diverged at step 6: loss nan, gradient norm nan, learning rate 0.001"):
+        trainer.train()
+    assert trainer.state.global_step == 8
+    saved = [path.name for path in tmp_path.glob("checkpoint-*")]
+    logged = [entry["step"] for entry in trainer.state.log_history]
+    assert (saved, logged) == ((["checkpoint-4"], []) if "save_steps" in due else ([], [4]))
+
+
+def test_on_an_accelerator_divergence_is_seen_at_the_end_and_every_few_hundred_steps(tmp_path, monkeypatch):
+    settings = {"logging_steps": 100, "save_steps": 100}
+    for most, seen_at in ((500, 10), (4, 7)):
+        monkeypatch.setattr(trainer_overrides, "_MOST_UNREAD", most)
+        trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
+        with pytest.raises(DivergedError, match="diverged at step 6"):
+            trainer.train()
+        assert trainer.state.global_step == seen_at
 
 
 def test_diverging_at_once(tmp_path):

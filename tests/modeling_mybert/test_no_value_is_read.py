@@ -1,0 +1,179 @@
+"""What a batch says of itself need not be looked up: the same results, and nothing that a GPU's queue waits for."""
+
+import pytest
+import torch
+from torch import nn
+
+import mybert
+from mybert.modeling_mybert import padding_mybert
+from mybert.modeling_mybert.padding_mybert import flat_indices
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
+
+
+def known(head, batch, spare_labels: int = 0) -> dict:
+    """The batch with what a collator knows of it; so many label positions more than there are labels."""
+    more = {}
+    if "attention_mask" in batch:
+        more["token_indices"] = flat_indices(batch["attention_mask"])
+    if head.name in VOCABULARY_HEADS:
+        is_labelled = batch["labels"] != -100
+        spare = flat_indices(~is_labelled)[:1].repeat(spare_labels)
+        more["prediction_indices"] = torch.cat([flat_indices(is_labelled), spare])
+    return {**batch, **more}
+
+
+def flattened(head, batch) -> dict:
+    """The sequences of a padded batch one after the other, in a row."""
+    mask = batch["attention_mask"].flatten(0, -2).bool()
+    lengths = mask.sum(1)
+    ends = lengths.cumsum(0)
+    flat = {name: value for name, value in batch.items() if name != "attention_mask"}
+    flat["input_ids"] = batch["input_ids"].flatten(0, -2)[mask][None]
+    if batch.get("labels", ends).shape == batch["input_ids"].shape:
+        flat["labels"] = batch["labels"].flatten(0, -2)[mask][None]
+    flat["position_ids"] = (mask.cumsum(1) - 1)[mask][None]
+    if head.name == "ForMultipleChoice":
+        flat |= {name: flat[name][None] for name in ("input_ids", "position_ids")}
+    borders = nn.functional.pad(ends, (1, 0)).int()
+    longest = int(lengths.max())
+    return {
+        **flat,
+        "cu_seq_lens_q": borders,
+        "cu_seq_lens_k": borders,
+        "max_length_q": longest,
+        "max_length_k": longest,
+    }
+
+
+def step(model, batch):
+    model.zero_grad()
+    outputs = model(**batch)
+    outputs.loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return outputs, gradients
+
+
+def assert_same(one, other, tolerance: float) -> None:
+    (outputs, gradients), (reference, expected) = one, other
+    torch.testing.assert_close(outputs.loss, reference.loss, rtol=0, atol=tolerance)
+    torch.testing.assert_close(gradients, expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_known_indices_change_nothing(head_with_loss, training, is_decoder):
+    head = head_with_loss
+    model, batch = head.model(**NO_DROPOUT, is_decoder=is_decoder).train(training), head.batch(labels=True)
+    if head.name == "ForQuestionAnswering":
+        batch["unpad_inputs"] = True
+    if not training:
+        model.config.sparse_prediction = True
+    expected = step(model, batch)
+    assert_same(step(model, known(head, batch)), expected, tolerance=0)
+    full = {name: value for name, value in batch.items() if name != "attention_mask"}
+    with_mask = {**full, "attention_mask": torch.ones_like(full["input_ids"])}
+    assert_same(step(model, known(head, with_mask)), step(model, full), tolerance=0)
+
+
+@pytest.mark.parametrize("name", VOCABULARY_HEADS)
+@pytest.mark.parametrize("form", ["padded", "packed"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("num_items", [None, 17])
+def test_label_positions_up_to_a_bound(heads, name, form, training, num_items):
+    """Places without a label bring nothing, in the loss or a gradient, and their logits come last."""
+    head = heads(name)
+    model, batch = head.model(**NO_DROPOUT, sparse_prediction=True).train(training), head.batch(labels=True)
+    batch = flattened(head, batch) if form == "packed" else batch
+    batch["num_items_in_batch"] = num_items
+    expected = step(model, batch)
+    count = int((batch["labels"] != -100).sum())
+    for spare in (1, 9):
+        outputs, gradients = step(model, known(head, batch, spare))
+        assert_same((outputs, gradients), expected, tolerance=1e-6)
+        logits = "prediction_logits" if name == "ForPreTraining" else "logits"
+        assert outputs[logits].shape == (count + spare, model.config.vocab_size)
+        torch.testing.assert_close(outputs[logits][:count], expected[0][logits], rtol=0, atol=1e-6)
+
+
+def as_on_a_gpu(monkeypatch, kernel: bool) -> None:
+    """On `meta` what decides on a GPU: whether there is the kernel for sequences of any length, here without sense."""
+    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: kernel)
+    monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+
+
+def on_meta(batch) -> dict:
+    return {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("form", ["padded", "full", "packed"])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder, monkeypatch, no_value_read):
+    """Forward, backward, clipping and the optimizer's step, dropout included."""
+    head = head_with_loss
+    as_on_a_gpu(monkeypatch, kernel)
+    model, batch = head.model(is_decoder=is_decoder, max_position_embeddings=88), head.batch(labels=True)
+    model.train().to("meta")
+    if form == "full":
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    batch = on_meta(known(head, flattened(head, batch) if form == "packed" else batch, 2))
+    if head.name == "ForSequenceClassification":
+        model.config.problem_type = "single_label_classification"
+    optimizer = torch.optim.AdamW(model.parameters())
+    with no_value_read():
+        outputs, gradients = step(model, batch)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    assert gradients
+    assert outputs.loss.is_meta
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_who_does_not_know_has_to_look(heads, kernel, monkeypatch, no_value_read):
+    """The proof above fails where there is something to see."""
+    as_on_a_gpu(monkeypatch, kernel)
+    head = heads("ForMaskedLM")
+    model, batch = head.model().train().to("meta"), head.batch(labels=True)
+    everything = known(head, batch)
+    for missing in ("token_indices", "prediction_indices"):
+        lacking = on_meta({name: value for name, value in everything.items() if name != missing})
+        with pytest.raises(AssertionError, match="reads values"), no_value_read():
+            model(**lacking)
+
+
+def test_what_counts_as_reading(no_value_read):
+    values = torch.ones(3, device="meta")
+    for read in (
+        lambda: values.sum().item(),
+        lambda: values.nonzero(),
+        lambda: values[values > 0],
+        lambda: values.unique(),
+        lambda: values.masked_select(values > 0),
+        lambda: values.__setitem__(values > 0, torch.zeros(3, device="meta")),
+        lambda: torch.equal(values, values),
+        lambda: bool(values.all()),
+    ):
+        with pytest.raises((AssertionError, RuntimeError)), no_value_read():
+            read()
+    for read in (values.tolist, values.cpu, lambda: values.repeat_interleave(values.long())):
+        with pytest.raises((NotImplementedError, RuntimeError)):  # by the device itself
+            read()
+    with no_value_read():
+        values[torch.zeros(2, dtype=torch.long, device="meta")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"token_indices": torch.zeros(2, 3).long()}, r"token_indices has shape \(2, 3\)"),
+        ({"token_indices": torch.tensor([0.5])}, "token_indices has type torch.float32"),
+        ({"token_indices": torch.tensor([0]), "attention_mask": None}, "token_indices is given without"),
+        ({"prediction_indices": torch.tensor(3)}, r"prediction_indices has shape \(\)"),
+    ],
+)
+def test_indices_that_do_not_fit(heads, changes, words):
+    head = heads("ForMaskedLM")
+    with pytest.raises(ValueError, match=words):
+        head.model().train()(**{**head.batch(labels=True), **changes})
