@@ -158,20 +158,14 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                 "and approach 'finetune'."
             )
         self._find_files(task)
-        if not self.train_file and not self.dataset:
-            raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+        self._check_training_data()
         if self.validation_split and self.validation_file:
             raise ValueError("validation_split and validation data are both given; expected one of them.")
         if self.folds:
             self._check_folds()
         elif not self.dataset:
             self._check_seeds(self.validation_file or self.validation_split)
-        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
-        if self.approach == "features":
-            defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
-        if self.has_adapter:
-            defaults["learning_rate"] = 5e-4
-        for name, value in defaults.items():
+        for name, value in self._training_defaults(task).items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
         if not self.validation_file and not self.dataset and not self.validation_split and not self.folds:
@@ -197,6 +191,19 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         ):
             if getattr(self, name) and not given:
                 raise ValueError(f"{name} is set without {wanted}; what has data is done in any case.")
+
+    def _check_training_data(self) -> None:
+        if not self.train_file and not self.dataset:
+            raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+
+    def _training_defaults(self, task: Task) -> dict[str, Any]:
+        """Settings of training where the user gives none."""
+        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
+        if self.approach == "features":
+            defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
+        if self.has_adapter:
+            defaults["learning_rate"] = 5e-4
+        return defaults
 
     def _check(self) -> None:
         self.check_samples()
@@ -312,9 +319,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             OSError: If it cannot be loaded.
         """
         if not self.dataset:
-            assert self.train_file
             return {
-                "train": {"": self.train_file},
+                "train": {"": self.train_file} if self.train_file else {},
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }
@@ -339,6 +345,20 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             "validation": validation,
             "test": evaluation_names(task, self.test_file or by_kind["test"]),
         }
+
+    @property
+    def card_summary(self) -> str:
+        """What the model is, in the card's first sentence."""
+        return f"A BERT model fine-tuned for {self.task}."
+
+    @property
+    def card_settings(self) -> dict[str, Any]:
+        """What the card says of training beside what it says of every run."""
+        return {}
+
+    def folders_read(self) -> list[str]:
+        """Model folders that the run reads."""
+        return [self.model]
 
     def decisive(self) -> dict[str, Any]:
         """The settings that decide a run's result: an interrupted run goes on only with the same."""

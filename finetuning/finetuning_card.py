@@ -37,6 +37,7 @@ def write_finetuning_card(
     outcomes: Mapping[str, Outcome],
     found: Together,
     examples: Sequence[Example],
+    comparisons: Sequence[Comparison] = (),
 ) -> None:
     """Write the model's card.
 
@@ -47,10 +48,11 @@ def write_finetuning_card(
         outcomes: Name of each training -> what it gave.
         found: What they gave together.
         examples: What `task_examples` gave.
+        comparisons: What stands beside the run's metrics.
     """
     content = CardContent(
         name=output_dir.name,
-        summary=f"A BERT model fine-tuned for {arguments.task}.",
+        summary=arguments.card_summary,
         training=TrainingDescription(
             corpus=f"{plain_text(_data_name(run.train.source))}, {len(run.train.examples):,} examples",
             hyperparameters=_hyperparameters(arguments, run.task),
@@ -60,7 +62,7 @@ def write_finetuning_card(
         ),
         examples=examples,
         results=_results(arguments, run, found.metrics),
-        comparisons=[*map(_class_table, sorted(output_dir.glob("class_report*.json")))],
+        comparisons=[*comparisons, *map(_class_table, sorted(output_dir.glob("class_report*.json")))],
         pictures={
             f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
         },
@@ -112,6 +114,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
         "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
         **duration,
         "longest sequence": task.max_length,
+        **arguments.card_settings,
         **{name: value for name, value in transfer.items() if value is not None},
     }
 

@@ -40,12 +40,14 @@ class Beginning:
         from_scratch: Whether to make a model of the same configuration with random weights.
         bilstm: Whether to put a BiLSTM between encoder and head.
         keep_model_type: See `read_config`.
+        config: Of a model with random weights in place of the folder's.
     """
 
     new_head: bool = False
     from_scratch: bool = False
     bilstm: bool = False
     keep_model_type: bool = False
+    config: PreTrainedConfig | None = None
 
 
 def load_with_head(
@@ -74,9 +76,11 @@ def load_with_head(
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
         config: PreTrainedConfig = without_foreign_code(MyBertBiLstmConfig.from_pretrained(name, **fields))
+    elif beginning.config is not None:
+        config = type(beginning.config).from_dict({**beginning.config.to_dict(), **fields})
     else:
         config = read_config(name, beginning.keep_model_type, **fields)
-    if beginning.from_scratch:
+    if beginning.from_scratch or beginning.config is not None:
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
     names = config_fields.get("id2label", {})

@@ -14,7 +14,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
 from ..files import files_written_beside, write_json
-from ..hub_card import Example
+from ..hub_card import Comparison, Example
 from ..runs import (
     RunFolder,
     StopOnInterrupt,
@@ -36,13 +36,11 @@ from .measurement import METRICS, measure_run
 from .several_trainings import clear_fold, keep_training, planned_trainings, together
 from .task import Task
 from .task_record import TASK_RECORD, task_record
-from .task_run import Outcome, TaskRun, check_metric, read_run, starting_model
+from .task_run import Outcome, StartingModel, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks
 
 logger = logging.getLogger(__name__)
-
-StartingModel = tuple[PreTrainedModel, list[str]]  # see `starting_model`
 
 
 def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -72,64 +70,180 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
             head, or the output folder holds other things.
         OSError: If a file cannot be read or written.
     """
-    arguments = arguments_by_name(FinetuningArguments, arguments, settings)
-    speak_in_one_process(arguments)
-    check_model(arguments.model, arguments.from_scratch)
-    tasks = _tasks(arguments)
-    with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run, start = _prepare(arguments, next(iter(tasks.values())), folder)
-        suggest_bfloat16(arguments)
-        return _finetune_all(run, tasks, arguments, start)
+    return Finetuning(arguments_by_name(FinetuningArguments, arguments, settings)).run()
 
 
-def _finetune_all(
-    run: TaskRun, tasks: Mapping[str, Task], arguments: FinetuningArguments, start: StartingModel | None
-) -> dict[str, Any]:
-    """Train on the data of a run: once, or with every row of table 7."""
-    describe_data(run.task, run.train, dict(run.validation), arguments.folds)
-    _show_sequence(run)
-    results: dict[str, dict[str, Any]] = {}
-    for name, task in tasks.items():
-        if name:
-            logger.info("Features: %s.", name)
-        results[name] = _finetune(
-            replace(run, task=task) if name else run, arguments, Path(arguments.output_dir) / name, start
-        )
-        if name and results[name]["interrupted"]:
-            return {"interrupted": True}
-        start = None  # it has been trained
-    if list(results) == [""]:
-        return results[""]
-    if arguments.should_save:
-        metrics = {name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()}
-        write_json(Path(arguments.output_dir) / METRICS, metrics)
-    return results | {"interrupted": False}
+class Finetuning:
+    """A run, from task data to a model folder.
 
+    Hooks, for a run that learns from something else too: `check`, `read`, `files`, `begun`, `start`, `trainer`,
+    `comparisons`.
 
-def _tasks(arguments: FinetuningArguments) -> dict[str, Task]:
-    """Name -> task: the rows of table 7 if all are wanted, else a single one with the name ""."""
-    task = arguments.resolve_task()
-    if arguments.approach == "finetune":
-        return {"": task}
-    return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+    Args:
+        arguments: Its settings.
+    """
 
+    def __init__(self, arguments: FinetuningArguments) -> None:
+        self.arguments = arguments
 
-def _prepare(arguments: FinetuningArguments, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel | None]:
-    """Read and tokenize the data in one process, load the model in each, and begin the run when both are right."""
-    start: StartingModel | None = None
+    def check(self) -> None:
+        """Refuse models that are not there, before data is read."""
+        check_model(self.arguments.model, self.arguments.from_scratch)
 
-    def prepare() -> TaskRun:
-        nonlocal start
-        run = read_run(arguments, task)
-        check_metric(run, arguments)  # mistakes have to show before there is a folder
-        start = starting_model(run, arguments, arguments.seed)
-        files = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
-        files += [arguments.peft_config] if arguments.peft_config else []
-        folder.begin(arguments.decisive(), [file for file in files if Path(file).is_file()], [arguments.model])
+    def read(self, task: Task) -> TaskRun:
+        """Read and tokenize the data; in one process, whatever their number."""
+        return read_run(self.arguments, task)
+
+    def files(self, run: TaskRun) -> list[str]:
+        """Files whose contents decide the result; names of other things may be among them."""
+        data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
+        return [*data, *([self.arguments.peft_config] if self.arguments.peft_config else [])]
+
+    def begun(self, run: TaskRun) -> TaskRun:
+        """The run with what takes its time to be made, once its folder is there; called in every process."""
         return run
 
-    run = prepare_once(arguments, prepare)
-    return run, start or starting_model(run, arguments, arguments.seed)
+    def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
+        """The model at the start of training."""
+        return starting_model(run, arguments, seed)
+
+    def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
+        """What trains a model on a run's data; takes what `Trainer` takes."""
+        return TaskTrainer(run, arguments, **settings)
+
+    def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
+        """What stands on the card beside the run's metrics."""
+        return []
+
+    def run(self) -> dict[str, Any]:
+        """Train, measure and write; see `finetune`."""
+        speak_in_one_process(self.arguments)
+        self.check()
+        tasks = self._tasks()
+        with RunFolder(self.arguments.output_dir, self.arguments.overwrite) as folder:
+            run, start = self._prepare(next(iter(tasks.values())), folder)
+            suggest_bfloat16(self.arguments)
+            return self._finetune_all(self.begun(run), tasks, start)
+
+    def _tasks(self) -> dict[str, Task]:
+        """Name -> task: the rows of table 7 if all are wanted, else a single one with the name ""."""
+        arguments = self.arguments
+        task = arguments.resolve_task()
+        if arguments.approach == "finetune":
+            return {"": task}
+        return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+
+    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel | None]:
+        """Read the data in one process, load the model in each, and begin the run when both are right."""
+        arguments = self.arguments
+        start: StartingModel | None = None
+
+        def prepare() -> TaskRun:
+            nonlocal start
+            run = self.read(task)
+            check_metric(run, arguments)  # mistakes have to show before there is a folder
+            start = self.start(run, arguments, arguments.seed)
+            files = [file for file in self.files(run) if Path(file).is_file()]
+            folder.begin(arguments.decisive(), files, arguments.folders_read())
+            return run
+
+        run = prepare_once(arguments, prepare)
+        return run, start or self.start(run, arguments, arguments.seed)
+
+    def _finetune_all(self, run: TaskRun, tasks: Mapping[str, Task], start: StartingModel | None) -> dict[str, Any]:
+        """Train on the data of a run: once, or with every row of table 7."""
+        arguments = self.arguments
+        describe_data(run.task, run.train, dict(run.validation), arguments.folds)
+        _show_sequence(run)
+        results: dict[str, dict[str, Any]] = {}
+        for name, task in tasks.items():
+            if name:
+                logger.info("Features: %s.", name)
+            of_row = replace(run, task=task) if name else run
+            results[name] = self._finetune(of_row, Path(arguments.output_dir) / name, start)
+            if name and results[name]["interrupted"]:
+                return {"interrupted": True}
+            start = None  # it has been trained
+        if list(results) == [""]:
+            return results[""]
+        if arguments.should_save:
+            metrics = {
+                name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
+            }
+            write_json(Path(arguments.output_dir) / METRICS, metrics)
+        return results | {"interrupted": False}
+
+    def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:
+        """Train as often as it takes, keep a model, and describe it on a card; see `finetune` for what it returns."""
+        arguments = self.arguments
+        trainings = planned_trainings(run, arguments, output_dir)
+        outcomes: dict[str, Outcome] = {}
+        trained = False
+        for training in trainings:
+            if (training.folder / METRICS).is_file():
+                logger.info("%s is finished; it is not trained again.", training.folder)
+                outcomes[training.name] = _read_outcome(training.folder, output_dir)
+                continue
+            if len(trainings) > 1:
+                logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
+            first = start if training is trainings[0] else None
+            outcome = self._train(training.run(), training.seed, training.folder, first)
+            if outcome is None or (outcome.interrupted and training is not trainings[-1]):
+                return {"interrupted": True}
+            outcomes[training.name] = outcome
+            trained = True
+            if training.is_fold and arguments.should_save:
+                clear_fold(training)
+        found = together(trainings, {name: outcome.metrics for name, outcome in outcomes.items()}, arguments)
+        examples: list[Example] = []
+        if arguments.should_save:
+            if len(trainings) > 1:
+                keep_training(found.kept, trainings, output_dir)
+                write_json(output_dir / METRICS, found.metrics | found.summary | found.by_training)
+            shown = next(iter(run.validation.values()), run.train)
+            model = outcomes[found.kept.name].model
+            examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
+            if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
+                beside = self.comparisons(found.metrics)
+                write_finetuning_card(output_dir, arguments, run, outcomes, found, examples, beside)
+        described = {"examples": [asdict(example) for example in examples]}
+        last = outcomes[trainings[-1].name]
+        return found.metrics | found.summary | described | {"interrupted": last.interrupted}
+
+    def _train(self, run: TaskRun, seed: int, output_dir: Path, start: StartingModel | None) -> Outcome | None:
+        """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
+        arguments = copy.copy(self.arguments)
+        arguments.seed, arguments.output_dir = seed, str(output_dir)
+        if not run.validation:
+            arguments.eval_strategy = IntervalStrategy.NO
+        model, new = start or self.start(run, arguments, seed)
+        setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
+        if len(new) < len(list(model.parameters())):
+            logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+        interrupt = StopOnInterrupt()
+        callbacks: list[TrainerCallback] = [interrupt]
+        if arguments.train_head_first or arguments.gradual_unfreezing:
+            callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
+        if arguments.early_stopping_patience:
+            callbacks.append(PatientStop(arguments.early_stopping_patience))
+        trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
+        checkpoint = None
+        if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on
+            checkpoint = last_complete_checkpoint(output_dir)
+        seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        if interrupt.stopped:
+            return None
+        if arguments.has_adapter:
+            model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
+            trainer.model = trainer.model_wrapped = model
+        if arguments.should_save:  # before an evaluation in half precision rounds the weights
+            _save(model, run.tokenizer, output_dir)
+        metrics = measure_run(trainer, output_dir)
+        is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
+        trained = None
+        if arguments.seeds == 1 and not arguments.folds and is_as_saved:
+            trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        return Outcome(metrics, seconds, trained, interrupt.interrupted)
 
 
 def _show_sequence(run: TaskRun) -> None:
@@ -137,82 +251,6 @@ def _show_sequence(run: TaskRun) -> None:
     if ids is not None:
         choices = ids if isinstance(ids[0], list) else [ids]
         logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
-
-
-def _finetune(
-    run: TaskRun, arguments: FinetuningArguments, output_dir: Path, start: StartingModel | None
-) -> dict[str, Any]:
-    """Train as often as it takes, keep a model, and describe it on a card; see `finetune` for what it returns."""
-    trainings = planned_trainings(run, arguments, output_dir)
-    outcomes: dict[str, Outcome] = {}
-    trained = False
-    for training in trainings:
-        if (training.folder / METRICS).is_file():
-            logger.info("%s is finished; it is not trained again.", training.folder)
-            outcomes[training.name] = _read_outcome(training.folder, output_dir)
-            continue
-        if len(trainings) > 1:
-            logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
-        first = start if training is trainings[0] else None
-        outcome = _train(training.run(), arguments, training.seed, training.folder, first)
-        if outcome is None or (outcome.interrupted and training is not trainings[-1]):
-            return {"interrupted": True}
-        outcomes[training.name] = outcome
-        trained = True
-        if training.is_fold and arguments.should_save:
-            clear_fold(training)
-    found = together(trainings, {name: outcome.metrics for name, outcome in outcomes.items()}, arguments)
-    examples: list[Example] = []
-    if arguments.should_save:
-        if len(trainings) > 1:
-            keep_training(found.kept, trainings, output_dir)
-            write_json(output_dir / METRICS, found.metrics | found.summary | found.by_training)
-        shown = next(iter(run.validation.values()), run.train)
-        model = outcomes[found.kept.name].model
-        examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
-        if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
-            write_finetuning_card(output_dir, arguments, run, outcomes, found, examples)
-    described = {"examples": [asdict(example) for example in examples]}
-    last = outcomes[trainings[-1].name]
-    return found.metrics | found.summary | described | {"interrupted": last.interrupted}
-
-
-def _train(
-    run: TaskRun, arguments: FinetuningArguments, seed: int, output_dir: Path, start: StartingModel | None
-) -> Outcome | None:
-    """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
-    arguments = copy.copy(arguments)
-    arguments.seed, arguments.output_dir = seed, str(output_dir)
-    if not run.validation:
-        arguments.eval_strategy = IntervalStrategy.NO
-    model, new = start or starting_model(run, arguments, seed)
-    setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
-    if len(new) < len(list(model.parameters())):
-        logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
-    interrupt = StopOnInterrupt()
-    callbacks: list[TrainerCallback] = [interrupt]
-    if arguments.train_head_first or arguments.gradual_unfreezing:
-        callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
-    if arguments.early_stopping_patience:
-        callbacks.append(PatientStop(arguments.early_stopping_patience))
-    trainer = TaskTrainer(run, arguments, model=model, callbacks=callbacks)
-    checkpoint = None
-    if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on
-        checkpoint = last_complete_checkpoint(output_dir)
-    seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
-    if interrupt.stopped:
-        return None
-    if arguments.has_adapter:
-        model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
-        trainer.model = trainer.model_wrapped = model
-    if arguments.should_save:  # before an evaluation in half precision rounds the weights
-        _save(model, run.tokenizer, output_dir)
-    metrics = measure_run(trainer, output_dir)
-    is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-    trained = None
-    if arguments.seeds == 1 and not arguments.folds and is_as_saved:
-        trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-    return Outcome(metrics, seconds, trained, interrupt.interrupted)
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:

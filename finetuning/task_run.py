@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
 
 from .adapters import add_adapter, read_adapter_config
 from .encoder_parts import reinitialize_layers
@@ -18,6 +25,8 @@ from .samples import sample, split_off
 from .task import Task, TaskData
 
 logger = logging.getLogger(__name__)
+
+StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of the parameters that are new
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,23 @@ class Outcome:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class Splits:
+    """The examples of a run, before they are tokenized.
+
+    Attributes:
+        task: The task, with what the training data decides about it.
+        all_training: What there is to learn from, before some is held out or left out; its classes are those there are.
+        examples: (split, name) -> examples of the splits train, validation and test.
+        sources: Split -> name -> where they come from.
+    """
+
+    task: Task
+    all_training: Sequence[Any]
+    examples: dict[tuple[str, str], Sequence[Any]]
+    sources: dict[str, dict[str, DataSource]]
+
+
 def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     """Read and tokenize a task's data.
 
@@ -65,36 +91,71 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
         ValueError: If the data is not what the task expects.
         OSError: If a file, or the tokenizer, cannot be read.
     """
-    tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
-    longest = longest_sequence(AutoConfig.from_pretrained(arguments.model, trust_remote_code=False))
+    tokenizer = load_tokenizer(arguments.model)
+    splits = read_splits(arguments, task)
+    labels = splits.task.labels(splits.all_training, splits.sources["train"][""])
+    if labels is not None:
+        labels = splits.task.in_order_of(arguments.model, labels)
+    data = encode_splits(splits, labels, tokenizer)
+    return TaskRun(splits.task, tokenizer, labels, data["train"][""], data.get("validation", {}), data.get("test", {}))
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, which knows how many tokens that reads.
+
+    Raises:
+        OSError: If there is none.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
     if longest is not None:  # pipelines cut there; a tokenizer may not know it
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+    return tokenizer
+
+
+def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
+    """Read a task's data, hold validation data out and draw a sample, as the settings say.
+
+    Raises:
+        ValueError: If the data is not what the task expects.
+        OSError: If a file cannot be read.
+    """
     sources = arguments.sources(task)
-    (train,) = sources["train"].values()
-    rows = _rows(task, train, arguments.skip_empty)
-    task = task.settled(rows)
-    examples = task.training_examples(task.examples(rows, labelled=True), train)
-    labels = task.labels(examples, train)
-    if labels is not None:
-        labels = task.in_order_of(arguments.model, labels)
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
+    everything: Sequence[Any] = ()
+    for train in sources["train"].values():
+        rows = _rows(task, train, arguments.skip_empty)
+        task = task.settled(rows)
+        found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
     for name, source in sources["validation"].items():
         found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
     if arguments.validation_split:
-        examples, found["validation", ""] = split_off(task, examples, arguments.validation_split, seed)
-        sources["validation"] = {"": train}
-    if arguments.max_train_samples:
-        examples = sample(task, examples, arguments.max_train_samples, seed)
-    data = {("train", ""): task.encode(examples, labels, tokenizer, train)}
+        found["train", ""], found["validation", ""] = split_off(task, everything, arguments.validation_split, seed)
+        sources["validation"] = dict(sources["train"])
+    if arguments.max_train_samples and everything:
+        found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
     found |= {("test", name): task.read(source, labelled=False) for name, source in sources["test"].items()}
-    for (split, name), those in found.items():
-        data[split, name] = task.encode(those, labels, tokenizer, sources[split][name])
-    data = dict(zip(data, task.complete([*data.values()], tokenizer), strict=True))
-    validation, test = (
-        {name: found for (kind, name), found in data.items() if kind == split} for split in ("validation", "test")
-    )
-    return TaskRun(task, tokenizer, labels, data["train", ""], validation, test)
+    return Splits(task, everything, found, sources)
+
+
+def encode_splits(
+    splits: Splits, labels: Labels | None, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, dict[str, TaskData]]:
+    """Tokenize examples: split -> name -> data.
+
+    Raises:
+        ValueError: If a label is not one of `labels`.
+    """
+    task = splits.task
+    encoded = [
+        task.encode(examples, labels, tokenizer, splits.sources[split][name])
+        for (split, name), examples in splits.examples.items()
+    ]
+    data: dict[str, dict[str, TaskData]] = {}
+    for (split, name), part in zip(splits.examples, task.complete(encoded, tokenizer), strict=True):
+        data.setdefault(split, {})[name] = part
+    return data
 
 
 def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
@@ -128,13 +189,16 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
 
 
-def starting_model(run: TaskRun, arguments: FinetuningArguments, seed: int) -> tuple[PreTrainedModel, list[str]]:
+def starting_model(
+    run: TaskRun, arguments: FinetuningArguments, seed: int, config: PreTrainedConfig | None = None
+) -> StartingModel:
     """The model at the start of training, with its adapters or what is frozen for good, and which parameters are new.
 
     Args:
         run: The task and its data.
         arguments: The settings.
         seed: Of the new parameters.
+        config: Of a model with random weights in place of the one that is named.
 
     Raises:
         ValueError: If the model's head is one for other classes, or it has fewer layers than are to be frozen.
@@ -142,7 +206,9 @@ def starting_model(run: TaskRun, arguments: FinetuningArguments, seed: int) -> t
     """
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
-    beginning = Beginning(arguments.new_head, arguments.from_scratch, arguments.bilstm, arguments.keep_model_type)
+    beginning = Beginning(
+        arguments.new_head, arguments.from_scratch, arguments.bilstm, arguments.keep_model_type, config
+    )
     model, new = run.task.load_model(arguments.model, run.labels, beginning)
     reinitialize_layers(model, arguments.reinitialize_layers)
     freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)

@@ -69,8 +69,7 @@ class TaskTrainer(ResumableTrainer):
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
             compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
-            compute_loss_func=_loss(run, args),
-            **kwargs,
+            **{"compute_loss_func": _loss(run, args), **kwargs},
         )
         self.run = run
         network = self.model.get_base_model() if args.has_adapter else self.model
@@ -91,11 +90,15 @@ class TaskTrainer(ResumableTrainer):
         return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
 
     def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """`Trainer.compute_loss`, which hands on to the loss what sequences weigh beside their labels."""
-        shares = inputs.pop(WINDOW_WEIGHT, None)
-        if shares is not None:
-            inputs = {**inputs, "labels": (inputs["labels"], shares)}
-        return super().compute_loss(model, inputs, *args, **kwargs)
+        """`Trainer.compute_loss`, whose `labels` may be more than that, see `with_all_for_the_loss`."""
+        return super().compute_loss(model, self.with_all_for_the_loss(inputs), *args, **kwargs)
+
+    def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """A batch as the model reads it, with all that the loss needs as `labels`: here also what sequences weigh."""
+        if WINDOW_WEIGHT not in inputs:
+            return inputs
+        kept = {name: value for name, value in inputs.items() if name != WINDOW_WEIGHT}
+        return kept | {"labels": (inputs["labels"], inputs[WINDOW_WEIGHT])}
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""

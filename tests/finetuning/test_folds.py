@@ -87,7 +87,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     out = tmp_path / "out"
     weights, metrics = (out / "model.safetensors").read_bytes(), (out / "metrics.json").read_text()
     shutil.rmtree(out)
-    train, calls = recipe._train, []
+    train, calls = recipe.Finetuning._train, []
 
     def killed(*given):
         if len(calls) == 2:
@@ -96,7 +96,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
         return train(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipe, "_train", killed)
+        patch.setattr(recipe.Finetuning, "_train", killed)
         with pytest.raises(KeyboardInterrupt):
             finetune(arguments())
     assert sorted(path.name for path in out.glob("fold_*")) == ["fold_1", "fold_2"]
