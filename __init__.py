@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._registration import register
 
 if TYPE_CHECKING:
-    from .finetuning import evaluate, finetune, predict
+    from .finetuning import distill, evaluate, finetune, predict
     from .modeling_mybert import (
         MyBertConfig,
         MyBertForMaskedLM,
@@ -46,6 +46,7 @@ _ROOMS = (
 # Room of what is no model.
 _ROOM_OF = {
     "MyBertTokenizer": "tokenization",
+    "distill": "finetuning",
     "evaluate": "finetuning",
     "finetune": "finetuning",
     "predict": "finetuning",
@@ -66,6 +67,7 @@ __all__ = [
     "MyBertPreTrainedModel",
     "MyBertTokenizer",
     "__version__",
+    "distill",
     "evaluate",
     "finetune",
     "predict",

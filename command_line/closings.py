@@ -131,6 +131,12 @@ def _finetune(arguments: Any, result: Mapping[str, Any]) -> Closing:
     return Closing(arguments.output_dir, said, () if rows and best not in result else _mybert(*call))
 
 
+def _distill(arguments: Any, result: Mapping[str, Any]) -> Closing:
+    closing = _finetune(arguments, {name: value for name, value in result.items() if name != "teacher"})
+    teacher = _figures(result["teacher"], {str(arguments.metric_for_best_model).removeprefix("eval_"): "teacher"})
+    return Closing(closing.made, ", ".join(filter(None, [closing.said, teacher])), closing.next_call)
+
+
 def _evaluate(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
     if arguments.output == "-":
         return None
@@ -201,6 +207,7 @@ _CLOSINGS: dict[str, Callable[[Any, Any], Closing | None]] = {
     "pretrain": _pretrain,
     "adapt": _adapt,
     "finetune": _finetune,
+    "distill": _distill,
     "evaluate": _evaluate,
     "predict": _predict,
     "features": _features,

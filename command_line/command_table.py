@@ -92,6 +92,15 @@ COMMANDS = {
         "pretrained --task classification --train_file train.tsv --validation_file dev.tsv --output_dir tuned",
         ("model", "output_dir"),
     ),
+    "distill": Command(
+        "fine-tuned teacher and task data or texts to a small student",
+        ".finetuning",
+        "DistillationArguments",
+        "distill",
+        ("teacher",),
+        "tuned --student tiny --train_file train.tsv --validation_file dev.tsv --output_dir tuned-tiny",
+        ("teacher", "student", "output_dir"),
+    ),
     "evaluate": Command(
         "model and task data to metrics, or the metrics of a file of predictions",
         ".finetuning",

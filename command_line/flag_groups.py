@@ -4,8 +4,9 @@
 # those that matter from day to day; `--help_all` shows the others.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Input and output": (
-        *("text", "source", "data", "run_dir", "model", "tokenizer", "task", "tasks", "repo_id", "shell"),
-        *("train_file", "validation_file", "test_file", "data_dir", "dataset", "dataset_config", "predictions"),
+        *("text", "source", "data", "run_dir", "model", "teacher", "student", "tokenizer", "task", "tasks"),
+        *("repo_id", "shell", "train_file", "validation_file", "test_file", "unlabelled", "data_dir"),
+        *("dataset", "dataset_config", "predictions"),
         *(
             "output_dir",
             "output",
@@ -71,6 +72,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),
         *("lora", "peft_config", "class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
+    ),
+    "What is learnt from the teacher": (
+        *("distillation_temperature", "hard_label_weight", "hidden_state_weight", "relation_weight", "relation_heads"),
     ),
     "Table": ("suite", "only", "rows", "variants", "pretraining", "finetuning", "grid"),
     "Picture": ("view", "layer"),

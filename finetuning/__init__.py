@@ -1,6 +1,7 @@
 """From task data to a fine-tuned model: tasks, the recipe, the feature-based approach, evaluation."""
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
+from .distillation import DistillationArguments, distill
 from .features import FEATURES, TABLE_7
 from .finetuning_arguments import FinetuningArguments
 from .prediction import tag_words
@@ -14,12 +15,14 @@ __all__ = [
     "FEATURES",
     "TABLE_7",
     "TASKS",
+    "DistillationArguments",
     "EvaluateArguments",
     "FeatureTagger",
     "FeaturesArguments",
     "FinetuningArguments",
     "PredictArguments",
     "Task",
+    "distill",
     "evaluate",
     "evaluate_model",
     "extract_features",

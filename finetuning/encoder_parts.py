@@ -7,6 +7,10 @@ from torch import nn
 from transformers import PreTrainedModel
 
 _LAYERS = ("encoder.layer", "transformer.layer")  # where BERT-like models and DistilBERT keep them
+_QUERY_KEY_VALUE = (
+    ("attention.self.query", "attention.self.key", "attention.self.value"),
+    ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+)
 
 
 def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
@@ -23,6 +27,23 @@ def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     raise ValueError(
         f"{type(model).__name__} has no {' or '.join(_LAYERS)}; freezing and learning rates by layer are for models "
         "built like BERT."
+    )
+
+
+def attention_projections(layer: nn.Module) -> list[nn.Module]:
+    """What makes queries, keys and values of a layer's input.
+
+    Raises:
+        ValueError: If the layer keeps them where we do not know.
+    """
+    for names in _QUERY_KEY_VALUE:
+        try:
+            return [layer.get_submodule(name) for name in names]
+        except AttributeError:
+            continue
+    raise ValueError(
+        f"{type(layer).__name__} has no {' or '.join(names[0] for names in _QUERY_KEY_VALUE)}; relations are of "
+        "models built like BERT."
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -60,6 +60,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     `datasets.Dataset` or an iterable, see `given_data.rows_of`; of several validation sets a dictionary with their
     names.
     """
+
+    data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
+    """The fields that name data."""
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
     train_file: str | None = field(
@@ -348,7 +351,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     @property
     def card_summary(self) -> str:
-        """What the model is, in the card's first sentence."""
+        """What the model is, in the card's first sentence (Markdown)."""
         return f"A BERT model fine-tuned for {self.task}."
 
     @property
@@ -366,7 +369,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
             names += _DECISIVE_WHERE_EVALUATIONS_COUNT
         settings: dict[str, Any] = {"command": "finetune"} | {name: getattr(self, name) for name in names}
-        for name in ("train_file", "validation_file", "test_file"):  # of files there are digests
+        for name in self.data_settings:  # of files there are digests
             data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
             settings |= {str(source): source.recorded for source in data}
         return settings

@@ -10,10 +10,9 @@ from huggingface_hub import EvalResult
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import describe_environment, read_json_object
-from ..files.frames import GivenData
 from ..hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
 from .finetuning_arguments import FinetuningArguments
-from .rows import DataSource
+from .given_data import data_name
 from .several_trainings import Together
 from .task import Task
 from .task_run import Outcome, TaskRun
@@ -54,7 +53,7 @@ def write_finetuning_card(
         name=output_dir.name,
         summary=arguments.card_summary,
         training=TrainingDescription(
-            corpus=f"{plain_text(_data_name(run.train.source))}, {len(run.train.examples):,} examples",
+            corpus=f"{plain_text(data_name(run.train.source))}, {len(run.train.examples):,} examples",
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
             wall_time=outcomes[found.kept.name].seconds,
@@ -122,7 +121,7 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
 def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
     files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
     data = {
-        prefix: arguments.dataset or ", ".join(map(_data_name, names)) or _data_name(run.train.source)
+        prefix: arguments.dataset or ", ".join(map(data_name, names)) or data_name(run.train.source)
         for prefix, names in files.items()
     }
     return [
@@ -136,9 +135,3 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
         for name, value in metrics.items()
         if not name.endswith("loss") and np.isfinite(value)
     ]
-
-
-def _data_name(source: DataSource) -> str:
-    if isinstance(source, GivenData):
-        return source.described
-    return Path(source).name if isinstance(source, (str, Path)) else str(source)

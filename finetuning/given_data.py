@@ -94,6 +94,13 @@ def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     return {columns[column]: text for column, text in texts.items()} | label
 
 
+def data_name(source: DataSource) -> str:
+    """What data is called where it is described: of a file its own name."""
+    if isinstance(source, GivenData):
+        return source.described
+    return Path(source).name if isinstance(source, (str, Path)) else str(source)
+
+
 def source_of(data: Any, name: str) -> DataSource | None:
     """What an argument for a single set of task data names, see `sources_of`.
 

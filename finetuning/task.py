@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -331,7 +331,18 @@ class Task(ABC, Generic[E, P]):
     @property
     def recorded(self) -> tuple[str, ...]:
         """The fields that a fine-tuned model is told of: those by which data is read and predictions are made."""
-        return (*(name for name in self.options if name != "encoding"), *self.fitted_fields)
+        return tuple(dict.fromkeys(name for name in (*self.options, *self.fitted_fields) if name != "encoding"))
+
+    def unfitted(self) -> Task[E, P]:
+        """The task without what was fitted to the validation data of a model."""
+        options = {name: self.__dataclass_fields__[name] for name in self.fitted_fields}
+        return replace(
+            self,
+            **{
+                name: option.default if option.default_factory is MISSING else option.default_factory()
+                for name, option in options.items()
+            },
+        )
 
     def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Task[E, P]:
         """The task with what its predictions for validation data show to be best; here the task as it is."""

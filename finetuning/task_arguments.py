@@ -155,16 +155,26 @@ class FinetunedModelArguments(TaskArguments):
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The model's own task with its recorded settings, unless another is named."""
-        if self.model is None or self.task not in (None, *TASKS):
-            return TaskArguments._chosen_task(self if self.task else TaskArguments())
-        if self.task is None:
-            check_available(self.model)
-            return task_of_model(self.model, AutoConfig.from_pretrained(self.model, trust_remote_code=False))
-        self._given_settings(self.task)  # whose mistakes need no model to be seen
-        check_available(self.model)
-        config = AutoConfig.from_pretrained(self.model, trust_remote_code=False)
-        name, task = recorded_task(self.model, config) or (self.task, TASKS[self.task])
-        return self.task, task if name == self.task else TASKS[self.task]
+        return task_for_model(self, self.model)
+
+
+def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Task]:
+    """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name.
+
+    Raises:
+        ValueError: If there is no such task, or the model has no head for one.
+        OSError: If there is no such model.
+    """
+    if model is None or arguments.task not in (None, *TASKS):
+        return TaskArguments._chosen_task(arguments if arguments.task else TaskArguments())
+    if arguments.task is None:
+        check_available(model)
+        return task_of_model(model, AutoConfig.from_pretrained(model, trust_remote_code=False))
+    arguments._given_settings(arguments.task)  # whose mistakes need no model to be seen
+    check_available(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    name, task = recorded_task(model, config) or (arguments.task, TASKS[arguments.task])
+    return arguments.task, task if name == arguments.task else TASKS[arguments.task]
 
 
 def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .configuration_mybert import MyBertConfig
+    from .configuration_mybert import MODEL_SIZES, MyBertConfig
     from .heads_mybert import (
         MyBertForMultipleChoice,
         MyBertForQuestionAnswering,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 _FILES = {
-    "configuration_mybert": ("MyBertConfig",),
+    "configuration_mybert": ("MODEL_SIZES", "MyBertConfig"),
     "heads_mybert": (
         "MyBertForMultipleChoice",
         "MyBertForQuestionAnswering",
@@ -47,6 +47,7 @@ _FILES = {
 
 __all__ = [
     "IGNORED_LABEL",
+    "MODEL_SIZES",
     "LinearKernels",
     "MyBertConfig",
     "MyBertForMaskedLM",

@@ -10,23 +10,12 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from ..files import without_foreign_code
 from ..files.frames import GivenData, is_frame
-from ..modeling_mybert import MyBertConfig
+from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
-
-# Layers, width and heads: Devlin et al. (2018) for base and large, the released miniatures (Turc et al., 2019) for the
-# others; feed-forward layers are four times as wide.
-MODEL_SIZES = {
-    "tiny": (2, 128, 2),
-    "mini": (4, 256, 4),
-    "small": (4, 512, 8),
-    "medium": (8, 512, 8),
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-}
 
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.

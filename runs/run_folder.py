@@ -27,6 +27,7 @@ RUN_FOLDER = (
         "tokens.safetensors",
         "metrics.json",
         "adaptation.json",
+        "distillation.json",
         "predictions*",
         "nbest_predictions*.json",
         "null_odds*.json",
@@ -39,7 +40,7 @@ RUN_FOLDER = (
         "chat_template.jinja",
     ),  # of tokenizers other than WordPiece
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png"),
-    *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "runs/", "events.out.tfevents.*"),
+    *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )
 # Errors that come back if nothing is changed; all others, say of the network or a full disk, are not the user's.

@@ -102,6 +102,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         *(*Task.options, "text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
         *("max_context", "null_score_threshold"),
     )
+    fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
 

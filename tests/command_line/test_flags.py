@@ -25,12 +25,16 @@ TWO_MEANINGS = {"data", "head"}
 
 
 def own_fields(name):
-    """The fields of a command's arguments that this package states, not transformers, and their types."""
+    """The fields of a command's arguments that this package states, not transformers, and their types.
+
+    What follows from others, and nobody gives, is none of them.
+    """
     arguments_class, _ = cli.COMMANDS[name].load()
     classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
     own = {field for kind in classes for field in vars(kind).get("__annotations__", {})}
     hints = typing.get_type_hints(arguments_class)
-    return [(field, hints[field.name]) for field in dataclasses.fields(arguments_class) if field.name in own]
+    given = [field for field in dataclasses.fields(arguments_class) if field.init]
+    return [(field, hints[field.name]) for field in given if field.name in own]
 
 
 def kind(field, hint):

@@ -103,6 +103,7 @@ def files() -> dict[str, str]:
     answers = {f"q{number}": "London" for number in range(4)}
     result: dict[str, str] = {
         "texts.txt": "the cat sat\nis this true ? ||| it is true\n",
+        "reviews.txt": "\n".join(SENTENCES) + "\n",
         "train.tsv": tsv("text", "label", label=two),
         "dev.tsv": binary,
         "train.csv": verdicts,

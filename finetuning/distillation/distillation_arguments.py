@@ -1,0 +1,205 @@
+"""The settings of `mybert distill`."""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ...files.frames import GivenData
+from ...hub_card import plain_text
+from ...modeling_mybert import MODEL_SIZES
+from ..finetuning_arguments import FinetuningArguments
+from ..given_data import data_name, sources_of
+from ..heads import check_model
+from ..task import Task
+from ..task_arguments import task_for_model
+
+_FIELDS = FinetuningArguments.__dataclass_fields__
+_DECISIVE = (
+    *("teacher", "student", "tokenizer", "distillation_temperature", "hard_label_weight"),
+    *("hidden_state_weight", "relation_weight", "relation_heads"),
+)
+# Settings of `finetune` that have no meaning beside a teacher, or none yet.
+_NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
+_NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
+
+
+@dataclass
+class DistillationArguments(FinetuningArguments):
+    """Settings of `distill`: those below, and those of `finetune`, whose task and columns are the teacher's.
+
+    In Python `unlabelled` may also be data in memory, as `mybert.predict` takes it.
+    """
+
+    data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
+
+    teacher: str = field(default="", metadata={"help": "Fine-tuned model to learn from, folder or Hub name."})
+    student: str = field(
+        default="",
+        metadata={"help": f"Model folder or Hub name, or the size of a new model: {', '.join(MODEL_SIZES)}."},
+    )
+    tokenizer: str | None = field(
+        default=None, metadata={"help": "Folder of a new student's tokenizer (default: the teacher's)."}
+    )
+    unlabelled: list[str] | None = field(
+        default=None,
+        metadata={"help": "Texts for the teacher to label: .txt (one a line), or tables with the task's columns."},
+    )
+    distillation_temperature: float = field(
+        default=2.0, metadata={"help": "What the logits of teacher and student are divided by (Hinton et al., 2015)."}
+    )
+    hard_label_weight: float = field(
+        default=0.5, metadata={"help": "Weight of the data's own labels in [0, 1]; the rest is the teacher's."}
+    )
+    hidden_state_weight: float = field(
+        default=0.0,
+        metadata={"help": "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none."},
+    )
+    relation_weight: float = field(
+        default=0.0,
+        metadata={"help": "Weight of the loss on relations of the last layer's queries, keys, values (MiniLMv2)."},
+    )
+    relation_heads: int | None = field(
+        default=None, metadata={"help": "Heads of these relations (default: as many as fit, at most the teacher's)."}
+    )
+    task: str | None = field(  # type: ignore[assignment]
+        default=None, metadata={"help": "The task (default: what the teacher was fine-tuned for)."}
+    )
+    model: str = field(default="", init=False)
+    learning_rate: float | None = field(
+        default=None, metadata={"help": "Peak learning rate (default that of finetune; new students 5e-4)."}
+    )
+
+    def __post_init__(self) -> None:
+        """Find the teacher's task, and check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing or out of its range, or the teacher has no head for a task.
+            OSError: If there is no such teacher.
+        """
+        for name in ("teacher", "student", "output_dir"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is not set; distillation needs teacher, student and output_dir.")
+            setattr(self, name, str(getattr(self, name)))
+        self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
+        self._check_distillation()
+        for name in (self.teacher, *([] if self.is_new_student else [self.student])):
+            self._check_model(name, ask_hub=False)
+        self.model = self.teacher if self.is_new_student else self.student
+        self.from_scratch = self.from_scratch or self.is_new_student
+        self._teacher_task = task_for_model(self, self.teacher)
+        self.task = self._teacher_task[0]
+        super().__post_init__()
+
+    def _check_model(self, name: str, ask_hub: bool = True) -> None:
+        try:
+            check_model(name, self.from_scratch and name == self.student, ask_hub)
+        except OSError as error:
+            if name == self.teacher or Path(name).exists():
+                raise
+            sizes = ", ".join(MODEL_SIZES)
+            raise OSError(f"student is {name!r}, which is no size of a new model ({sizes}). {error}") from error
+
+    def check_models(self) -> None:
+        """Refuse a teacher or student that is not there; the Hub may be asked.
+
+        Raises:
+            OSError: If one is not there.
+            ValueError: If a file of it is broken.
+        """
+        for name in (self.teacher, *([] if self.is_new_student else [self.student])):
+            self._check_model(name)
+
+    def _check_distillation(self) -> None:
+        temperature, weight = self.distillation_temperature, self.hard_label_weight
+        for name, fulfilled, expected in (
+            ("distillation_temperature", 0 < temperature < math.inf, "a number above 0"),
+            ("hard_label_weight", 0 <= weight <= 1, "a number in [0, 1]"),
+            ("hidden_state_weight", 0 <= self.hidden_state_weight < math.inf, "at least 0"),
+            ("relation_weight", 0 <= self.relation_weight < math.inf, "at least 0"),
+            ("relation_heads", self.relation_heads is None or self.relation_heads >= 1, "at least 1"),
+        ):
+            if not fulfilled:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
+        if weight == 1 and not self.learns_layers:
+            raise ValueError("hard_label_weight is 1: nothing is learnt from the teacher; expected less, or finetune.")
+        if self.relation_heads and not self.relation_weight:
+            raise ValueError(f"relation_heads is {self.relation_heads} without relation_weight; expected both.")
+        if self.tokenizer and not self.is_new_student:
+            raise ValueError(
+                f"tokenizer is {self.tokenizer!r} and {self.student} has its own; it is for a new student, one of "
+                f"{', '.join(MODEL_SIZES)}."
+            )
+        refused = dict.fromkeys(_NOT_WITH_A_TEACHER, "distillation has no such setting")
+        if self.is_new_student:
+            refused |= dict.fromkeys(_NOT_OF_A_NEW_STUDENT, f"a new student ({self.student}) is a plain MyBERT")
+        for name, why in refused.items():
+            if getattr(self, name) != _FIELDS[name].default:
+                raise ValueError(f"{name} is {getattr(self, name)!r}, and {why}; leave it out.")
+
+    @property
+    def is_new_student(self) -> bool:
+        """Whether the student is a new model of a certain size."""
+        return self.student in MODEL_SIZES
+
+    @property
+    def learns_layers(self) -> bool:
+        """Whether the student learns from the teacher's layers, too, which runs beside it then."""
+        return bool(self.hidden_state_weight or self.relation_weight)
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The teacher's task; what was fitted to its predictions does not hold for the student."""
+        name, task = self._teacher_task
+        return name, task.unfitted()
+
+    def task_of_teacher(self, task: Task) -> Task:
+        """A task with what was fitted to the teacher's predictions."""
+        fitted = self._teacher_task[1]
+        return replace(task, **{name: getattr(fitted, name) for name in fitted.fitted_fields})
+
+    def _check_training_data(self) -> None:
+        if not (self.train_file or self.dataset or self.unlabelled):
+            raise ValueError("train_file is not set, nor is unlabelled; distillation needs labelled data or texts.")
+        if self.validation_split and not (self.train_file or self.dataset):
+            raise ValueError("validation_split is set without train_file; only labelled data can be held out.")
+
+    def _training_defaults(self, task: Task) -> dict[str, Any]:
+        return super()._training_defaults(task) | ({"learning_rate": 5e-4} if self.is_new_student else {})
+
+    @property
+    def card_summary(self) -> str:
+        """What the model is, in the card's first sentence (Markdown)."""
+        return f"A BERT model for {self.task}, distilled from {plain_text(self.name_of_teacher)}."
+
+    @property
+    def name_of_teacher(self) -> str:
+        """What the teacher is called: of a folder only its own name."""
+        return Path(self.teacher).resolve().name if Path(self.teacher).is_dir() else self.teacher
+
+    @property
+    def card_settings(self) -> dict[str, Any]:
+        """How it was distilled."""
+        found = {
+            "teacher": self.name_of_teacher,
+            "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
+            "texts without labels": ", ".join(map(data_name, self.unlabelled or ())) or None,
+            "temperature of distillation": self.distillation_temperature,
+            "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
+            "weight of hidden states": self.hidden_state_weight or None,
+            "weight of relations": self.relation_weight or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+    def folders_read(self) -> list[str]:
+        """Model folders that the run reads."""
+        return [self.teacher, self.model, *([self.tokenizer] if self.tokenizer else [])]
+
+    def files_without_labels(self) -> list[str]:
+        """The files of `unlabelled`."""
+        return [str(source) for source in self.unlabelled or () if not isinstance(source, GivenData)]
+
+    def decisive(self) -> dict[str, Any]:
+        """The settings that decide a run's result."""
+        own = {name: getattr(self, name) for name in _DECISIVE}
+        files = {"unlabelled": self.files_without_labels()}  # data in memory is recorded in its place
+        return files | super().decisive() | own | {"command": "distill"}

@@ -1,0 +1,152 @@
+"""The loss of a student: the teacher's logits, the data's labels, and layers if they are wanted.
+
+Hinton et al. (2015), section 2: the cross-entropy with the teacher's probabilities at a temperature, times its square,
+so that its share of the gradient stays as the temperature changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from ...modeling_mybert import IGNORED_LABEL
+from .layer_losses import LayerLosses
+from .soft_targets import Objective
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What the loss of a batch needs beside the student's outputs.
+
+    Attributes:
+        inputs: What the student reads.
+        labels: `labels`, or `start_positions` and `end_positions`; empty where there are none.
+        targets: The teacher's logits, (B, K) or (B, L, K), NaN where there are none; None in an evaluation.
+        shares: What each sequence weighs (B,); None for 1.
+    """
+
+    inputs: Mapping[str, Any]
+    labels: Mapping[str, torch.Tensor]
+    targets: torch.Tensor | None = None
+    shares: torch.Tensor | None = None
+
+
+class DistillationLoss:
+    """The loss of a student.
+
+    Of an item (a text, a word, the answer in a window) its label weighs `hard_label_weight`, and the teacher the rest;
+    one without a label is the teacher's alone. In an evaluation labels alone count.
+
+    Args:
+        objective: What the network says.
+        temperature: What both logits are divided by, above 0. A value has none: its loss is the squared error.
+        hard_label_weight: Weight of labels, in [0, 1].
+        layers: What is learnt from the teacher's layers.
+    """
+
+    def __init__(
+        self, objective: Objective, temperature: float, hard_label_weight: float, layers: LayerLosses | None = None
+    ) -> None:
+        self.objective = objective
+        self.temperature = temperature
+        self.hard_label_weight = hard_label_weight
+        self.layers = layers
+
+    def __call__(self, outputs: Any, lesson: Lesson, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
+        """The loss of a batch.
+
+        Args:
+            outputs: The student's, with hidden states where layers are learnt.
+            lesson: What it is to learn.
+            num_items_in_batch: `count` of the whole optimizer step; None for that of the batch.
+        """
+        logits = self._logits(outputs)
+        has_label = self._labelled(lesson)
+        items, sequences = self.count(lesson) if num_items_in_batch is None else num_items_in_batch
+        total = torch.zeros((), device=logits.device)
+        if has_label is not None:
+            weight = 1.0 if lesson.targets is None else self.hard_label_weight
+            total = total + weight * self._sum(self._hard(logits, lesson.labels), has_label, lesson)
+        if lesson.targets is None:
+            return total / items
+        soft = self.soft(logits, lesson.targets)
+        if has_label is not None:
+            soft = soft * (1 - self.hard_label_weight * has_label.float())
+        loss = (total + self._sum(soft, self._taught(lesson.targets), lesson)) / items
+        if self.layers is not None:
+            each = self.layers(outputs["hidden_states"], lesson.inputs)
+            loss = loss + (each if lesson.shares is None else each * lesson.shares).sum() / sequences
+        return loss
+
+    def count(self, lesson: Lesson) -> torch.Tensor:
+        """What the losses of a batch are divided by: items, and sequences, each as it weighs (2,)."""
+        there = self._labelled(lesson) if lesson.targets is None else self._taught(lesson.targets)
+        assert there is not None
+        sequences = torch.ones(len(there), device=there.device) if lesson.shares is None else lesson.shares.float()
+        return torch.stack([self._sum(torch.ones(there.shape, device=there.device), there, lesson), sequences.sum()])
+
+    def soft(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The loss of each item against the teacher's logits, both (..., K); of a span (B, L, 2)."""
+        if self.objective == "value":
+            return (logits - targets.nan_to_num()).square().squeeze(-1)
+        is_there = ~targets.isnan()
+        logits, targets = logits / self.temperature, targets.nan_to_num() / self.temperature
+        if self.objective == "labels":
+            each = binary_cross_entropy_with_logits(logits, targets.sigmoid(), reduction="none").mean(-1)
+            return each * self.temperature**2
+        axis = -1
+        if self.objective == "span":  # probabilities of tokens; there are none at padding
+            axis, nothing = 1, torch.finfo(logits.dtype).min
+            logits, targets = logits.masked_fill(~is_there, nothing), targets.masked_fill(~is_there, nothing)
+        each = -(targets.softmax(axis) * logits.log_softmax(axis)).sum(axis)
+        each = each.mean(-1) if self.objective == "span" else each
+        return each * self.temperature**2
+
+    def _logits(self, outputs: Any) -> torch.Tensor:
+        if self.objective == "span":
+            return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=-1).float()
+        return outputs["logits"].float()
+
+    def _hard(self, logits: torch.Tensor, labels: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The loss of each item against its label; anything where it has none."""
+        if self.objective == "span":
+            ends = [labels[f"{end}_positions"] for end in ("start", "end")]
+            return torch.stack([_cross_entropy(logits[..., end], ends[end]) for end in (0, 1)]).mean(0)
+        wanted = labels["labels"]
+        if self.objective == "classes":
+            return _cross_entropy(logits, wanted)
+        if self.objective == "value":
+            return (logits.squeeze(-1) - wanted.nan_to_num().float()).square()
+        return binary_cross_entropy_with_logits(logits, wanted.nan_to_num().float(), reduction="none").mean(-1)
+
+    def _labelled(self, lesson: Lesson) -> torch.Tensor | None:
+        """Which items have a label."""
+        if not lesson.labels:
+            return None
+        labels = lesson.labels["start_positions" if self.objective == "span" else "labels"]
+        if self.objective == "labels":
+            return ~labels.isnan().any(-1)
+        return ~labels.isnan() if labels.is_floating_point() else labels != IGNORED_LABEL
+
+    def _taught(self, targets: torch.Tensor) -> torch.Tensor:
+        """Of which items the teacher says something."""
+        if self.objective == "span":
+            return torch.ones(len(targets), dtype=torch.bool, device=targets.device)
+        return ~targets.isnan().any(-1)
+
+    def _sum(self, each: torch.Tensor, there: torch.Tensor, lesson: Lesson) -> torch.Tensor:
+        """The sum over those items that are there, as their sequences weigh."""
+        each = each.masked_fill(~there, 0.0)
+        if lesson.shares is not None:
+            each = each * lesson.shares.reshape(-1, *[1] * (each.ndim - 1))
+        return each.sum()
+
+
+def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Of each item (...), whose logits are (..., C)."""
+    flat = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
+    return flat.view(labels.shape)

@@ -1,0 +1,64 @@
+"""`Trainer` of a student."""
+
+from typing import Any
+
+import torch
+from transformers.trainer_utils import TrainOutput
+
+from ..finetuning_arguments import FinetuningArguments
+from ..task import WINDOW_WEIGHT
+from ..task_run import TaskRun
+from ..task_trainer import TaskTrainer
+from .distillation_loss import DistillationLoss, Lesson
+from .soft_targets import SOFT_TARGETS, collate_soft_targets
+
+_LABELS = ("labels", "start_positions", "end_positions")
+
+
+class DistillationTrainer(TaskTrainer):
+    """`TaskTrainer` whose training data has soft targets.
+
+    Args:
+        run: The task and its data.
+        args: Settings.
+        loss: The loss; what it learns of layers is attached to the model while it is trained.
+        **kwargs: Further arguments of `Trainer`.
+    """
+
+    def __init__(self, run: TaskRun, args: FinetuningArguments, loss: DistillationLoss, **kwargs: Any) -> None:
+        args.remove_unused_columns = False  # soft targets are for the loss, not for the model
+        self.loss = loss
+        if loss.layers is not None:
+            loss.layers.attach(kwargs["model"], args.seed)
+        super().__init__(run, args, compute_loss_func=loss, **kwargs)
+        self.data_collator = collate_soft_targets(self.data_collator, run.tokenizer)
+
+    def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """A batch as the model reads it, with a `Lesson` as `labels`."""
+        lesson = _lesson(inputs)
+        wants_states = self.loss.layers is not None and lesson.targets is not None
+        return {**lesson.inputs, "labels": lesson} | ({"output_hidden_states": True} if wants_states else {})
+
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """What the losses of a step are divided by, see `DistillationLoss.count`."""
+        total = torch.stack([self.loss.count(_lesson(batch)) for batch in batches]).sum(0).to(device)
+        if not self.args.average_tokens_across_devices or self.args.world_size == 1:
+            return total
+        return self.accelerator.gather(total[None]).sum(0)
+
+    def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
+        """`Trainer.train`; then the student is rid of what was only for training."""
+        output = super().train(*args, **kwargs)
+        if self.loss.layers is not None:
+            self.loss.layers.detach()
+        return output
+
+
+def _lesson(batch: dict[str, Any]) -> Lesson:
+    beside = {SOFT_TARGETS, WINDOW_WEIGHT, *_LABELS}
+    return Lesson(
+        {name: value for name, value in batch.items() if name not in beside},
+        {name: batch[name] for name in _LABELS if batch.get(name) is not None},
+        batch.get(SOFT_TARGETS),
+        batch.get(WINDOW_WEIGHT),
+    )

@@ -1,0 +1,153 @@
+"""What a student learns from a teacher's layers, which runs beside it on the same tokens.
+
+Hidden states: Jiao et al. (2020), "TinyBERT", section 3.1 (equations 8 and 9). Relations: Wang et al. (2021),
+"MiniLMv2", section 3.1: queries with queries, keys with keys, values with values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..encoder_parts import attention_projections, encoder_layers
+
+PROJECTIONS = "hidden_state_projections"
+"""Attribute of a student in training: from its width to the teacher's, one linear map for each state."""
+
+_READ = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class LayerLosses:
+    """Losses on hidden states and on relations.
+
+    The student's state number i of M (0 are the embeddings) learns from the teacher's number i N / M of N, through a
+    linear map that is learnt with it and thrown away. Relations are of the last layers.
+
+    Args:
+        teacher: The teacher, in evaluation mode, where the student will be.
+        hidden_state_weight: Weight of the mean squared error of hidden states, at least 0.
+        relation_weight: Weight of the divergence of relations, summed over the three, at least 0.
+        relation_heads: Into how many parts vectors are cut for relations; None for as many as fit both widths, at most
+            the teacher's heads.
+    """
+
+    def __init__(
+        self,
+        teacher: PreTrainedModel,
+        hidden_state_weight: float,
+        relation_weight: float,
+        relation_heads: int | None = None,
+    ) -> None:
+        self.teacher = teacher
+        self.hidden_state_weight = hidden_state_weight
+        self.relation_weight = relation_weight
+        self.relation_heads = relation_heads
+
+    def check(self, student: PreTrainedModel) -> None:
+        """Refuse a student, or a teacher, whose relations are not to be had.
+
+        Raises:
+            ValueError: If a width is no multiple of the number of heads, or a model is not built like BERT.
+        """
+        if self.relation_weight:
+            relation_heads(self.relation_heads, self.teacher, student)
+            for model in (self.teacher, student):
+                attention_projections(encoder_layers(model)[-1])
+
+    def attach(self, student: PreTrainedModel, seed: int) -> None:
+        """Give a student the linear maps, so that they are trained and stand in its checkpoints."""
+        self.student = student
+        if self.hidden_state_weight:
+            generator = torch.Generator().manual_seed(seed)
+            width, wanted = student.config.hidden_size, self.teacher.config.hidden_size
+            maps = [nn.Linear(width, wanted, bias=False) for _ in range(student.config.num_hidden_layers + 1)]
+            for each in maps:
+                nn.init.normal_(each.weight, std=width**-0.5, generator=generator)
+            student.add_module(PROJECTIONS, nn.ModuleList(maps))
+
+    def detach(self) -> None:
+        """Take the linear maps away again."""
+        if self.hidden_state_weight:
+            delattr(self.student, PROJECTIONS)
+
+    def __call__(self, hidden_states: Sequence[torch.Tensor], inputs: Mapping[str, Any]) -> torch.Tensor:
+        """The loss of each sequence (B,).
+
+        Args:
+            hidden_states: The student's, embeddings first, each (B, L, D).
+            inputs: What it reads; the same tokens are the teacher's.
+        """
+        read = {name: inputs[name] for name in _READ if name in inputs}
+        with torch.no_grad():
+            wanted = self.teacher.base_model(**read, output_hidden_states=True).hidden_states
+        mask = read["attention_mask"].bool()
+        loss = torch.zeros(len(mask), device=mask.device)
+        if self.hidden_state_weight:
+            loss = loss + self.hidden_state_weight * self._of_states(hidden_states, wanted, mask)
+        if self.relation_weight:
+            loss = loss + self.relation_weight * self._of_relations(hidden_states[-2], wanted[-2], mask)
+        return loss
+
+    def _of_states(
+        self, found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], mask: torch.Tensor
+    ) -> torch.Tensor:
+        maps = getattr(self.student, PROJECTIONS)
+        last = len(found) - 1
+        places = [round(number * (len(wanted) - 1) / last) for number in range(last + 1)]
+        each = [
+            _mean_of_tokens((maps[number](found[number]) - wanted[place]).float().square().mean(-1), mask)
+            for number, place in enumerate(places)
+        ]
+        return torch.stack(each).mean(0)
+
+    def _of_relations(self, found: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The divergence of the relations; both get what goes into their last layer (B, L, D)."""
+        heads = relation_heads(self.relation_heads, self.teacher, self.student)
+        with torch.no_grad():
+            right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
+        own = [part(found) for part in attention_projections(encoder_layers(self.student)[-1])]
+        total = torch.zeros(len(mask), device=mask.device)
+        for target, states in zip(right, own, strict=True):
+            expected, said = _log_relations(target, heads, mask), _log_relations(states, heads, mask)
+            divergence = (expected.exp() * (expected - said)).sum(-1).mean(1)  # over keys, then heads: (B, L)
+            total = total + _mean_of_tokens(divergence, mask)
+        return total
+
+
+def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
+    """Into how many parts vectors are cut for relations.
+
+    Args:
+        wanted: How many, or None for as many as fit, at most the teacher's heads.
+        teacher: The teacher.
+        student: The student.
+
+    Raises:
+        ValueError: If one of the widths is no multiple of what is wanted.
+    """
+    widths = [model.config.hidden_size for model in (teacher, student)]
+    if wanted is None:
+        choices = range(teacher.config.num_attention_heads, 0, -1)
+        return next(heads for heads in choices if not any(width % heads for width in widths))
+    if any(width % wanted for width in widths):
+        raise ValueError(
+            f"relation_heads is {wanted}; expected what divides the widths of teacher and student, {widths[0]} and "
+            f"{widths[1]}."
+        )
+    return wanted
+
+
+def _log_relations(states: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
+    """Logarithms of the scaled dot products' softmax over tokens, of vectors (B, L, D) cut in parts: (B, H, L, L)."""
+    parts = states.float().unflatten(-1, (heads, -1)).transpose(1, 2)
+    scores = parts @ parts.transpose(-1, -2) / parts.shape[-1] ** 0.5
+    return scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).log_softmax(-1)
+
+
+def _mean_of_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean of (B, L) over the tokens that are no padding: (B,)."""
+    return values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)

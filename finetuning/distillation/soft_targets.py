@@ -1,0 +1,193 @@
+"""What a teacher says of examples, as a student learns it: a row for each text, word or token that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from ...modeling_mybert import IGNORED_LABEL
+from ...pipelines import pool_windows
+from ..task import WINDOW_WEIGHT, Task, TaskData
+from ..tasks import (
+    ClassificationTask,
+    MultipleChoiceTask,
+    NextSentenceTask,
+    QuestionAnsweringTask,
+    TaggingTask,
+)
+
+SOFT_TARGETS = "soft_targets"
+"""Beside the model's arguments in training data: the teacher's logits (K,) or (tokens, K), NaN where it has none."""
+
+Objective = Literal["classes", "labels", "value", "span"]
+_OBJECTIVES: dict[str, Objective] = {
+    "single_label_classification": "classes",
+    "multi_label_classification": "labels",
+    "regression": "value",
+}
+
+
+def objective_of(name: str, task: Task) -> Objective:
+    """What a network says in a task.
+
+    Args:
+        name: The task's name, for the message.
+        task: The task.
+
+    Returns:
+        `"classes"`, of which one holds; `"labels"`, which may hold each; a `"value"`; or the two ends of a `"span"`.
+
+    Raises:
+        ValueError: If the task cannot be distilled.
+    """
+    if isinstance(task, ClassificationTask) and not isinstance(task, NextSentenceTask):
+        return _OBJECTIVES[task.problem]
+    if isinstance(task, (TaggingTask, MultipleChoiceTask)):
+        return "classes"
+    if isinstance(task, QuestionAnsweringTask):
+        return "span"
+    raise ValueError(
+        f"task is {name!r}; distillation is for classification, regression, tagging, multiple choice and question "
+        "answering."
+    )
+
+
+def has_classes(task: Task) -> bool:
+    """Whether what a network says is of classes with names."""
+    return isinstance(task, TaggingTask) or (isinstance(task, ClassificationTask) and task.problem != "regression")
+
+
+def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
+    """What `network_outputs` gave, as a table for each sequence.
+
+    Args:
+        outputs: The logits.
+        data: What the network read.
+
+    Returns:
+        For each sequence (1, K), or (tokens, K) without padding; start and end of an answer are two columns.
+    """
+    values = [np.stack(row, axis=-1) for row in zip(*outputs, strict=True)] if isinstance(outputs, tuple) else outputs
+    return [
+        row[None] if row.ndim == 1 else row[: len(ids)]
+        for row, ids in zip(values, data.inputs["input_ids"], strict=True)
+    ]
+
+
+def outputs_of_rows(objective: Objective, task: Task, rows: Sequence[np.ndarray]) -> Any:
+    """The other way, as `Task.predict` takes it."""
+    if objective == "span":
+        return tuple([row[:, column] for row in rows] for column in (0, 1))
+    return list(rows) if isinstance(task, TaggingTask) else [row[0] for row in rows]
+
+
+def with_soft_targets(
+    task: Task, data: TaskData, read: TaskData, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
+) -> TaskData:
+    """Give a student's data what the teacher said of the same examples.
+
+    A text has the teacher's logits, pooled where it was read in windows; a word has them at its first piece, whatever
+    the pieces are; of answers both have read the same tokens.
+
+    Args:
+        task: The task.
+        data: What the student reads.
+        read: What the teacher read.
+        rows: What it said, see `rows_of_outputs`.
+        columns: The teacher's number of each class of the student's; None for the same order.
+
+    Returns:
+        The data, with `SOFT_TARGETS` in its inputs; and with what a window weighs, where texts are read in windows.
+    """
+    if columns is not None:
+        rows = [row[:, columns] for row in rows]
+    inputs = dict(data.inputs)
+    if isinstance(task, TaggingTask):
+        inputs[SOFT_TARGETS] = _of_words(data, read, rows)
+    elif isinstance(task, QuestionAnsweringTask):
+        inputs[SOFT_TARGETS] = list(rows)
+    else:
+        logits = np.concatenate(rows)
+        owners = np.arange(len(data))
+        if isinstance(task, ClassificationTask) and task.window_pooling is not None:
+            logits = pool_windows(logits, read.layout, task.window_pooling).astype(np.float32)
+            owners = data.layout
+            inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
+        inputs[SOFT_TARGETS] = [logits[owner] for owner in owners]
+    return replace(data, inputs=inputs)
+
+
+def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The logits of each sequence's tokens, NaN but at the first piece of a word that it tags."""
+    of_word: dict[tuple[int, int], np.ndarray] = {}
+    for row, layout in zip(rows, read.layout, strict=True):
+        for place in np.flatnonzero(layout[:, 0] >= 0):
+            of_word[tuple(layout[place].tolist())] = row[place]
+    found = []
+    for layout in data.layout:
+        targets = np.full((len(layout), rows[0].shape[1]), np.nan, dtype=np.float32)
+        for place in np.flatnonzero(layout[:, 0] >= 0):
+            targets[place] = of_word[tuple(layout[place].tolist())]
+        found.append(targets)
+    return found
+
+
+def joined(parts: Sequence[TaskData]) -> TaskData:
+    """Data of several sources as one; what a part lacks of labels is filled with what says that there is none.
+
+    Its `layout` is None: nothing is predicted for it.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    names = dict.fromkeys(name for part in parts for name in part.inputs)
+    like = {name: next(part.inputs[name][0] for part in parts if name in part.inputs) for name in names}
+    inputs: dict[str, list[Any]] = {name: [] for name in names}
+    for part in parts:
+        for name in names:
+            inputs[name] += part.inputs[name] if name in part.inputs else _no_labels(like[name], part)
+    return TaskData(
+        [example for part in parts for example in part.examples],
+        inputs,
+        parts[0].source,
+        cut=sum(part.cut for part in parts),
+        windowed=sum(part.windowed for part in parts),
+    )
+
+
+def _no_labels(label: Any, data: TaskData) -> list[Any]:
+    """Labels that are none, for every sequence, of the kind of another's."""
+    if isinstance(label, float):
+        return [np.nan] * len(data)
+    if isinstance(label, list) and isinstance(label[0], float):
+        return [[np.nan] * len(label)] * len(data)
+    if isinstance(label, list):
+        return [[IGNORED_LABEL] * len(ids) for ids in data.inputs["input_ids"]]
+    return [IGNORED_LABEL] * len(data)
+
+
+def collate_soft_targets(
+    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase
+) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
+    """A collator that adds soft targets to the batches of another: (B, K), or (B, L, K) with NaN at padding."""
+
+    def batch_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+        batch = dict(collate([{name: row[name] for name in row if name != SOFT_TARGETS} for row in rows]))
+        if SOFT_TARGETS in rows[0]:
+            targets = [torch.as_tensor(row[SOFT_TARGETS], dtype=torch.float32) for row in rows]
+            if targets[0].ndim == 2:
+                length, at_left = batch["input_ids"].shape[1], tokenizer.padding_side == "left"
+                pads = [length - len(row) for row in targets]
+                sides = [(0, 0, pad, 0) if at_left else (0, 0, 0, pad) for pad in pads]
+                targets = [
+                    torch.nn.functional.pad(row, side, value=torch.nan)
+                    for row, side in zip(targets, sides, strict=True)
+                ]
+            batch[SOFT_TARGETS] = torch.stack(targets)
+        return batch
+
+    return batch_of

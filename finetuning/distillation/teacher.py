@@ -1,0 +1,158 @@
+"""The teacher: what it says of data is computed once, in parts that outlive a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from safetensors.numpy import load_file, save_file
+from tqdm.auto import tqdm
+from transformers import AutoConfig
+
+from ...files import PARTIAL, weight_files, written_beside
+from ...files.text import new_digest
+from ..inference import network_outputs
+from ..labels import Labels
+from ..prediction import FinetunedModel, load_finetuned_model
+from ..tagger import FeatureTaggerConfig
+from ..task import Task, TaskData
+from .soft_targets import has_classes, rows_of_outputs
+
+TEACHER_OUTPUTS = "teacher_outputs"
+"""Folder, in that of the run, of what the teacher said."""
+
+SEQUENCES_OF_A_PART = 1024
+"""Sequences that are sorted by length together, and written as one file: what a kill costs at most."""
+
+_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A fine-tuned model that is learnt from.
+
+    Attributes:
+        name: Folder or Hub name.
+        found: The model, its classes and its tokenizer.
+    """
+
+    name: str
+    found: FinetunedModel
+
+    @classmethod
+    def load(cls, name: str, task: Task, device: torch.device) -> Teacher:
+        """Load a teacher for a task.
+
+        Raises:
+            ValueError: If it has no head for the task, or one for other labels or values.
+            OSError: If there is no such model.
+        """
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        if isinstance(config, FeatureTaggerConfig):
+            raise ValueError(f"{name} is a tagger on frozen features; expected a teacher that was fine-tuned whole.")
+        problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
+        if problem is not None and wanted is not None and problem != wanted:
+            raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
+        return cls(name, load_finetuned_model(task, name, device))
+
+    @property
+    def files(self) -> list[str]:
+        """The files of its folder that decide what it says."""
+        folder = Path(self.name)
+        files = [*weight_files(folder), *(folder / name for name in _FILES)] if folder.is_dir() else []
+        return [str(path) for path in files if path.is_file()]
+
+    @property
+    def parameters(self) -> int:
+        """How many it has."""
+        return self.found.model.num_parameters()
+
+    def columns(self, labels: Labels | None) -> list[int] | None:
+        """The number that each class of a student has here; None if there are no classes."""
+        return None if labels is None else [self.found.labels.names.index(name) for name in labels.names]
+
+    def read(self, task: Task, data: TaskData) -> TaskData:
+        """The examples of data, tokenized for the teacher."""
+        encoded = task.encode(data.examples, self.labels_of(task), self.found.tokenizer, data.source)
+        return task.complete([encoded], self.found.tokenizer)[0]
+
+    def labels_of(self, task: Task) -> Labels | None:
+        """Its classes, if the task has some: names that a configuration has for values or answers are none."""
+        return self.found.labels if has_classes(task) else None
+
+    def scores(self, task: Task, data: TaskData, outputs: Any) -> dict[str, float]:
+        """The metrics of what it said of labelled data."""
+        return task.score(task.predict(outputs, data, self.found.labels), data.examples)
+
+    @cached_property
+    def _digest(self) -> bytes:
+        """Tells this network from others: its configuration and weights."""
+        digest = new_digest()
+        digest.update(self.found.model.config.to_json_string().encode())
+        for name, tensor in sorted(self.found.model.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.digest()
+
+    def fingerprint(self, data: TaskData) -> str:
+        """Tells what this network says of this data from what others say, or of other data."""
+        digest = new_digest()
+        digest.update(self._digest)
+        for name in sorted(set(data.inputs) & set(self.found.tokenizer.model_input_names)):
+            digest.update(f"{name} {SEQUENCES_OF_A_PART} {len(data)}".encode())
+            for sequence in data.inputs[name]:
+                ids = np.array(sequence, dtype=np.int64)
+                digest.update(np.array(ids.shape, dtype=np.int64).tobytes())
+                digest.update(ids.tobytes())
+        return digest.hexdigest()
+
+    def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:
+        """What it says of data, from the folder or, what is not there yet, computed and kept there.
+
+        Processes of a run share the work.
+
+        Args:
+            task: The task.
+            data: What it reads.
+            folder: Where parts are kept, named by `fingerprint`.
+
+        Returns:
+            See `rows_of_outputs`.
+
+        Raises:
+            OSError: If a part cannot be written or read.
+        """
+        state, fingerprint = PartialState(), self.fingerprint(data)
+        starts = range(0, len(data), SEQUENCES_OF_A_PART)
+        files = [folder / f"{fingerprint}-{number:05d}.safetensors" for number in range(len(starts))]
+        if state.is_main_process and folder.is_dir():
+            for left in folder.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote
+                left.unlink()
+        state.wait_for_everyone()
+        shown = {"desc": f"Teacher on {data.source}", "unit_scale": SEQUENCES_OF_A_PART, "delay": 2}
+        for number, start in enumerate(tqdm(starts, disable=not state.is_main_process or None, **shown)):
+            if number % state.num_processes == state.process_index and not files[number].is_file():
+                self._write(task, data, start, files[number])
+        state.wait_for_everyone()
+        return [row for file in files for row in _read_part(file)]
+
+    def _write(self, task: Task, data: TaskData, start: int, file: Path) -> None:
+        """Compute and write a part."""
+        end = start + SEQUENCES_OF_A_PART
+        part = replace(data, inputs={name: values[start:end] for name, values in data.inputs.items()})
+        outputs = network_outputs(task, part, self.found.model, self.found.tokenizer)
+        rows = rows_of_outputs(outputs, part)
+        tensors = {"logits": np.concatenate(rows), "rows": np.array([len(row) for row in rows])}
+        with written_beside(file) as path:
+            save_file(tensors, path)
+
+
+def _read_part(file: Path) -> Sequence[np.ndarray]:
+    part: Mapping[str, np.ndarray] = load_file(file)
+    return np.split(part["logits"], np.cumsum(part["rows"])[:-1])

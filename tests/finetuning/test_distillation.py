@@ -1,0 +1,539 @@
+"""Students learn what a teacher says: losses by hand, outputs kept, runs gone on with, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, log_softmax, softmax
+from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification, pipeline
+
+import mybert
+from mybert import (
+    MyBertConfig,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+    MyBertModel,
+    MyBertTokenizer,
+)
+from mybert.finetuning import DistillationArguments, distill
+from mybert.finetuning.distillation import distillation_run
+from mybert.finetuning.distillation import teacher as teacher_module
+from mybert.finetuning.distillation.distillation_loss import DistillationLoss, Lesson
+from mybert.finetuning.distillation.distillation_run import Distillation
+from mybert.finetuning.distillation.layer_losses import PROJECTIONS, LayerLosses
+
+NAN = float("nan")
+SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+SIZE |= {"initializer_range": 0.4}  # with the usual small weights all texts have nearly the same logits
+NOUNS, VERBS = ("cat", "dog", "tree", "mat", "fish", "bread"), ("sat", "ran", "slept", "ate")
+ENDS = ("today", "very happy", "under a tree", "on the mat", "sad")
+TEXTS = [f"the {noun} {verb} {end}" for noun in NOUNS for verb in VERBS for end in ENDS]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, tokenizer):
+    """Teachers and students by name, with the same vocabulary, and a student with another."""
+    names = {0: "bad", 1: "fair", 2: "good"}
+    classes = {"id2label": names, "label2id": {name: number for number, name in names.items()}}
+    tags = {"id2label": {0: "O", 1: "B-PET"}, "label2id": {"O": 0, "B-PET": 1}}
+    regression = {"num_labels": 1, "problem_type": "regression"}
+    several = {**classes, "problem_type": "multi_label_classification"}
+    made = {
+        "teacher": (MyBertForSequenceClassification, MyBertConfig, classes, tokenizer),
+        "bert": (BertForSequenceClassification, BertConfig, classes, tokenizer),
+        "several": (MyBertForSequenceClassification, MyBertConfig, several, tokenizer),
+        "value": (MyBertForSequenceClassification, MyBertConfig, regression, tokenizer),
+        "tagger": (MyBertForTokenClassification, MyBertConfig, tags, tokenizer),
+        "answers": (MyBertForQuestionAnswering, MyBertConfig, {}, tokenizer),
+        "plain": (MyBertModel, MyBertConfig, {}, tokenizer),
+    }
+    words = [word for word in tokenizer.get_vocab() if word.isalpha() and word not in ("cat", "dog", "tree")]
+    pieces = ["c", "d", "t", "##a", "##t", "##o", "##g", "##r", "##e"]
+    other = MyBertTokenizer(vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces, *sorted(words)])
+    made["other_words"] = (MyBertModel, MyBertConfig, {}, other)
+    paths = {}
+    for number, (name, (kind, config, fields, words_of)) in enumerate(made.items()):
+        paths[name] = tmp_path_factory.mktemp(name) / name
+        torch.manual_seed(number)
+        model = kind(config(vocab_size=len(words_of), **SIZE, **fields))
+        model.save_pretrained(paths[name])
+        words_of.save_pretrained(paths[name])
+    return {name: str(path) for name, path in paths.items()}
+
+
+@pytest.fixture
+def arguments(folders, tmp_path):
+    """Makes settings of a short run."""
+
+    def make(**settings):
+        for name in ("teacher", "student"):
+            settings[name] = folders.get(settings.get(name), settings.get(name))
+        defaults = {
+            "output_dir": str(tmp_path / "out"),
+            "per_device_train_batch_size": 8,
+            "max_steps": 6,
+            "max_length": 16,
+            "disable_tqdm": True,
+            "use_cpu": True,
+        }
+        return DistillationArguments(**defaults | settings)
+
+    return make
+
+
+def labelled(count=24, labels=("good", "bad", "fair")):
+    return [{"text": text, "label": labels[number % len(labels)]} for number, text in enumerate(TEXTS[:count])]
+
+
+def unlabelled(count=24):
+    return [{"text": text} for text in TEXTS[-count:]]
+
+
+# The loss
+
+
+def hand_made(objective, logits, targets, labels, temperature, weight):
+    """The loss of each item, one after the other, by torch's own functions."""
+    found = []
+    for z, t, label in zip(logits, targets, labels, strict=True):
+        if objective == "classes":
+            soft = kl_div(log_softmax(z / temperature, -1), softmax(t / temperature, -1), reduction="sum")
+            soft = soft - (softmax(t / temperature, -1) * log_softmax(t / temperature, -1)).sum()  # and its entropy
+            soft = soft * temperature**2
+            hard = None if label == -100 else cross_entropy(z[None], torch.tensor([label]))
+        elif objective == "labels":
+            p, q = torch.sigmoid(t / temperature), torch.sigmoid(z / temperature)
+            soft = -(p * q.log() + (1 - p) * (1 - q).log()).mean() * temperature**2
+            hard = None if label is None else binary_cross_entropy_with_logits(z, torch.tensor(label))
+        else:
+            soft = ((z - t) ** 2)[0]
+            hard = None if label is None else ((z - label) ** 2)[0]
+        found.append(soft if hard is None else (1 - weight) * soft + weight * hard)
+    return torch.stack(found)
+
+
+CASES = {
+    "classes": ([2, -100, 0, 1], torch.tensor([2, -100, 0, 1])),
+    "labels": (
+        [[1.0, 0.0, 1.0], None, [0.0, 0.0, 0.0], [0.0, 1.0, 1.0]],
+        torch.tensor([[1.0, 0, 1], [NAN] * 3, [0, 0, 0], [0, 1, 1]]),
+    ),
+    "value": ([0.5, None, -1.0, 2.0], torch.tensor([0.5, NAN, -1.0, 2.0])),
+}
+
+
+@pytest.mark.parametrize("objective", CASES)
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_loss_and_its_gradient_are_those_made_by_hand(objective, temperature):
+    torch.manual_seed(0)
+    width = 1 if objective == "value" else 3
+    targets, labels, expected = torch.randn(4, width) * 2, *CASES[objective][::-1]
+    found = []
+    for make in ("hand", "loss"):
+        logits = torch.linspace(-2, 3, 4 * width).view(4, width).requires_grad_()
+        if make == "hand":
+            loss = hand_made(objective, logits, targets, expected, temperature, 0.3).mean()
+        else:
+            loss = DistillationLoss(objective, temperature, 0.3)(
+                {"logits": logits}, Lesson({}, {"labels": labels}, targets)
+            )
+        loss.backward()
+        found.append((loss.detach(), logits.grad))
+    assert found[0][1].abs().max() > 0.05
+    torch.testing.assert_close(found[0], found[1])
+
+
+def test_words_without_soft_targets_and_windows_weigh_as_they_should():
+    logits, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    targets[0, 2] = targets[1, 0] = NAN
+    labels = torch.tensor([[1, -100, -100], [-100, 2, -100]])
+    shares = torch.tensor([0.5, 1.0])
+    logits.requires_grad_()
+    loss = DistillationLoss("classes", 2.0, 0.25)({"logits": logits}, Lesson({}, {"labels": labels}, targets, shares))
+    items = [(0, 0, 1), (0, 1, -100), (1, 1, 2), (1, 2, -100)]
+    each = [
+        shares[row] * hand_made("classes", logits[row, [place]], targets[row, [place]], [label], 2.0, 0.25)[0]
+        for row, place, label in items
+    ]
+    torch.testing.assert_close(loss, sum(each) / (0.5 * 2 + 1.0 * 2))
+    loss.backward()
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[0, 2].any() and logits.grad[1, 2].any()
+
+
+def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
+    torch.manual_seed(0)
+    outputs = {name: torch.randn(2, 5, requires_grad=True) for name in ("start_logits", "end_logits")}
+    targets = torch.randn(2, 5, 2)
+    targets[1, 3:] = NAN  # padding
+    labels = {"start_positions": torch.tensor([1, -100]), "end_positions": torch.tensor([3, -100])}
+    loss = DistillationLoss("span", 2.0, 0.4)(outputs, Lesson({}, labels, targets))
+    expected = []
+    for row, length in ((0, 5), (1, 3)):
+        ends = []
+        for column, name in enumerate(outputs):
+            z, t = outputs[name][row, :length], targets[row, :length, column]
+            soft = -(softmax(t / 2, -1) * log_softmax(z / 2, -1)).sum() * 4
+            hard = cross_entropy(outputs[name][[row]], torch.tensor([(1, 3)[column]]))
+            ends.append(soft if row else 0.6 * soft + 0.4 * hard)
+        expected.append(sum(ends) / 2)
+    torch.testing.assert_close(loss, sum(expected) / 2)
+    loss.backward()
+    assert all(values.grad.isfinite().all() for values in outputs.values())
+
+
+# What the teacher says
+
+
+def direct(folder, texts):
+    """The logits of transformers' own class, text by text."""
+    model = BertForSequenceClassification.from_pretrained(folder).eval()
+    words = MyBertTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return np.concatenate([model(**words(text, return_tensors="pt")).logits.numpy() for text in texts])
+
+
+def test_what_is_kept_is_what_the_teacher_says(arguments, folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 10)
+    result = distill(arguments(teacher="bert", student="plain", train_file=labelled(), validation_file=labelled(12)))
+    parts = [load_file(path) for path in sorted((tmp_path / "out" / "teacher_outputs").iterdir())]
+    by_size = {size: [part for part in parts if len(part["rows"]) == size] for size in (10, 4, 2)}
+    assert [len(found) for found in by_size.values()] == [3, 1, 1]  # 10, 10, 4 and 10, 2
+    expected = direct(folders["bert"], TEXTS[:24])
+    assert np.ptp(expected, axis=0).max() > 0.1
+    for start, size in ((0, 10), (10, 10), (20, 4)):
+        wanted = expected[start : start + size]
+        assert any(np.allclose(part["logits"], wanted, atol=1e-5) for part in by_size[size])
+    right = np.mean(
+        expected[:12].argmax(-1) == [{"good": 2, "bad": 0, "fair": 1}[row["label"]] for row in labelled(12)]
+    )
+    assert result["teacher"]["accuracy"] == pytest.approx(right)
+    report = json.loads((tmp_path / "out" / "distillation.json").read_text())
+    assert report["teacher"]["metrics"]["accuracy"] == pytest.approx(right)
+    assert report["student"]["metrics"]["accuracy"] == result["accuracy"]
+
+
+def training_data(arguments):
+    """What a run has to learn from, and its labels."""
+    run = Distillation(arguments)
+    return run.begun(prepared(run))
+
+
+def prepared(run):
+    task = run.arguments.resolve_task()
+    found = run.read(task)
+    run.start(found, run.arguments, 0)
+    return found
+
+
+def test_words_of_another_vocabulary_have_the_teachers_logits_at_their_first_piece(arguments, folders):
+    rows = [{"tokens": "the cat sat".split(), "tags": ["O", "B-PET", "O"]}]
+    texts = [{"tokens": "a dog ran under a tree".split()}]
+    run = training_data(arguments(teacher="tagger", student="other_words", train_file=rows, unlabelled=texts))
+    model = MyBertForTokenClassification.from_pretrained(folders["tagger"]).eval()
+    words = MyBertTokenizer.from_pretrained(folders["tagger"])
+    for number, sentence in enumerate((rows[0]["tokens"], texts[0]["tokens"])):
+        with torch.no_grad():
+            said = model(**words(" ".join(sentence), return_tensors="pt")).logits[0, 1:-1].numpy()
+        pieces = [len(run.tokenizer.tokenize(word)) for word in sentence]
+        assert max(pieces) == (4 if number else 3)  # t ##r ##e ##e; c ##a ##t
+        targets = run.train.inputs["soft_targets"][number]
+        first = 1 + np.cumsum([0, *pieces[:-1]])
+        assert np.allclose(targets[first], said, atol=1e-5)
+        assert np.isnan(np.delete(targets, first, axis=0)).all()
+    assert [label for label in run.train.inputs["labels"][0] if label != -100] == [0, 1, 0]
+    assert set(run.train.inputs["labels"][1]) == {-100}
+
+
+def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path, tokenizer):
+    names = {0: "good", 1: "bad", 2: "fair"}
+    config = MyBertConfig(vocab_size=len(tokenizer), **SIZE, id2label=names, label2id={n: i for i, n in names.items()})
+    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "tuned")
+    tokenizer.save_pretrained(tmp_path / "tuned")
+    run = training_data(arguments(teacher="bert", student=str(tmp_path / "tuned"), train_file=labelled()))
+    assert run.labels.names == ("good", "bad", "fair")
+    assert run.train.inputs["labels"][:3] == [0, 1, 2]
+    assert np.allclose(run.train.inputs["soft_targets"], direct(folders["bert"], TEXTS[:24])[:, [2, 0, 1]], atol=1e-5)
+
+
+def test_windows_of_a_text_have_its_pooled_logits(arguments):
+    rows = [{"text": " ".join(TEXTS[:4])}, {"text": TEXTS[5]}]
+    run = training_data(arguments(teacher="teacher", student="plain", unlabelled=rows, window_pooling="mean"))
+    targets, shares = np.array(run.train.inputs["soft_targets"]), run.train.inputs["window_weight"]
+    assert len(targets) > 2
+    assert (targets[:-1] == targets[0]).all() and (targets[-1] != targets[0]).any()
+    assert sum(shares) == pytest.approx(2) and shares[-1] == 1
+
+
+@pytest.mark.parametrize("model", ["several", "value", "answers"])
+def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, model, tmp_path, capsys):
+    data = {
+        "several": ([{"text": text, "labels": ["good"][: n % 2]} for n, text in enumerate(TEXTS[:16])], unlabelled()),
+        "value": ([{"text": text, "score": n / 8} for n, text in enumerate(TEXTS[:16])], unlabelled()),
+        "answers": (
+            [{"id": n, "question": "who ?", "context": text, "answers": "the"} for n, text in enumerate(TEXTS[:16])],
+            [{"question": "who ?", "context": text} for text in TEXTS[-16:]],
+        ),
+    }
+    rows, texts = data[model]
+    settings = {"validation_file": rows} if model != "several" else {}
+    result = distill(arguments(teacher=model, student="plain", train_file=rows, unlabelled=texts, **settings))
+    history = json.loads((tmp_path / "out" / "trainer_state.json").read_text())["log_history"]
+    losses = [entry["loss"] for entry in history if "loss" in entry]
+    assert losses and np.isfinite(losses).all()
+    assert set(result["teacher"]) <= set(result)
+    assert bool(result["teacher"]) == bool(settings)
+
+
+# Layers
+
+
+def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
+    torch.manual_seed(0)
+    teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"]).eval()
+    small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
+    student = MyBertForSequenceClassification(small).eval()
+    batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
+    layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
+    layers.check(student)
+    layers.attach(student, seed=0)
+    found = layers(student(**batch, output_hidden_states=True).hidden_states, batch)
+    maps = getattr(student, PROJECTIONS)
+    for row, expected in enumerate(found):
+        single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
+        own = student(**single, output_hidden_states=True).hidden_states
+        right = teacher(**single, output_hidden_states=True).hidden_states
+        states = (((maps[0](own[0]) - right[0]) ** 2).mean() + ((maps[1](own[1]) - right[2]) ** 2).mean()) / 2
+        relations = 0.0
+        for name in ("query", "key", "value"):
+            tables = []
+            for model, states_in in ((teacher, right[-2]), (student, own[-2])):
+                part = getattr(model.base_model.encoder.layer[-1].attention.self, name)(states_in)[0]
+                size = part.shape[1] // 4
+                pieces = [part[:, head * size : (head + 1) * size] for head in range(4)]
+                tables.append([softmax(piece @ piece.T / size**0.5, -1) for piece in pieces])
+            for p, q in zip(*tables, strict=True):
+                relations = relations + (p * (p / q).log()).sum(-1).mean() / 4
+        torch.testing.assert_close(expected, 2 * states + 3 * relations, atol=1e-4, rtol=1e-4)
+    found.sum().backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in maps.parameters())
+    assert not any(parameter.grad is not None for parameter in teacher.parameters())
+    layers.detach()
+    assert not hasattr(student, PROJECTIONS)
+
+
+@pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
+def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers, tmp_path):
+    found = []
+    for size, steps in ((14, 1), (2, 7)):
+        settings = arguments(
+            teacher="teacher",
+            student="plain",
+            train_file=labelled(8),
+            unlabelled=unlabelled(6),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=steps,
+            max_steps=1,
+            output_dir=str(tmp_path / str(size)),
+            optim="sgd",
+            learning_rate=0.1,
+            warmup_steps=0,
+            weight_decay=0.0,
+            max_grad_norm=0.0,
+            **layers,
+        )
+        run = Distillation(settings)
+        data = run.begun(prepared(run))
+        model, _ = run.start(data, settings, 0)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+        run.trainer(data, settings, model=model).train()
+        found.append({name: value - before[name] for name, value in model.state_dict().items()})
+    assert max(change.abs().max() for change in found[0].values()) > 1e-3
+    for name, change in found[0].items():
+        torch.testing.assert_close(found[1][name], change, atol=2e-5, rtol=1e-3, msg=name)
+
+
+# Runs
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monkeypatch):
+    monkeypatch.setattr(teacher_module, "SEQUENCES_OF_A_PART", 8)
+    compute, calls = teacher_module.network_outputs, []
+
+    def counted(*given, **settings):
+        if len(calls) == 2:
+            raise Killed
+        calls.append(given)
+        return compute(*given, **settings)
+
+    def settings():
+        return arguments(teacher="teacher", student="tiny", train_file=labelled(), save_steps=2, save_strategy="steps")
+
+    with monkeypatch.context() as patches, pytest.raises(Killed):
+        patches.setattr(teacher_module, "network_outputs", counted)
+        distill(settings())
+    kept = sorted((tmp_path / "out" / "teacher_outputs").iterdir())
+    assert len(kept) == 2
+    times = [path.stat().st_mtime_ns for path in kept]
+    calls.clear()
+    monkeypatch.setattr(teacher_module, "network_outputs", lambda *given: calls.append(given) or compute(*given))
+    distill(settings())
+    assert len(calls) == 1
+    assert [path.stat().st_mtime_ns for path in kept] == times
+
+
+@pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 0.5}])
+def test_a_killed_training_goes_on_bit_for_bit(arguments, tmp_path, monkeypatch, layers):
+    def settings(name):
+        return arguments(
+            teacher="teacher",
+            student="plain",
+            train_file=labelled(),
+            unlabelled=unlabelled(),
+            save_strategy="steps",
+            save_steps=2,
+            output_dir=str(tmp_path / name),
+            **layers,
+        )
+
+    distill(settings("whole"))
+    step = distillation_run.DistillationTrainer.training_step
+
+    def killed(self, *given):
+        if self.state.global_step == 3:
+            raise Killed
+        return step(self, *given)
+
+    with monkeypatch.context() as patches, pytest.raises(Killed):
+        patches.setattr(distillation_run.DistillationTrainer, "training_step", killed)
+        distill(settings("out"))
+    assert (tmp_path / "out" / "checkpoint-2").is_dir()
+    monkeypatch.setattr(teacher_module, "network_outputs", lambda *given: pytest.fail("computes again"))
+    distill(settings("out"))
+    whole, out = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out"))
+    assert whole == out
+    _, loading = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not loading["unexpected_keys"] and not loading["missing_keys"]
+
+
+@pytest.mark.slow
+def test_a_student_comes_near_its_teacher_on_texts_without_labels(tmp_path, tokenizer, arguments):
+    pets = ("cat", "dog", "fish")
+    kinds = [{"text": text, "label": "pet" if text.split()[1] in pets else "thing"} for text in TEXTS]
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    size |= {"initializer_range": 0.1}
+    MyBertModel(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "start")
+    tokenizer.save_pretrained(tmp_path / "start")
+    shared = {"use_cpu": True, "disable_tqdm": True, "max_length": 16, "learning_rate": 2e-3, "num_train_epochs": 8}
+    shared |= {"per_device_train_batch_size": 8, "save_strategy": "no"}
+    teacher, student = tmp_path / "pets", tmp_path / "out"
+    mybert.finetune(model=str(tmp_path / "start"), train_file=kinds[::2], output_dir=str(teacher), **shared)
+    held_out = TEXTS[1::4]
+    said = [row["label"] for row in mybert.predict(teacher, held_out)]
+    assert set(said) == {"pet", "thing"}
+    texts = [{"text": text} for text in TEXTS if text not in held_out]
+    settings = {"unlabelled": texts, "validation_file": kinds[1::4], "output_dir": str(student)}
+    result = mybert.distill(teacher=str(teacher), student=str(tmp_path / "start"), **settings, **shared)
+    found = [row["label"] for row in mybert.predict(student, held_out)]
+    assert np.mean([own == wanted for own, wanted in zip(found, said, strict=True)]) > 0.95
+    assert result["accuracy"] == mybert.evaluate(student, kinds[1::4])["accuracy"]
+    assert pipeline("text-classification", model=str(student))(held_out[0])[0]["label"] == found[0]
+    assert "distilled from pets" in (student / "README.md").read_text()
+
+
+def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed(arguments, folders, tmp_path):
+    weights = []
+    for number in range(2):
+        out = tmp_path / str(number)
+        distill(arguments(teacher="bert", student="tiny", train_file=labelled(), output_dir=str(out), max_steps=1))
+        weights.append((out / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "0")
+    assert (model.config.num_hidden_layers, model.config.hidden_size) == (2, 128)
+    assert model.config.id2label == {0: "bad", 1: "fair", 2: "good"}
+    assert (
+        MyBertTokenizer.from_pretrained(tmp_path / "0").get_vocab()
+        == MyBertTokenizer.from_pretrained(folders["bert"]).get_vocab()
+    )
+
+
+# What is refused
+
+
+def refusals():
+    rows, texts = labelled(), unlabelled()
+    base = {"teacher": "teacher", "student": "tiny", "train_file": rows}
+    return {
+        "teacher is not set": base | {"teacher": ""},
+        "student is not set": base | {"student": ""},
+        "without a head for a task": base | {"teacher": "plain"},
+        "has no head for this task": base | {"teacher": "tagger", "task": "classification"},
+        "was fine-tuned for regression; expected a teacher for single_label": base
+        | {"teacher": "value", "task": "classification"},
+        "other labels than the data has: train_file has labels .*'great'; known are 'bad', 'fair', 'good'": base
+        | {"train_file": labelled(labels=("good", "great"))},
+        "student is 'tini', which is no size of a new model .tiny, mini,": base | {"student": "tini"},
+        "has another vocabulary than .*hidden_state_weight compares token with token": base
+        | {"student": "other_words", "hidden_state_weight": 1.0},
+        "has another vocabulary than .*the task's answers": {
+            "teacher": "answers",
+            "student": "other_words",
+            "unlabelled": [{"question": "who ?", "context": text} for text in TEXTS[:4]],
+        },
+        "unlabelled.* has no column 'premise' and 'hypothesis'": base
+        | {
+            "train_file": [{"premise": row["text"], "hypothesis": "a", "label": row["label"]} for row in rows],
+            "unlabelled": [{"one": "a", "two": "b"}],
+            "text_column": "premise",
+            "text_pair_column": "hypothesis",
+        },
+        "distillation_temperature is 0; expected a number above 0": base | {"distillation_temperature": 0},
+        "hard_label_weight is 1.5; expected a number in": base | {"hard_label_weight": 1.5},
+        "hard_label_weight is 1: nothing is learnt from the teacher": base | {"hard_label_weight": 1},
+        "relation_heads is 3; expected what divides the widths of teacher and student, 16 and 128": base
+        | {"relation_weight": 1.0, "relation_heads": 3},
+        "relation_heads is 3 without relation_weight": base | {"relation_heads": 3},
+        "folds is 3, and distillation has no such setting": base | {"folds": 3},
+        "bilstm is True, and a new student": base | {"bilstm": True},
+        "train_file is not set, nor is unlabelled": {**base, "train_file": None},
+        "validation_split is set without train_file": {
+            **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,
+        },
+        "tokenizer is '.*' and .* has its own": base | {"student": "plain", "tokenizer": "other_words"},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("message", refusals())
+def test_what_cannot_be_is_refused_before_anything_runs(arguments, tmp_path, message):
+    with pytest.raises((ValueError, OSError), match=message) as error:
+        distill(arguments(**refusals()[message]))
+    assert len(str(error.value)) < 500
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_some_tasks_can_be_distilled(arguments, folders):
+    settings = arguments(teacher="teacher", student="tiny", train_file=labelled())
+    run = Distillation(replace_task(settings))
+    with pytest.raises(ValueError, match="task is 'fill_mask'; distillation is for classification, regression"):
+        run.check()
+
+
+def replace_task(settings):
+    """The settings as those of a teacher for hidden words, whose folder would have a head of pretraining."""
+    from mybert.finetuning import TASKS
+
+    settings.task, settings._teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))
+    return settings
