@@ -335,14 +335,11 @@ class Task(ABC, Generic[E, P]):
 
     def unfitted(self) -> Task[E, P]:
         """The task without what was fitted to the validation data of a model."""
-        options = {name: self.__dataclass_fields__[name] for name in self.fitted_fields}
-        return replace(
-            self,
-            **{
-                name: option.default if option.default_factory is MISSING else option.default_factory()
-                for name, option in options.items()
-            },
-        )
+        defaults: dict[str, Any] = {}
+        for name in self.fitted_fields:
+            option = self.__dataclass_fields__[name]
+            defaults[name] = option.default if option.default_factory is MISSING else option.default_factory()
+        return replace(self, **defaults)
 
     def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Task[E, P]:
         """The task with what its predictions for validation data show to be best; here the task as it is."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...files.frames import GivenData
+from ...files.hub_names import check_available
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ..finetuning_arguments import FinetuningArguments
@@ -83,32 +84,28 @@ class DistillationArguments(FinetuningArguments):
             setattr(self, name, str(getattr(self, name)))
         self.unlabelled = sources_of(self.unlabelled, "unlabelled") or None  # type: ignore[assignment]
         self._check_distillation()
-        for name in (self.teacher, *([] if self.is_new_student else [self.student])):
-            self._check_model(name, ask_hub=False)
+        check_available(self.teacher, "teacher")
+        check_model(self.teacher)
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
         self._teacher_task = task_for_model(self, self.teacher)
         self.task = self._teacher_task[0]
         super().__post_init__()
 
-    def _check_model(self, name: str, ask_hub: bool = True) -> None:
-        try:
-            check_model(name, self.from_scratch and name == self.student, ask_hub)
-        except OSError as error:
-            if name == self.teacher or Path(name).exists():
-                raise
-            sizes = ", ".join(MODEL_SIZES)
-            raise OSError(f"student is {name!r}, which is no size of a new model ({sizes}). {error}") from error
-
-    def check_models(self) -> None:
-        """Refuse a teacher or student that is not there; the Hub may be asked.
+    def check_student(self) -> None:
+        """Refuse a student that is not there; the Hub may be asked.
 
         Raises:
-            OSError: If one is not there.
+            OSError: If it is no size, folder or name on the Hub.
             ValueError: If a file of it is broken.
         """
-        for name in (self.teacher, *([] if self.is_new_student else [self.student])):
-            self._check_model(name)
+        if self.is_new_student:
+            return
+        try:
+            check_available(self.student, "student")
+        except OSError as error:
+            raise OSError(f"{error} A new student has a size: {', '.join(MODEL_SIZES)}.") from error
+        check_model(self.student, self.from_scratch)
 
     def _check_distillation(self) -> None:
         temperature, weight = self.distillation_temperature, self.hard_label_weight

@@ -96,10 +96,10 @@ class Distillation(Finetuning):
         return Teacher.load(self.arguments.teacher, self.arguments.resolve_task(), self.arguments.device)
 
     def check(self) -> None:
-        """Refuse models that are not there, and tasks that cannot be distilled."""
+        """Refuse a student that is not there, and what cannot be distilled."""
         assert self.arguments.task
         objective_of(self.arguments.task, self.arguments.resolve_task())
-        self.arguments.check_models()
+        self.arguments.check_student()
         if self.arguments.hidden_state_weight and self.arguments.world_size > 1:
             raise ValueError(
                 f"hidden_state_weight is {self.arguments.hidden_state_weight} in {self.arguments.world_size} "
@@ -283,8 +283,10 @@ def _texts_of(source: DataSource, task: Task) -> list[Any]:
         ValueError: If it lacks the task's columns, or is empty.
         OSError: If it cannot be read.
     """
-    is_given = isinstance(source, GivenData)
-    rows = rows_of(source.data, str(source), task, labelled=False) if is_given else rows_to_predict(source, task)
+    if isinstance(source, GivenData):
+        rows = rows_of(source.data, str(source), task, labelled=False)
+    else:
+        rows = rows_to_predict(source, task)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{source} holds no rows.")

@@ -485,7 +485,7 @@ def refusals():
         | {"teacher": "value", "task": "classification"},
         "other labels than the data has: train_file has labels .*'great'; known are 'bad', 'fair', 'good'": base
         | {"train_file": labelled(labels=("good", "great"))},
-        "student is 'tini', which is no size of a new model .tiny, mini,": base | {"student": "tini"},
+        "there is no such folder here, .* A new student has a size: tiny, mini,": base | {"student": "tini"},
         "has another vocabulary than .*hidden_state_weight compares token with token": base
         | {"student": "other_words", "hidden_state_weight": 1.0},
         "has another vocabulary than .*the task's answers": {
