@@ -18,6 +18,7 @@ COMMANDS = {
     "convert to-bert": "MODEL OUT",
     "convert to-google": "MODEL OUT/model.ckpt",
     "data": "TEXT --tokenizer MODEL --output OUT.safetensors",
+    "distill": "MODEL --student tiny --task sst2 --train_file TASK --output_dir OUT --use_cpu",
     "evaluate": "TASK --model MODEL --task sst2 --output OUT.json",
     "features": "TEXT --model MODEL --output OUT.jsonl",
     "finetune": "MODEL --task sst2 --train_file TASK --validation_file TASK --output_dir OUT --use_cpu",

@@ -36,6 +36,8 @@ COMMANDS = {
     "convert bert": "convert bert {model} out",
     "convert to-bert": "convert to-bert {model} out",
     "convert onnx": "convert onnx {model} out",
+    "distill": "distill {model} --student {model} --task rte --train_file dev.tsv --output_dir out --max_steps 1 "
+    "--per_device_train_batch_size 2 --use_cpu",
     "evaluate": "evaluate --task rte --model {model} --data dev.tsv --output out.json",
     "finetune": "finetune {model} --task rte --train_file dev.tsv --validation_file dev.tsv --output_dir out "
     "--max_steps 1 --per_device_train_batch_size 2 --use_cpu",
@@ -137,7 +139,8 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    folder = folders["bert" if kind == "bert" else "mybert", command in ("evaluate", "finetune", "glue", "predict")]
+    of_tasks = ("distill", "evaluate", "finetune", "glue", "predict")
+    folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)
     if kind == "evil":  # a model type that only the folder's code knows
