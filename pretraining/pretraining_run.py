@@ -270,7 +270,7 @@ def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: P
 def _write(
     trainer: PretrainingTrainer, weights: dict[str, torch.Tensor], tokenizer: MyBertTokenizer, output_dir: Path
 ) -> None:
-    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_torch_compile=False)
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)

@@ -47,6 +47,7 @@ from .weight_average import WeightAverage
 logger = logging.getLogger(__name__)
 
 
+_COMPILED = "_orig_mod."  # before the names of a compiled module's weights
 _MOST_UNREAD = 500  # steps, where logs are rarer
 
 
@@ -227,7 +228,8 @@ class ResumableTrainer(Trainer):
         Returns:
             Name -> tensor; with FSDP only the first process gets them.
         """
-        return self._without_second_names(self.accelerator.get_state_dict(self.model_wrapped))
+        weights = self.accelerator.get_state_dict(self.model_wrapped)
+        return self._without_second_names({name.replace(_COMPILED, ""): each for name, each in weights.items()})
 
     def _without_second_names(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         weights = dict(weights)

@@ -128,6 +128,12 @@ def test_on_an_accelerator_divergence_is_seen_at_the_end_and_every_few_hundred_s
         assert trainer.state.global_step == seen_at
 
 
+def test_weights_of_a_compiled_model_have_their_own_names(tmp_path):
+    trainer = make_trainer(tmp_path)
+    trainer.model_wrapped = torch.compile(trainer.model, backend="eager")
+    assert list(trainer.gathered_weights()) == ["weight"]
+
+
 def test_diverging_at_once(tmp_path):
     with pytest.raises(DivergedError, match=r"step 1: .*no checkpoint before it"):
         make_trainer(tmp_path, Line(spoilt_from=1)).train()
