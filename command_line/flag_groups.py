@@ -41,6 +41,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Model": (
         *("new_pieces", "new_piece_frequency", "append_pieces", "new_rows"),
         *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "bilstm"),
+        "embeddings",
         *("new_head", "from_scratch", "keep_model_type"),
     ),
     "Conversion": (

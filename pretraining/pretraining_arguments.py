@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -17,12 +17,15 @@ from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Object
 from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
 
+EmbeddingStart = Literal["random", "cooccurrence"]
+
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.
 _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "join_lines", "document_end", "heading_pattern"),
     *("tokenizer", "vocab_size", "layout", "lower_case"),
     *("model", "model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout"),
+    "embeddings",
     *("objective", "causal_share", "short_probability", "mlm_probability", "mlm_probability_end", "ltr_probability"),
     *(
         "heldout",
@@ -97,6 +100,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         metadata={
             "help": "Dropout of hidden states and attention, in [0, 1]; 0.1 for a new model, --model's own otherwise. "
             "Small models and short runs want less."
+        },
+    )
+    embeddings: EmbeddingStart = field(
+        default="random",
+        metadata={
+            "help": "How a new model's word embeddings begin: random (the paper), or cooccurrence, from a count of "
+            "what stands near what in the text, which small budgets would spend thousands of steps on."
         },
     )
     heldout: float = field(
@@ -182,6 +192,12 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
+        if self.embeddings not in get_args(EmbeddingStart):
+            raise ValueError(
+                f"embeddings is {self.embeddings!r}; expected one of {', '.join(get_args(EmbeddingStart))}."
+            )
+        if self.embeddings != "random" and self.model:
+            raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
         if not 0 <= self.causal_share < 1:

@@ -26,6 +26,7 @@ from ..runs import (
 )
 from ..tokenization import MyBertTokenizer
 from .collator import PretrainingCollator
+from .cooccurrence import begin_with_statistics
 from .data_settings import MaskingRates, settings_of
 from .dataset import PretrainingDataset
 from .masking import ChangingRate, PositionNow, StepOfExample
@@ -111,7 +112,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if len(phases) > 1:
             logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments))
         interrupt = StopOnInterrupt()
-        trainer = _trainer(run, arguments, phase, interrupt, budget)
+        model = _model(arguments, run, is_new=checkpoint is None)
+        trainer = _trainer(run, arguments, phase, model, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.stopped or (interrupt.interrupted and phase.last_step):
@@ -164,6 +166,7 @@ def _trainer(
     run: PreparedRun,
     arguments: PretrainingArguments,
     phase: Phase,
+    model: Model,
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
@@ -202,7 +205,6 @@ def _trainer(
         ),
         fixed_length=fixed_length,
     )
-    model = _model(arguments, run.config, tokenizer)
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
@@ -237,13 +239,17 @@ def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int
     return ChangingRate(arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, position)
 
 
-def _model(arguments: PretrainingArguments, config: MyBertConfig, tokenizer: MyBertTokenizer) -> Model:
+def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
+    """The model to train; if it is not new, its weights are those of a checkpoint, which is read later."""
     set_seed(arguments.seed)
     has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
     model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
-    config = copy.deepcopy(config)  # a phase's model may change its own
+    config = copy.deepcopy(run.config)  # a phase's model may change its own
     if arguments.model is None:
-        return model_class(config)
+        model = model_class(config)
+        if arguments.embeddings == "cooccurrence" and is_new:
+            begin_with_statistics(model, run.store, run.training)
+        return model
     wanted = arguments.new_pieces_settings()
     if wanted:
         config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
@@ -255,7 +261,7 @@ def _model(arguments: PretrainingArguments, config: MyBertConfig, tokenizer: MyB
     logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
     if not wanted:
         return model
-    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), tokenizer, wanted.new_rows)
+    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_rows)
 
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:

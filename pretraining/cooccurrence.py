@@ -1,0 +1,147 @@
+"""Word embeddings from a count of neighbours: where a new model may begin instead of random numbers.
+
+Which pieces stand near which says most of what the first millions of tokens teach embeddings by gradient descent, and
+counting it takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
+for the smoothed distribution of contexts and the root of the singular values Levy, Goldberg and Dagan (2015),
+"Improving Distributional Similarity with Lessons Learned from Word Embeddings".
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from .store_format import TokenStore
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+logger = logging.getLogger(__name__)
+
+WINDOW = 5  # pieces to each side; the k-th counts 1 / k
+_CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: 1 GB for 30,000 pieces, however long the text
+_MOST_TOKENS = 100_000_000  # of a longer text every n-th document is counted
+_TOKENS_AT_A_TIME = 2_000_000
+_SMOOTHING = 0.75  # power of the contexts' frequencies
+_POWER_ITERATIONS = 4
+_DEVIATION = 3  # times that of random weights: words before positions, which embeddings are added to
+
+
+class PieceStatistics(NamedTuple):
+    """What a text says of its pieces.
+
+    Attributes:
+        embeddings: (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for others.
+        counts: How often each piece occurs, (vocab_size,).
+    """
+
+    embeddings: np.ndarray
+    counts: np.ndarray
+
+
+@torch.no_grad()
+def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: np.ndarray) -> None:
+    """Let a new model's word embeddings begin from the count of neighbours, its vocabulary layer from frequencies.
+
+    Args:
+        model: The model; embeddings of pieces that do not occur stay as they are.
+        store: The corpus.
+        documents: Documents to count in, (n,).
+
+    Raises:
+        ImportError: If scikit-learn is missing.
+    """
+    weights = model.get_input_embeddings().weight
+    statistics = piece_statistics(store, documents, *weights.shape)
+    seen = torch.from_numpy(statistics.counts > 0)
+    length = _DEVIATION * model.config.initializer_range * weights.shape[1] ** 0.5
+    weights[seen] = length * torch.from_numpy(statistics.embeddings)[seen]
+    decoder = model.get_output_embeddings()
+    counts = torch.from_numpy(statistics.counts) + 1.0
+    decoder.bias.copy_((counts / counts.sum()).log())
+    logger.info("Word embeddings begin from a count of neighbours, of %s pieces.", f"{int(seen.sum()):,}")
+
+
+def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, width: int) -> PieceStatistics:
+    """Counts of pieces, and embeddings that factor their positive pointwise mutual information (PPMI).
+
+    Args:
+        store: The corpus.
+        documents: Documents to count in, (n,); neighbours are of one document.
+        vocab_size: Pieces of the vocabulary.
+        width: Numbers of an embedding; what the text does not fill is 0.
+
+    Returns:
+        The same bytes for the same text on the same machine.
+    """
+    try:
+        from sklearn.utils.extmath import randomized_svd
+    except ImportError as error:
+        raise ImportError(
+            f"Embeddings from a count of neighbours need scikit-learn: pip install mybert[train] ({error})."
+        ) from error
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for tokens, _ in _chunks(store, documents):
+        counts += np.bincount(tokens, minlength=vocab_size)
+    contexts = np.argsort(-counts, kind="stable")[: min(_CONTEXTS, np.count_nonzero(counts))]
+    information = _positive_information(_neighbours(store, documents, vocab_size, contexts))
+    rank = min(width, len(contexts))
+    left, values, _ = randomized_svd(information, rank, n_iter=_POWER_ITERATIONS, random_state=0)
+    embeddings = np.zeros((vocab_size, width), dtype=np.float32)
+    seen = counts > 0
+    found = (left * np.sqrt(values))[seen]
+    found -= found.mean(0)
+    embeddings[seen, :rank] = found / max(np.linalg.norm(found, axis=1).mean(), np.finfo(np.float32).tiny)
+    return PieceStatistics(embeddings @ _rotation(width), counts)
+
+
+def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Tokens of some whole documents at a time, and the document of each."""
+    begin = store.sentence_starts[store.document_starts[documents]]
+    end = store.sentence_starts[store.document_starts[documents + 1]]
+    every = -(-int((end - begin).sum()) // _MOST_TOKENS) or 1
+    begin, end = begin[::every], end[::every]
+    number = np.cumsum(end - begin) // _TOKENS_AT_A_TIME
+    for part in np.unique(number):
+        here = np.flatnonzero(number == part)
+        texts = [store.tokens[begin[i] : end[i]] for i in here]
+        yield np.concatenate(texts).astype(np.int64), np.repeat(here, end[here] - begin[here])
+
+
+def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, contexts: np.ndarray) -> "csr_array":
+    """How often each context stands near each piece, (vocab_size, contexts)."""
+    from scipy.sparse import coo_array, csr_array
+
+    shape = (vocab_size, len(contexts))
+    column = np.full(vocab_size, -1)
+    column[contexts] = np.arange(len(contexts))
+    near = csr_array(shape, dtype=np.float32)
+    for tokens, document in _chunks(store, documents):
+        for distance in range(1, WINDOW + 1):
+            together = document[distance:] == document[:-distance]
+            first, second = tokens[:-distance][together], tokens[distance:][together]
+            for rows, columns in ((first, column[second]), (second, column[first])):
+                known = columns >= 0
+                ones = np.full(np.count_nonzero(known), 1 / distance, dtype=np.float32)
+                near += coo_array((ones, (rows[known], columns[known])), shape).tocsr()
+    return near
+
+
+def _positive_information(near: "csr_array") -> np.ndarray:
+    """max(log(p(context | piece) / p(context)), 0), dense; rare contexts as if they were a little more frequent."""
+    of_piece = np.asarray(near.sum(axis=1), dtype=np.float64)
+    of_context = np.asarray(near.sum(axis=0), dtype=np.float64) ** _SMOOTHING
+    of_context /= of_context.sum()
+    pairs = near.tocoo()
+    rows, columns = pairs.coords
+    pairs.data = np.maximum(np.log(pairs.data / (of_piece[rows] * of_context[columns])), 0).astype(np.float32)
+    return pairs.toarray()
+
+
+def _rotation(width: int) -> np.ndarray:
+    """Turn embeddings so that no coordinate, and no head that reads a few of them, has the strongest alone."""
+    random = np.random.default_rng(0).standard_normal((width, width))
+    return np.linalg.qr(random)[0].astype(np.float32)
