@@ -104,10 +104,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     )
     embeddings: EmbeddingStart = field(
         default="random",
-        metadata={
-            "help": "How a new model's word embeddings begin: random (the paper), or cooccurrence, from a count of "
-            "what stands near what in the text, which small budgets would spend thousands of steps on."
-        },
+        metadata={"help": "Start of new word embeddings; cooccurrence: a count of neighbours in the text."},
     )
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
@@ -130,7 +127,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         default=None,
         metadata={
             "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability changes to it "
-            "step by step (0.3 to 0.15 in Ankner et al., 2023). Without it the share stays."
+            "step by step (0.3 to 0.15 in Ankner et al., 2023)."
         },
     )
     batch_ramp: float = field(

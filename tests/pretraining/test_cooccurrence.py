@@ -1,0 +1,187 @@
+"""`--embeddings cooccurrence`: what is counted, what is made of it, and a run that begins so."""
+
+import json
+import math
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mybert import MyBertConfig, MyBertForMaskedLM
+from mybert.pretraining import PretrainingArguments, build_token_store, cooccurrence, pretrain
+from mybert.pretraining.cooccurrence import begin_with_statistics, piece_statistics
+from mybert.pretraining.store_format import TokenStore
+
+
+@pytest.fixture
+def store(tmp_path, documents, tokenizer) -> TokenStore:
+    build_token_store(iter(documents), tokenizer, tmp_path / "store")
+    return TokenStore(tmp_path / "store")
+
+
+def texts(store, documents):
+    """The tokens of each document."""
+    bounds = [store.sentence_starts[store.document_starts[[number, number + 1]]] for number in documents]
+    return [store.tokens[begin:end].tolist() for begin, end in bounds]
+
+
+def information_by_hand(documents, vocab_size):
+    """PPMI with contexts' counts to the power of 0.75, by loops; rows and columns are token ids."""
+    near: Counter = Counter()
+    for tokens in documents:
+        for i, piece in enumerate(tokens):
+            for j, context in enumerate(tokens):
+                if 1 <= abs(i - j) <= 5:
+                    near[piece, context] += 1 / abs(i - j)
+    of_piece, of_context = Counter(), Counter()
+    for (piece, context), count in near.items():
+        of_piece[piece] += count
+        of_context[context] += count
+    smoothed = {context: count**0.75 for context, count in of_context.items()}
+    found = np.zeros((vocab_size, vocab_size))
+    for (piece, context), count in near.items():
+        share = smoothed[context] / sum(smoothed.values())
+        found[piece, context] = max(math.log(count / of_piece[piece] / share), 0)
+    return found
+
+
+def test_embeddings_factor_the_information(store, tokenizer):
+    chosen = np.arange(len(store.document_starts) - 1)[1:]  # the first is held out
+    size = len(tokenizer)
+    documents = texts(store, chosen)
+    found = piece_statistics(store, chosen, size, width=size)
+    counts = Counter(token for tokens in documents for token in tokens)
+    assert found.counts.tolist() == [counts[token] for token in range(size)]
+    left, values, _ = np.linalg.svd(information_by_hand(documents, size))
+    seen = found.counts > 0
+    expected = (left * np.sqrt(values))[seen]
+    expected -= expected.mean(0)
+    expected /= np.linalg.norm(expected, axis=1).mean()
+    # Signs of singular vectors and a rotation are free; angles and lengths are not.
+    np.testing.assert_allclose(found.embeddings[seen] @ found.embeddings[seen].T, expected @ expected.T, atol=1e-4)
+    assert not found.embeddings[~seen].any()
+
+
+def test_long_texts(store, tokenizer, monkeypatch):
+    every = np.arange(len(store.document_starts) - 1)
+    size = len(tokenizer)
+    whole = piece_statistics(store, every, size, width=size)
+    monkeypatch.setattr(cooccurrence, "_TOKENS_AT_A_TIME", 30)
+    chunks = piece_statistics(store, every, size, width=size)
+    np.testing.assert_allclose(
+        chunks.embeddings @ chunks.embeddings.T, whole.embeddings @ whole.embeddings.T, atol=1e-4
+    )
+    assert np.array_equal(piece_statistics(store, every, size, width=size).embeddings, chunks.embeddings)
+    # Of a long text every n-th document is counted.
+    monkeypatch.setattr(cooccurrence, "_MOST_TOKENS", int(whole.counts.sum()) // 2)
+    assert np.array_equal(
+        piece_statistics(store, every, len(tokenizer), 8).counts,
+        piece_statistics(store, every[::2], len(tokenizer), 8).counts,
+    )
+
+
+def test_pieces_in_the_same_company_are_neighbours(tmp_path, tokenizer):
+    # "cat" and "dog" never meet, but stand between the same words; "mat" stands elsewhere.
+    lines = [f"the {animal} sat and ate the bread" for animal in ("cat", "dog")] * 20 + ["on the mat"] * 20
+    build_token_store(iter([[line] for line in lines]), tokenizer, tmp_path / "store")
+    store = TokenStore(tmp_path / "store")
+    vectors = piece_statistics(store, np.arange(len(lines)), len(tokenizer), 6).embeddings
+    cat, dog, mat = (vectors[tokenizer.convert_tokens_to_ids(word)] for word in ("cat", "dog", "mat"))
+
+    def angle(a, b):
+        return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+    assert angle(cat, dog) > 0.95 > angle(cat, mat) + 0.5
+
+
+def test_a_model_begins_with_embeddings_and_frequencies(store, tokenizer):
+    torch.manual_seed(0)
+    model = MyBertForMaskedLM(
+        MyBertConfig(
+            vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        )
+    )
+    before = model.get_input_embeddings().weight.detach().clone()
+    documents = np.arange(len(store.document_starts) - 1)
+    begin_with_statistics(model, store, documents)
+    statistics = piece_statistics(store, documents, len(tokenizer), 16)
+    seen = torch.from_numpy(statistics.counts > 0)
+    weights = model.get_input_embeddings().weight
+    assert torch.equal(weights[~seen], before[~seen])
+    assert weights[seen].norm(dim=1).mean().item() == pytest.approx(3 * 0.02 * 16**0.5, rel=1e-4)
+    assert model.get_output_embeddings().weight is weights
+    shares = model.get_output_embeddings().bias.softmax(0)
+    np.testing.assert_allclose(shares.detach(), (statistics.counts + 1) / (statistics.counts + 1).sum(), rtol=1e-4)
+
+
+def settings(tmp_path, text_file, **others):
+    return PretrainingArguments(
+        **{
+            "text": [str(text_file)],
+            "output_dir": str(tmp_path / "run"),
+            "embeddings": "cooccurrence",
+            "vocab_size": 60,
+            "layout": "compact",
+            "model_size": "tiny",
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "max_length": 24,
+            "max_steps": 4,
+            "save_steps": 2,
+            "causal_share": 0.5,
+            "learning_rate": 1e-3,
+            "per_device_train_batch_size": 4,
+            "heldout": 0.2,
+            "num_processes": 1,
+            "use_cpu": True,
+            "disable_tqdm": True,
+        }
+        | others
+    )
+
+
+def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
+    calls = []
+    monkeypatch.setattr(
+        "mybert.pretraining.pretraining_run.begin_with_statistics",
+        lambda *given: (calls.append(given[2]), begin_with_statistics(*given)),
+    )
+    with caplog.at_level("INFO"):
+        whole = pretrain(settings(tmp_path, text_file))
+    assert len(calls) == 1  # though there are two phases
+    settings_of_run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert settings_of_run["embeddings"] == "cooccurrence"
+    store = TokenStore(tmp_path / "run" / "tokens.safetensors")
+    assert len(calls[0]) < len(store.document_starts) - 1  # held-out documents are not counted
+    assert "Word embeddings begin from a count of neighbours" in caplog.text
+    assert "| word embeddings | from a count of neighbours |" in (tmp_path / "run" / "README.md").read_text()
+
+    for name in ("checkpoint-4", "model.safetensors"):
+        path = tmp_path / "run" / name
+        path.rename(tmp_path / name)
+    again = pretrain(settings(tmp_path, text_file))  # goes on from step 2
+    assert len(calls) == 1
+    assert again["eval_mlm_loss"] == whole["eval_mlm_loss"]
+    weights, expected = load_file(tmp_path / "run" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"embeddings": "glove"}, "embeddings is 'glove'; expected one of random, cooccurrence"),
+        ({"model": "somewhere"}, "embeddings is 'cooccurrence' and model 'somewhere', which has its own"),
+    ],
+)
+def test_mistakes(tmp_path, text_file, change, message):
+    with pytest.raises(ValueError, match=message):
+        settings(tmp_path, text_file, **change)
+
+
+def test_without_scikit_learn(store, tokenizer, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.utils.extmath", None)
+    with pytest.raises(ImportError, match="need scikit-learn: pip install mybert"):
+        piece_statistics(store, np.arange(4), len(tokenizer), 8)
