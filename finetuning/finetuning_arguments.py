@@ -19,6 +19,7 @@ SPLITS = ("train", "validation", "test")
 _DECISIVE = (
     *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
     *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
+    "dropout",
     *(
         "new_head",
         "from_scratch",
@@ -42,10 +43,12 @@ _DECISIVE = (
 # Settings without a meaning where only a tagger on frozen features is trained.
 _OF_THE_WHOLE_MODEL = (
     *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
-    *("layer_decay", "from_scratch", "new_head", "keep_model_type"),
+    *("layer_decay", "dropout", "from_scratch", "new_head", "keep_model_type"),
 )
 # Settings of what learns, and of weights that begin anew, where an adapter learns beside frozen weights.
-_NOT_WITH_ADAPTERS = tuple(name for name in _OF_THE_WHOLE_MODEL if name not in ("new_head", "keep_model_type"))
+_NOT_WITH_ADAPTERS = tuple(
+    name for name in _OF_THE_WHOLE_MODEL if name not in ("dropout", "new_head", "keep_model_type")
+)
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -102,6 +105,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     reinitialize_layers: int = field(default=0, metadata={"help": "Top layers that begin with random weights."})
     layer_decay: float = field(
         default=1.0, metadata={"help": "Factor of the learning rate from each layer to the one below (say 0.95)."}
+    )
+    dropout: float | None = field(
+        default=None,
+        metadata={
+            "help": "Dropout of hidden states and attention, in [0, 1], in place of the model's own. A model that was "
+            "pretrained without wants some (0.1) here."
+        },
     )
     lora: bool = field(
         default=False,
@@ -213,6 +223,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         for name, fulfilled, expected in (
             ("seeds", self.seeds >= 1, "at least 1"),
             ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
+            ("dropout", self.dropout is None or 0 <= self.dropout <= 1, "a share in [0, 1]"),
             ("train_head_first", self.train_head_first >= 0, "at least 0"),
             ("gradual_unfreezing", self.gradual_unfreezing >= 0, "at least 0"),
             ("reinitialize_layers", self.reinitialize_layers >= 0, "at least 0"),

@@ -41,6 +41,7 @@ class Beginning:
         bilstm: Whether to put a BiLSTM between encoder and head.
         keep_model_type: See `read_config`.
         config: Of a model with random weights in place of the folder's.
+        dropout: Of hidden states and attention in place of the configuration's, in [0, 1].
     """
 
     new_head: bool = False
@@ -48,6 +49,7 @@ class Beginning:
     bilstm: bool = False
     keep_model_type: bool = False
     config: PreTrainedConfig | None = None
+    dropout: float | None = None
 
 
 def load_with_head(
@@ -67,11 +69,18 @@ def load_with_head(
 
     Raises:
         ValueError: If the model's head is one for other classes, weights of its encoder are missing or of other shapes
-            than its configuration says, or no BiLSTM can be put on it.
+            than its configuration says, or no BiLSTM can be put on it, or its type has no dropout by these names.
         OSError: If there is no such model.
     """
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
+    if beginning.dropout is not None:
+        if not hasattr(before, "hidden_dropout_prob"):
+            raise ValueError(
+                f"dropout is {beginning.dropout} and {name} of type {before.model_type}, whose configuration has no "
+                "hidden_dropout_prob; set its own names there."
+            )
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), beginning.dropout)
     if beginning.bilstm:
         if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
             raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")

@@ -207,7 +207,12 @@ def starting_model(
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
     beginning = Beginning(
-        arguments.new_head, arguments.from_scratch, arguments.bilstm, arguments.keep_model_type, config
+        arguments.new_head,
+        arguments.from_scratch,
+        arguments.bilstm,
+        arguments.keep_model_type,
+        config,
+        arguments.dropout,
     )
     model, new = run.task.load_model(arguments.model, run.labels, beginning)
     reinitialize_layers(model, arguments.reinitialize_layers)

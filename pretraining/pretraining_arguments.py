@@ -197,6 +197,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         if not 0 <= self.heldout < 1:
             raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
+        if self.dropout is not None and not 0 <= self.dropout <= 1:
+            raise ValueError(f"dropout is {self.dropout}; expected a share in [0, 1].")
         if not 0 <= self.causal_share < 1:
             raise ValueError(f"causal_share is {self.causal_share}; expected a share of the steps in [0, 1).")
         if self.causal_share and self.objective == "ltr":

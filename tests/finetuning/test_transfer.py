@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedModel, TrainerCallback
+from safetensors.torch import load_file
+from transformers import (
+    AutoModelForSequenceClassification,
+    DistilBertConfig,
+    DistilBertModel,
+    PreTrainedModel,
+    TrainerCallback,
+)
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import FinetuningArguments, finetune, recipe
@@ -352,3 +359,33 @@ def test_bias_correction(arguments, monkeypatch, correct_bias):
 def _interruptible(callback):
     callback.interrupted = callback.stopped = False
     return callback
+
+
+def test_dropout_in_place_of_the_models_own(tmp_path, deep, arguments):
+    shutil.copytree(deep, tmp_path / "without")
+    config = MyBertConfig.from_pretrained(deep)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    config.save_pretrained(tmp_path / "without")
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    finetune(arguments(output_dir=str(tmp_path / "a")))
+    finetune(arguments(model=str(tmp_path / "without"), dropout=0.1, output_dir=str(tmp_path / "b")))
+    finetune(arguments(dropout=0.0, output_dir=str(tmp_path / "c")))
+    as_it_is, again, none = (load_file(tmp_path / folder / "model.safetensors") for folder in "abc")
+    assert all(torch.equal(again[name], as_it_is[name]) for name in as_it_is)
+    assert not torch.equal(none["classifier.weight"], as_it_is["classifier.weight"])
+    for folder, dropout in (("a", 0.1), ("b", 0.1), ("c", 0.0)):
+        saved = json.loads((tmp_path / folder / "config.json").read_text())
+        assert [saved[name] for name in names] == [dropout] * 2
+    assert "| dropout | 0 |" in (tmp_path / "c" / "README.md").read_text()
+
+
+def test_dropout_refused(tmp_path, arguments, tokenizer):
+    with pytest.raises(ValueError, match=r"dropout is 1\.5; expected a share in \[0, 1\]"):
+        arguments(dropout=1.5)
+    with pytest.raises(ValueError, match=r"dropout is 0\.1 with approach 'features'"):
+        arguments(dropout=0.1, approach="features")
+    other = DistilBertConfig(vocab_size=len(tokenizer), dim=16, n_layers=1, n_heads=2, hidden_dim=16)
+    DistilBertModel(other).save_pretrained(tmp_path / "distil")
+    tokenizer.save_pretrained(tmp_path / "distil")
+    with pytest.raises(ValueError, match="of type distilbert, whose configuration has no hidden_dropout_prob"):
+        finetune(arguments(model=str(tmp_path / "distil"), dropout=0.1))
