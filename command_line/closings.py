@@ -150,6 +150,14 @@ def _predict(arguments: Any, result: Any) -> Closing | None:
     return Closing(arguments.output, _figures({name: result[name] for name in names if result[name]}, names))
 
 
+def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
+    if not arguments.output_dir:
+        return None
+    first, last = result["rows"][0], result["rows"][-1]
+    said = f"{len(last['layers'])} of {len(first['layers'])} layers"
+    return Closing(arguments.output_dir, said, _mybert("predict", arguments.output_dir, "new.txt"))
+
+
 def _features(arguments: Any, result: Mapping[str, Any]) -> Closing:
     return Closing(arguments.output, _figures(result, {"texts": "texts", "tokens": "tokens", "size": "values each"}))
 
@@ -210,6 +218,7 @@ _CLOSINGS: dict[str, Callable[[Any, Any], Closing | None]] = {
     "distill": _distill,
     "evaluate": _evaluate,
     "predict": _predict,
+    "prune": _prune,
     "features": _features,
     "ablation": _ablation,
     "glue": _glue,

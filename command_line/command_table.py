@@ -121,6 +121,15 @@ COMMANDS = {
         ("model", "data"),
         "finetune",
     ),
+    "prune": Command(
+        "a model to a smaller one without training: layers dropped, what that costs",
+        ".finetuning",
+        "PruneArguments",
+        "prune",
+        ("model", "data..."),
+        "tuned dev.tsv --drop_layers top --keep_layers 6 --output_dir tuned-6",
+        ("model",),
+    ),
     "features": Command(
         "text to the vectors of frozen layers, token by token",
         ".finetuning",

@@ -6,6 +6,7 @@ from .features import FEATURES, TABLE_7
 from .finetuning_arguments import FinetuningArguments
 from .prediction import tag_words
 from .prediction_run import PredictArguments, predict, predict_files
+from .pruning import PruneArguments, prune
 from .recipe import finetune
 from .registry import TASKS
 from .tagger import FeatureTagger
@@ -21,6 +22,7 @@ __all__ = [
     "FeaturesArguments",
     "FinetuningArguments",
     "PredictArguments",
+    "PruneArguments",
     "Task",
     "distill",
     "evaluate",
@@ -29,5 +31,6 @@ __all__ = [
     "finetune",
     "predict",
     "predict_files",
+    "prune",
     "tag_words",
 ]

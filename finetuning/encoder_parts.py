@@ -19,14 +19,30 @@ def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     Raises:
         ValueError: If the model keeps them where we do not know.
     """
+    return list(model.base_model.get_submodule(_place_of_layers(model)).children())
+
+
+def set_encoder_layers(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
+    """Give a model's encoder these layers in place of its own.
+
+    Raises:
+        ValueError: If the model keeps them where we do not know.
+    """
+    parent, _, name = _place_of_layers(model).rpartition(".")
+    model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers))
+    model.config.num_hidden_layers = len(layers)
+
+
+def _place_of_layers(model: PreTrainedModel) -> str:
     for path in _LAYERS:
         try:
-            return list(model.base_model.get_submodule(path).children())
+            model.base_model.get_submodule(path)
         except AttributeError:
             continue
+        return path
     raise ValueError(
-        f"{type(model).__name__} has no {' or '.join(_LAYERS)}; freezing and learning rates by layer are for models "
-        "built like BERT."
+        f"{type(model).__name__} has no {' or '.join(_LAYERS)}; what works layer by layer is for "
+        "models built like BERT."
     )
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "features": "TEXT --model MODEL --output OUT.jsonl",
     "finetune": "MODEL --task sst2 --train_file TASK --validation_file TASK --output_dir OUT --use_cpu",
     "pretrain": "TEXT --model MODEL --output_dir OUT --max_steps 1 --use_cpu --num_processes 1",
+    "prune": "MODEL TASK --task sst2 --keep_layers 1 --output_dir OUT --use_cpu",
     "push": "MODEL me/model --output_dir OUT",
 }
 # Commands that read a part only.

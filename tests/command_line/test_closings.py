@@ -61,6 +61,7 @@ RESULTS = {
     "evaluate": {"accuracy": 0.5},
     "predict": {"rows": 3, "cut": 0, "windowed": 0},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
+    "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": None},
     "ablation": {"a": {}, "b": {}},
     "glue": {"average": 0.71234, "tasks": {"sst2": {}, "rte": {}}},
     "convert google": SimpleNamespace(parameters=41, output="out"),
@@ -81,6 +82,7 @@ SAID = {
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
     "glue": "\nDone: out/suite.md (average 0.7123 over 2 tasks)",
+    "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
 }

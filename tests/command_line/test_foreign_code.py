@@ -43,6 +43,7 @@ COMMANDS = {
     "--max_steps 1 --per_device_train_batch_size 2 --use_cpu",
     "glue": "glue {model} --suite suite.yaml --data_dir . --output_dir out",
     "predict": "predict {model} dev.tsv --task rte --output out.jsonl",
+    "prune": "prune {model} dev.tsv --task rte --keep_layers 1 --output_dir out --use_cpu",
     "features": "features text.txt --model {model} --output out.jsonl",
     "data": "data text.txt --tokenizer {model} --output out.safetensors",
     "adapt": "adapt {model} text.txt --output_dir out --max_steps 1 --max_length 32 --per_device_train_batch_size 2 "
@@ -139,7 +140,7 @@ def test_every_command_is_tried():
 @pytest.mark.parametrize("kind", ["mybert", "bert", "evil", "pickled"])
 def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk, capsys):
     mark = desk / "mark"
-    of_tasks = ("distill", "evaluate", "finetune", "glue", "predict")
+    of_tasks = ("distill", "evaluate", "finetune", "glue", "predict", "prune")
     folder = folders["bert" if kind == "bert" else "mybert", command in of_tasks]
     model = shutil.copytree(folder, desk / "model")
     plant(model, mark)

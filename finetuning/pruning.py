@@ -1,0 +1,285 @@
+"""Smaller models without training: layers dropped, with what each step costs on validation data (`mybert prune`)."""
+
+import logging
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from ..files import (
+    COMPANIONS,
+    MODEL_FOLDER,
+    WEIGHTS_FILE,
+    check_output_folder,
+    copy_companions,
+    folder_written_beside,
+    locked,
+    read_json_object,
+    refuse_link_outside,
+    stays_in_place,
+    weight_files,
+    write_json,
+)
+from ..files.hub_names import check_available
+from ..hub_card import CardContent, Comparison, write_card
+from .encoder_parts import encoder_layers, set_encoder_layers
+from .given_data import sources_of
+from .heads import check_model
+from .inference import network_outputs
+from .prediction import FinetunedModel, load_finetuned_model
+from .rows import DataSource
+from .task import TaskData
+from .task_arguments import FinetunedModelArguments, evaluation_names
+
+logger = logging.getLogger(__name__)
+
+PRUNING = "pruning.json"  # in the folder: the table
+_ORDERS = ("top", "alternate")
+_LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+# What else of a model folder goes along, tokenizers other than WordPiece included.
+_COPIED = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
+    *("merges.txt", "spiece.model", "sentencepiece*.model"),
+)
+
+
+@dataclass
+class PruneArguments(FinetunedModelArguments):
+    """Settings of `prune`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+
+    data: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Task data with labels, to measure on; without it nothing is measured."},
+    )
+    drop_layers: list[str] = field(
+        default_factory=lambda: ["top"],
+        metadata={
+            "help": "Layers that go: top (the last ones first), alternate (those that stay are spread evenly, the "
+            "first and the last among them), or their numbers, from 0."
+        },
+    )
+    keep_layers: list[int] = field(
+        default_factory=list,
+        metadata={"help": "How many layers stay; several are measured one by one (default: from all but one to one)."},
+    )
+    output_dir: str | None = field(
+        default=None, metadata={"help": "Folder for the smaller model; without it the costs are measured only."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range, or does not go with another.
+            OSError: If there is no such model folder.
+        """
+        if not self.model:
+            raise ValueError("model is not set; name the model that is to become smaller, a folder or Hub name.")
+        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        if not self.data and not self.output_dir:
+            raise ValueError("data and output_dir are not set; name data to measure on, a folder to write, or both.")
+        if self.named_layers() is not None and self.keep_layers:
+            raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
+        if self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
+            raise ValueError("output_dir is set; say with keep_layers how many layers its model has, or leave it out.")
+        if self.data:
+            super().__post_init__()
+        else:
+            check_model(self.model, ask_hub=False)
+
+    def named_layers(self) -> list[int] | None:
+        """The numbers of the layers that go, if they are named.
+
+        Raises:
+            ValueError: If they are neither numbers nor one of the orders.
+        """
+        if len(self.drop_layers) == 1 and self.drop_layers[0] in _ORDERS:
+            return None
+        if not self.drop_layers or not all(name.isdecimal() for name in map(str, self.drop_layers)):
+            shown = " ".join(map(str, self.drop_layers))
+            raise ValueError(
+                f"drop_layers is {shown!r}; expected {' or '.join(_ORDERS)}, or numbers of layers from 0."
+            )
+        return sorted({int(name) for name in self.drop_layers})
+
+    def kept(self, layers: int) -> list[list[int]]:
+        """The numbers of the layers that stay, for each model to be measured.
+
+        Args:
+            layers: Layers of the model.
+
+        Raises:
+            ValueError: If it has not so many.
+        """
+        dropped = self.named_layers()
+        if dropped is not None:
+            if dropped[-1] >= layers or len(dropped) == layers:
+                numbers = " ".join(map(str, dropped))
+                raise ValueError(
+                    f"drop_layers is {numbers}; {self.model} has the layers 0 to {layers - 1}, and keeps one."
+                )
+            return [[number for number in range(layers) if number not in dropped]]
+        if wrong := [count for count in self.keep_layers if not 0 < count < layers]:
+            raise ValueError(f"keep_layers is {wrong[0]}; expected 1 to {layers - 1}, {self.model} has {layers}.")
+        counts = self.keep_layers or range(layers - 1, 0, -1)
+        choose = top_dropped if self.drop_layers == ["top"] else alternate_dropped
+        return [choose(layers, count) for count in counts]
+
+
+def top_dropped(layers: int, count: int) -> list[int]:
+    """The lowest `count` of so many layers (Sajjad et al., 2020, arXiv 2004.03844: the best choice for most tasks)."""
+    return list(range(count))
+
+
+def alternate_dropped(layers: int, count: int) -> list[int]:
+    """So many layers spread evenly, the first and the last among them, as DistilBERT begins (Sanh et al., 2019)."""
+    return [round(place * (layers - 1) / max(count - 1, 1)) for place in range(count)]
+
+
+def prune(arguments: PruneArguments) -> dict[str, Any]:
+    """Drop layers of a model, measure what that costs, and write the smaller model.
+
+    The folder has the source's model type, so a `bert` stays one, with everything that goes along: tokenizer, task
+    record, what sentence-transformers pools with; and a card, and the table as `pruning.json`.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`: of each model the `layers` that stay, its number of `parameters`, and with data the task's metrics;
+        the first one is the model as it is. `metric`: the task's main one, None without data.
+
+    Raises:
+        ValueError: If the model has no such layers, no head for the task, or is not built like BERT, the data is not
+            what the task expects, or the folder holds other things.
+        OSError: If a file cannot be read or written.
+    """
+    model, data = str(arguments.model), arguments.data
+    check_available(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    layers = getattr(config, "num_hidden_layers", None)
+    if not isinstance(layers, int):
+        raise ValueError(
+            f"{model} is of type {config.model_type}, without layers of its own; expected a model like BERT."
+        )
+    choices = [list(range(layers)), *arguments.kept(layers)]
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
+    if arguments.output_dir:
+        check_output_folder(arguments.output_dir, owned, arguments.overwrite)
+    rows: list[dict[str, Any]] = [{"layers": kept} for kept in choices]
+    metric = None
+    if data:
+        task = arguments.resolve_task()
+        found = load_finetuned_model(task, model, PartialState(cpu=arguments.use_cpu).device, arguments.dtype)
+        metric = found.task.main_metric
+        sources = evaluation_names(found.task, data)
+        for row, measured in zip(rows, _measured(found, sources, choices, arguments.batch_size), strict=True):
+            row |= measured
+            logger.info("%s", _line(row, rows[0], metric))
+    if arguments.output_dir:
+        output = Path(arguments.output_dir)
+        with (
+            locked(output, within=stays_in_place(output)),
+            folder_written_beside(output, owned, arguments.overwrite) as folder,
+        ):
+            _write_without_layers(_local(model), folder, config, choices[-1])
+            write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
+            _write_card(folder, output.name, model, rows)
+    return {"rows": rows, "metric": metric}
+
+
+def _measured(
+    found: FinetunedModel, sources: Mapping[str, DataSource], choices: Sequence[Sequence[int]], batch_size: int | None
+) -> Iterator[dict[str, Any]]:
+    """Parameters and metrics of a model with each choice of its layers."""
+    task, network, labels, tokenizer = found
+    layers = encoder_layers(network)
+    encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+    data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+    for kept in choices:
+        set_encoder_layers(network, [layers[number] for number in kept])
+        metrics: dict[str, Any] = {"parameters": _count(network)}
+        for name, part in data.items():
+            outputs = network_outputs(task, part, network, tokenizer, batch_size, progress=True)
+            scores = task.score(task.predict(outputs, part, labels), part.examples)
+            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+        yield metrics
+
+
+def _count(network: PreTrainedModel) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _line(row: Mapping[str, Any], before: Mapping[str, Any], metric: str) -> str:
+    """A row of the table, in 80 columns: layers, parameters, the main metric and what it lost."""
+    name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
+    kept = row["layers"]
+    shown = f"{len(kept):>3} layers {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
+    if row is before:
+        return shown
+    return f"{shown} ({row[name] - before[name]:+.4f}): {' '.join(map(str, kept))}"
+
+
+def _local(model: str) -> Path:
+    """A folder as it is; for a name on the Hub its copy in the cache."""
+    if Path(model).is_dir():
+        return Path(model)
+    return Path(snapshot_download(model, allow_patterns=[*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS]))
+
+
+def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
+    """Write a model folder with some of the layers of another; the weights keep their types and names.
+
+    Raises:
+        ValueError: If the weights are not those of layers of their own each.
+    """
+    places = {number: place for place, number in enumerate(kept)}
+    tensors: dict[str, torch.Tensor] = {}
+    found = set()
+    for file in weight_files(source):
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                if layer := _LAYER.fullmatch(name):
+                    found.add(number := int(layer["number"]))
+                    if number not in places:
+                        continue
+                    renamed = f"{layer['before']}{places[number]}{layer['after']}"
+                tensors[renamed if layer else name] = weights.get_tensor(name)
+    if found != set(range(config.num_hidden_layers)):
+        raise ValueError(
+            f"The weights in {source} are of {len(found)} layers named encoder.layer or transformer.layer; expected "
+            f"the {config.num_hidden_layers} of a model like BERT."
+        )
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    foreign = ("auto_map", "custom_pipelines")  # code in the source's folder, of which no copy is made
+    settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
+    settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
+    for pattern in _COPIED:
+        for path in source.glob(pattern):
+            refuse_link_outside(path, source)
+            shutil.copyfile(path, folder / path.name)
+    copy_companions(source, folder)
+    write_json(folder / "config.json", settings, sort_keys=True)
+
+
+def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    layers, kept = len(rows[0]["layers"]), rows[-1]["layers"]
+    shown = model if not Path(model).exists() else Path(model).name
+    numbers = ", ".join(map(str, kept))
+    summary = f"{shown} with {len(kept)} of its {layers} layers ({numbers}, counted from 0), not trained since."
+    measured = {str(len(row["layers"])): {key: value for key, value in row.items() if key != "layers"} for row in rows}
+    content = CardContent(name=name, summary=summary, base_model=None if Path(model).exists() else model)
+    if len(rows[0]) > 1:
+        content = replace(content, comparisons=[Comparison("On the validation data", measured, "Layers")])
+    write_card(folder, content)

@@ -1,0 +1,228 @@
+"""Layers dropped without training: which ones, what that costs, and that the result is an ordinary folder."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import (
+    AlbertConfig,
+    AlbertForSequenceClassification,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+)
+
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertForQuestionAnswering, MyBertForTokenClassification
+from mybert.cli import main
+from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
+from mybert.finetuning.pruning import alternate_dropped, top_dropped
+from mybert.finetuning.task_record import task_record
+
+SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
+ROWS = [("the cat sat on the mat", "1"), ("a dog ate the bread", "0"), ("it was a happy fish", "1")] * 4
+
+
+def saved(folder, config_class, model_class, tokenizer, task=None, **settings):
+    torch.manual_seed(0)
+    config = config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZE | settings)
+    if task:
+        config.finetuned_for = task_record(task, TASKS[task])
+    model = model_class(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # so that every layer matters
+            parameter.add_(torch.randn(parameter.shape) * 0.2)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory, tokenizer):
+    """A classifier of transformers' own type."""
+    names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    folder = tmp_path_factory.mktemp("prune") / "bert"
+    return saved(folder, BertConfig, BertForSequenceClassification, tokenizer, "classification", **names)
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in ROWS))
+    return str(path)
+
+
+def test_no_copy_names_code_of_the_source(tmp_path, bert):
+    folder = shutil.copytree(bert, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    named = {"auto_map": {"AutoModel": "modeling_x.X"}, "custom_pipelines": {"text-classification": {"impl": "x.X"}}}
+    (folder / "config.json").write_text(json.dumps(config | named))
+    prune(PruneArguments(model=str(folder), keep_layers=[1], output_dir=str(tmp_path / "small")))
+    assert not named.keys() & json.loads((tmp_path / "small" / "config.json").read_text()).keys()
+
+
+def test_which_layers_stay():
+    assert top_dropped(12, 3) == [0, 1, 2]
+    assert alternate_dropped(12, 6) == [0, 2, 4, 7, 9, 11]  # those that DistilBERT begins with
+    assert [alternate_dropped(4, count) for count in (3, 2, 1)] == [[0, 2, 3], [0, 3], [0]]
+    for layers in range(2, 26):
+        for count in range(1, layers):
+            assert len(set(alternate_dropped(layers, count))) == count
+
+
+@pytest.mark.parametrize(("order", "kept"), [(["top"], [0, 1]), (["alternate"], [0, 3]), (["1", "0"], [2, 3])])
+def test_the_folder_computes_what_the_layers_that_stay_compute(tmp_path, bert, data, order, kept):
+    output = tmp_path / "small"
+    count = [] if order[0].isdecimal() else [2]
+    found = prune(
+        PruneArguments(model=str(bert), data=[data], drop_layers=order, keep_layers=count, output_dir=str(output))
+    )
+    small = BertForSequenceClassification.from_pretrained(output)  # transformers' own, as before
+    expected = BertForSequenceClassification.from_pretrained(bert)
+    layers = list(expected.bert.encoder.layer)
+    expected.bert.encoder.layer = torch.nn.ModuleList(layers[number] for number in kept)
+    texts = AutoTokenizer.from_pretrained(output)([text for text, _ in ROWS], padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits, wanted = small.eval()(**texts).logits, expected.eval()(**texts).logits
+        whole = BertForSequenceClassification.from_pretrained(bert).eval()(**texts).logits
+    assert torch.equal(logits, wanted)
+    assert (logits - whole).abs().max() > 1e-3
+    config = json.loads((output / "config.json").read_text())
+    before = json.loads((bert / "config.json").read_text())
+    assert config == before | {"num_hidden_layers": 2}
+    assert isinstance(AutoModel.from_pretrained(output), BertModel)
+    assert (output / "tokenizer.json").read_bytes() == (bert / "tokenizer.json").read_bytes()
+    # The table says what the folder scores.
+    assert [row["layers"] for row in found["rows"]] == [[0, 1, 2, 3], kept]
+    for folder, row in zip((bert, output), found["rows"], strict=True):
+        assert row["accuracy"] == evaluate(folder, data)["accuracy"]
+        assert row["parameters"] == sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+    assert json.loads((output / "pruning.json").read_text()) == {"model": str(bert), **found}
+    card = (output / "README.md").read_text()
+    assert f"bert with 2 of its 4 layers ({kept[0]}, {kept[1]}, counted from 0)" in card and "| 2 |" in card
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dev.tsv", "small"]
+
+
+def test_every_size_is_measured(bert, data, caplog):
+    with caplog.at_level(logging.INFO, logger="mybert"):
+        found = prune(PruneArguments(model=str(bert), data=[data], drop_layers=["alternate"]))
+    assert [row["layers"] for row in found["rows"]] == [[0, 1, 2, 3], [0, 2, 3], [0, 3], [0]]
+    lines = [record.message for record in caplog.records if " layers " in record.message]
+    assert len(lines) == 4 and max(map(len, lines)) <= 80
+    assert lines[0].startswith("  4 layers") and "accuracy" in lines[0]
+    assert lines[3].endswith("): 0")
+    assert len(prune(PruneArguments(model=str(bert), data=[data], keep_layers=[3, 1]))["rows"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("task", "model_class", "rows"),
+    [
+        ("tagging", MyBertForTokenClassification, "the O\ncat B-X\n\na O\ndog B-X\n"),
+        (
+            "squad",
+            MyBertForQuestionAnswering,
+            json.dumps(
+                {
+                    "version": "1.1",
+                    "data": [
+                        {
+                            "title": "t",
+                            "paragraphs": [
+                                {
+                                    "context": "the cat sat on the mat",
+                                    "qas": [
+                                        {
+                                            "id": "1",
+                                            "question": "a cat",
+                                            "answers": [{"text": "sat", "answer_start": 8}],
+                                        }
+                                    ],
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ),
+        ),
+    ],
+)
+def test_other_tasks(tmp_path, tokenizer, task, model_class, rows):
+    names = {"id2label": {0: "O", 1: "B-X"}, "label2id": {"O": 0, "B-X": 1}} if task == "tagging" else {}
+    folder = saved(tmp_path / "m", MyBertConfig, model_class, tokenizer, task, **names)
+    path = tmp_path / ("dev.txt" if task == "tagging" else "dev.json")
+    path.write_text(rows)
+    settings = {"model": str(folder), "data": [str(path)], "keep_layers": [2], "output_dir": str(tmp_path / "small")}
+    found = prune(PruneArguments(**settings))
+    assert found["metric"] == TASKS[task].main_metric
+    assert isinstance(model_class.from_pretrained(tmp_path / "small"), model_class)
+    assert evaluate(tmp_path / "small", str(path))[found["metric"]] == found["rows"][1][found["metric"]]
+
+
+def test_a_pretrained_model_needs_no_data(tmp_path, tokenizer):
+    folder = saved(tmp_path / "pretrained", MyBertConfig, MyBertForPreTraining, tokenizer)
+    found = prune(PruneArguments(model=str(folder), keep_layers=[1], output_dir=str(tmp_path / "one")))
+    assert found == {"rows": [{"layers": [0, 1, 2, 3]}, {"layers": [0]}], "metric": None}
+    one, whole = (MyBertForPreTraining.from_pretrained(path) for path in (tmp_path / "one", folder))
+    assert one.config.num_hidden_layers == 1
+    for name, parameter in one.named_parameters():
+        assert torch.equal(parameter, whole.get_parameter(name))
+
+
+def test_models_like_bert(tmp_path, tokenizer, data):
+    """DistilBERT has other names; ALBERT has one layer for all."""
+    sizes = {"dim": 16, "n_layers": 4, "n_heads": 2, "hidden_dim": 24}
+    config = DistilBertConfig(vocab_size=len(tokenizer), **sizes, id2label={0: "0", 1: "1"}, label2id={"0": 0, "1": 1})
+    DistilBertForSequenceClassification(config).save_pretrained(tmp_path / "distil")
+    tokenizer.save_pretrained(tmp_path / "distil")
+    settings = {"data": [data], "keep_layers": [2], "output_dir": str(tmp_path / "small")}
+    prune(PruneArguments(model=str(tmp_path / "distil"), **settings))
+    small = AutoModelForSequenceClassification.from_pretrained(tmp_path / "small")
+    assert len(small.distilbert.transformer.layer) == 2
+    config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=8, **SIZE)
+    AlbertForSequenceClassification(config).save_pretrained(tmp_path / "albert")
+    tokenizer.save_pretrained(tmp_path / "albert")
+    with pytest.raises(ValueError, match="expected the 4 of a model like BERT"):
+        prune(PruneArguments(model=str(tmp_path / "albert"), keep_layers=[2], output_dir=str(tmp_path / "a")))
+    assert not (tmp_path / "a").exists()
+
+
+def test_mistakes(tmp_path, bert, data, capsys):
+    model = {"model": str(bert)}
+    for settings, message in (
+        ({}, "model is not set"),
+        (model, "data and output_dir are not set"),
+        (model | {"data": [data], "drop_layers": ["bottom"]}, "drop_layers is 'bottom'; expected top or alternate"),
+        (
+            model | {"data": [data], "drop_layers": ["1"], "keep_layers": [2]},
+            "keep_layers is set, and drop_layers names",
+        ),
+        (model | {"data": [data], "output_dir": "x"}, "output_dir is set; say with keep_layers"),
+        (
+            model | {"data": [data], "output_dir": "x", "keep_layers": [1, 2]},
+            "output_dir is set; say with keep_layers",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PruneArguments(**settings)
+    for settings, message in (
+        ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3"),
+        ({"drop_layers": ["4"]}, "drop_layers is 4; .* has the layers 0 to 3"),
+        ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* keeps one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            prune(PruneArguments(**model, data=[data], **settings))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "mine")]) == 2
+    assert "thesis.tex" in capsys.readouterr().err
+    shutil.copytree(bert, tmp_path / "folder")
+    call = ["prune", str(tmp_path / "folder"), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "out")]
+    assert main([*call, "--quiet"]) == 0 and main([*call, "--quiet"]) == 2
+    assert main([*call, "--quiet", "--overwrite"]) == 0
