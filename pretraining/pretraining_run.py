@@ -206,6 +206,7 @@ def _trainer(
         fixed_length=fixed_length,
     )
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
+    _say_what_dropout_costs(arguments, model.config)
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
@@ -229,6 +230,17 @@ def _trainer(
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
+
+
+def _say_what_dropout_costs(arguments: PretrainingArguments, config: MyBertConfig) -> None:
+    """Say before training that packed rows run without the flash kernel, where that is so for their dropout."""
+    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            config.attention_probs_dropout_prob,
+        )
 
 
 def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:

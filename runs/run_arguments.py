@@ -1,6 +1,7 @@
 """What the training commands share of settings: transformers' `TrainingArguments`, without those nobody would heed."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
 from ..files.frames import GivenData
-from ..files.machine import BFLOAT16_FEATURES, cpu_features
+from ..files.machine import BFLOAT16_FEATURES, cpu_features, usable_cores
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,19 @@ UNHEEDED = {
     "local_rank": "torchrun and accelerate launch tell each process its rank",
 }
 A = TypeVar("A")
+_MOST_WORKERS = 4  # one masks about a million tokens a second
 LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps, and points of a curve
+
+
+def fitting_workers() -> int:
+    """How many processes make batches: on a CPU none, whose cores are the network's; with a GPU 4, or the cores left.
+
+    Results do not depend on it.
+    """
+    if not torch.cuda.is_available():
+        return 0
+    share = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return max(0, min(_MOST_WORKERS, share - 1))
 
 
 @dataclass
@@ -66,7 +79,13 @@ class RunArguments(TrainingArguments):
     )
     torch_compile: bool = field(default=False, metadata={"help": "Compile the model (torch.compile)."})
     use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
-    dataloader_num_workers: int = field(default=0, metadata={"help": "Processes that make batches; 0: the main one."})
+    dataloader_num_workers: int = field(
+        default_factory=fitting_workers,
+        metadata={
+            "help": "Processes that make batches; 0: the main one. If unset 0 on a CPU, with a GPU up to 4 of its "
+            "process's share of the cores."
+        },
+    )
     dataloader_pin_memory: bool = field(
         default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
     )
@@ -110,6 +129,8 @@ class RunArguments(TrainingArguments):
         self._refuse_unheeded()
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # TrainingArguments would ask for it, where there is nothing else
+        if self.accelerator_config is None and self.dataloader_pin_memory:
+            self.accelerator_config = {"non_blocking": True}  # pinned batches are copied while the GPU computes
         # Trainer's own check knows numbers only. The number of steps, which decides, is known when training begins.
         fits_the_run, self.logging_steps = self.logging_steps is None, self.logging_steps or LOGGED_EVERY
         super().__post_init__()

@@ -26,6 +26,24 @@ def pretraining(**settings):
     return PretrainingArguments(**{"text": ["x"], "output_dir": "out", "use_cpu": True} | settings)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "cores", "processes", "workers"),
+    [(False, 16, 1, 0), (True, 16, 1, 4), (True, 16, 8, 1), (True, 4, 2, 1), (True, 2, 2, 0), (True, 3, 1, 2)],
+)
+def test_workers_that_make_batches_by_default(monkeypatch, gpu, cores, processes, workers):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(run_arguments, "usable_cores", lambda: cores)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert run_arguments.fitting_workers() == workers
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_pinned_batches_are_copied_without_waiting(pinned):
+    assert pretraining(dataloader_pin_memory=pinned).accelerator_config.non_blocking is pinned
+    given = pretraining(dataloader_pin_memory=pinned, accelerator_config={"non_blocking": not pinned})
+    assert given.accelerator_config.non_blocking is not pinned
+
+
 def finetuning(tmp_path, **settings):
     file = tmp_path / "train.tsv"
     file.write_text("text\tlabel\na\t1\n")
