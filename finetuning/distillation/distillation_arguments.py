@@ -1,5 +1,6 @@
 """The settings of `mybert distill`."""
 
+import logging
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from ..given_data import data_name, sources_of
 from ..heads import check_model
 from ..task import Task
 from ..task_arguments import task_for_model
+
+logger = logging.getLogger(__name__)
 
 _FIELDS = FinetuningArguments.__dataclass_fields__
 _DECISIVE = (
@@ -86,6 +89,11 @@ class DistillationArguments(FinetuningArguments):
         self._check_distillation()
         check_available(self.teacher, "teacher")
         check_model(self.teacher)
+        if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
+            logger.warning(
+                "student is %r, a new model of that size; the folder here of that name would be ./%s.",
+                *(self.student, self.student),
+            )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
         self._teacher_task = task_for_model(self, self.teacher)

@@ -8,7 +8,14 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, kl_div, log_softmax, softmax
-from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification, pipeline
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    pipeline,
+)
 
 import mybert
 from mybert import (
@@ -468,6 +475,39 @@ def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed
         MyBertTokenizer.from_pretrained(tmp_path / "0").get_vocab()
         == MyBertTokenizer.from_pretrained(folders["bert"]).get_vocab()
     )
+
+
+@pytest.mark.parametrize("settings", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
+def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, settings):
+    names = {0: "bad", 1: "fair", 2: "good"}
+    size = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32, "initializer_range": 0.4}
+    config = DistilBertConfig(
+        vocab_size=len(tokenizer), **size, id2label=names, label2id={name: number for number, name in names.items()}
+    )
+    torch.manual_seed(0)
+    model = DistilBertForSequenceClassification(config).eval()
+    model.save_pretrained(tmp_path / "teacher")
+    tokenizer.save_pretrained(tmp_path / "teacher")
+    run = training_data(arguments(teacher=str(tmp_path / "teacher"), student="plain", train_file=labelled(4)))
+    with torch.no_grad():
+        batch = tokenizer(TEXTS[:4], padding=True, return_tensors="pt")
+        said = model(batch["input_ids"], batch["attention_mask"]).logits
+    assert np.allclose(run.train.inputs["soft_targets"], said, atol=1e-5)
+    settings |= {"teacher": str(tmp_path / "teacher"), "output_dir": str(tmp_path / "run"), "max_steps": 2}
+    distill(arguments(student="tiny", train_file=labelled(), **settings))
+    state = json.loads((tmp_path / "run" / "trainer_state.json").read_text())
+    assert all(np.isfinite(entry["loss"]) for entry in state["log_history"] if "loss" in entry)
+
+
+def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, folders, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, output_dir="tiny"))
+    again = {"teacher": "bert", "train_file": labelled(), "max_steps": 1}
+    distill(arguments(student="tiny", output_dir="tiny", **again))
+    assert "folder here" not in caplog.text
+    arguments(student="tiny", output_dir="other", **again)
+    assert "student is 'tiny', a new model of that size; the folder here of that name would be ./tiny." in caplog.text
+    assert not arguments(student="./tiny", output_dir="other", **again).is_new_student
 
 
 # What is refused
