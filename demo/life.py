@@ -278,11 +278,9 @@ def _pretraining(
         layout="compact",
         num_processes=1,  # for a few megabytes workers take longer to start than to work
         model_size="tiny",
-        # Few steps must do. They starve for labels, which a start from left to right and many masks give (there every
-        # label costs a row of the vocabulary layer: 40 % of them do); Muon makes more of them. No dropout, a high
-        # rate, and a shorter memory of gradients that lets it be high.
-        causal_share=0.2,
-        ltr_probability=0.4,
+        # Few steps must do: word embeddings begin with a count of neighbours, many masks give many labels, and Muon
+        # makes more of them. No dropout, a high rate, and a shorter memory of gradients that lets it be high.
+        embeddings="cooccurrence",
         mlm_probability=0.4,
         optim="muon",
         dropout=0.0,

@@ -109,8 +109,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     dropout: float | None = field(
         default=None,
         metadata={
-            "help": "Dropout of hidden states and attention, in [0, 1], in place of the model's own. A model that was "
-            "pretrained without wants some (0.1) here."
+            "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
         },
     )
     lora: bool = field(

@@ -98,8 +98,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     dropout: float | None = field(
         default=None,
         metadata={
-            "help": "Dropout of hidden states and attention, in [0, 1]; 0.1 for a new model, --model's own otherwise. "
-            "Small models and short runs want less."
+            "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
         },
     )
     embeddings: EmbeddingStart = field(
@@ -113,7 +112,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         default=None,
         metadata={
             "help": "Hours to train, in place of --max_steps: the schedule, and all shares of --max_steps, are of the "
-            "time, whatever the machine makes of it. Stops and starts do not count."
+            "time, whatever the machine makes of it. Stops do not count."
         },
     )
     causal_share: float = field(

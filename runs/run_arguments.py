@@ -129,7 +129,7 @@ class RunArguments(TrainingArguments):
         self._refuse_unheeded()
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # TrainingArguments would ask for it, where there is nothing else
-        if self.accelerator_config is None and self.dataloader_pin_memory:
+        if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
             self.accelerator_config = {"non_blocking": True}  # pinned batches are copied while the GPU computes
         # Trainer's own check knows numbers only. The number of steps, which decides, is known when training begins.
         fits_the_run, self.logging_steps = self.logging_steps is None, self.logging_steps or LOGGED_EVERY

@@ -19,7 +19,9 @@ def load(path, *flags) -> PretrainingArguments:
 
 
 def test_the_recipes_are_there():
-    assert {path.stem for path in RECIPES} >= {"base", "budget_24h", "two_phase", "ablation", "ablation_small"}
+    assert {path.stem for path in RECIPES} >= {
+        *("base", "budget_24h", "two_phase", "laptop_10_minutes", "ablation", "ablation_small"),
+    }
 
 
 @pytest.mark.parametrize("path", PRETRAINING, ids=lambda path: path.stem)
@@ -28,7 +30,8 @@ def test_a_recipe_is_read_whole(path, tokenizer: MyBertTokenizer):
     assert arguments.max_steps > 0
     assert arguments.model_config(tokenizer).num_hidden_layers >= 2
     assert f"--config {path.stem} " in path.read_text()
-    assert load(path, "--max_steps", "17").max_steps == 17  # flags win
+    length = "max_steps" if arguments.max_hours is None else "max_hours"
+    assert getattr(load(path, f"--{length}", "17"), length) == 17  # flags win
 
 
 @pytest.mark.parametrize("size", MODEL_SIZES)
