@@ -7,7 +7,7 @@ for the smoothed distribution of contexts and the root of the singular values Le
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WINDOW = 5  # pieces to each side; the k-th counts 1 / k
-_CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: 1 GB for 30,000 pieces, however long the text
+_CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: a matrix of 1 GB for 30,000 pieces
 _MOST_TOKENS = 100_000_000  # of a longer text every n-th document is counted
 _TOKENS_AT_A_TIME = 2_000_000
 _SMOOTHING = 0.75  # power of the contexts' frequencies
@@ -75,14 +75,12 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
         width: Numbers of an embedding; what the text does not fill is 0.
 
     Returns:
-        The same bytes for the same text on the same machine.
+        The same bytes for the same text on the same machine. Sources: see this file's.
+
+    Raises:
+        ImportError: If scikit-learn is missing.
     """
-    try:
-        from sklearn.utils.extmath import randomized_svd
-    except ImportError as error:
-        raise ImportError(
-            f"Embeddings from a count of neighbours need scikit-learn: pip install mybert[train] ({error})."
-        ) from error
+    randomized_svd = require_scikit_learn()
     counts = np.zeros(vocab_size, dtype=np.int64)
     for tokens, _ in _chunks(store, documents):
         counts += np.bincount(tokens, minlength=vocab_size)
@@ -96,6 +94,21 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
     found -= found.mean(0)
     embeddings[seen, :rank] = found / max(np.linalg.norm(found, axis=1).mean(), np.finfo(np.float32).tiny)
     return PieceStatistics(embeddings @ _rotation(width), counts)
+
+
+def require_scikit_learn() -> Callable:
+    """The truncated singular value decomposition; asked for before a run as well, which would fail minutes later.
+
+    Raises:
+        ImportError: If scikit-learn is missing.
+    """
+    try:
+        from sklearn.utils.extmath import randomized_svd
+    except ImportError as error:
+        raise ImportError(
+            f"Embeddings from a count of neighbours need scikit-learn: pip install mybert[train] ({error})."
+        ) from error
+    return randomized_svd
 
 
 def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

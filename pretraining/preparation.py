@@ -16,6 +16,7 @@ from ..files.hub_names import check_available
 from ..modeling_mybert import MyBertConfig
 from ..runs import RunFolder, last_complete_checkpoint
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from .cooccurrence import require_scikit_learn
 from .data_settings import CorpusSettings, FilterSettings, settings_of
 from .documents import documents_of_lines, lines_of_documents
 from .filtering import CorpusFilter
@@ -55,6 +56,8 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
         _check_start(arguments.model)
+    if arguments.embeddings == "cooccurrence":
+        require_scikit_learn()
     corpus = None
     if arguments.data:
         sources = [arguments.data]

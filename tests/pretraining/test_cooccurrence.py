@@ -181,7 +181,8 @@ def test_mistakes(tmp_path, text_file, change, message):
         settings(tmp_path, text_file, **change)
 
 
-def test_without_scikit_learn(store, tokenizer, monkeypatch):
+def test_without_scikit_learn_nothing_begins(tmp_path, text_file, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.utils.extmath", None)
     with pytest.raises(ImportError, match="need scikit-learn: pip install mybert"):
-        piece_statistics(store, np.arange(4), len(tokenizer), 8)
+        pretrain(settings(tmp_path, text_file))
+    assert not any((tmp_path / "run").glob("*"))
