@@ -20,15 +20,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
     create_bidirectional_mask,
     create_causal_mask,
+    flash_attention_mask,
     packed_sequence_mask_function,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.generic import can_return_tuple, is_flash_attention_requested
+from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
@@ -40,6 +42,7 @@ from .linear_mybert import drop_packed_weights, pack_weights
 from .padding_mybert import (
     Packing,
     any_length_kernel,
+    flash_limits,
     last_tokens,
     number_sequences,
     pack_padded,
@@ -53,6 +56,12 @@ from .padding_mybert import (
 from .quantization_mybert import QUANT_METHOD, quantize_layers
 
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
+
+# Said by a compiled model, where branches must not depend on values.
+_NOT_KEPT_APART = (
+    "position_ids start again at 0 within a row, and a compiled model with flash attention cannot tell by them where "
+    "its sequences end; give cu_seq_lens_q and max_length_q."
+)
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
@@ -281,14 +290,15 @@ class MyBertModel(MyBertPreTrainedModel):
             input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)  # NEFTune's noise is by shape
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
+        limits = flash_limits(packing.borders, packing.longest) if self._is_flash() else {}
         outputs = self._encode(
             *(
                 None if tensor is None else packing.pack(tensor)
                 for tensor in (input_ids, token_type_ids, position_ids, inputs_embeds)
             ),
             pooled_tokens=packing.pooled_tokens,
-            packing=packing,
-            **{**kwargs, "return_dict": True},
+            packing=None if limits else packing,
+            **{**kwargs, **limits, "return_dict": True},
         )
         outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
         if outputs.hidden_states is not None:
@@ -342,9 +352,10 @@ class MyBertModel(MyBertPreTrainedModel):
         `sequence_lengths`.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])
-        if not (unpad_inputs and config.unpad_inputs and config._attn_implementation == "sdpa"):
+        is_flash = self._is_flash()
+        if not (unpad_inputs and config.unpad_inputs and (is_flash or config._attn_implementation == "sdpa")):
             return None
-        any_length = self._takes_any_length(words)
+        any_length = is_flash or self._takes_any_length(words)
         if is_tracing(words) and not (any_length and lengths is not None and max_length_q is not None):
             return None  # shapes and branches must not depend on values
         if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
@@ -377,17 +388,25 @@ class MyBertModel(MyBertPreTrainedModel):
         if lengths is None:
             if is_causal:
                 sequences["pooled_tokens"] = last_tokens(shape, attention_mask, words.device)
-            if is_tracing(words) and attention_mask is None and position_ids is not None:
-                sequences["numbers"] = number_sequences(position_ids)  # whether rows hold several is not known
+            if attention_mask is None and position_ids is not None:
+                if self._is_flash():
+                    # A graph cannot look whether rows hold several; an accelerator looks when it comes to it.
+                    torch._assert_async(~number_sequences(position_ids).any(), _NOT_KEPT_APART)
+                elif is_tracing(words):
+                    sequences["numbers"] = number_sequences(position_ids)
             return sequences
         borders = F.pad(lengths.cumsum(0), (1, 0))
         numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), borders[1:], right=True)
         sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(borders, is_causal)}
-        if is_flash_attention_requested(self.config):
+        if self._is_flash():
             longest = max_length_q or (shape[1] if is_tracing(words) else int(lengths.max()))
-            sequences.update(cu_seq_lens_q=borders.int(), cu_seq_lens_k=borders.int())
-            sequences.update(max_length_q=longest, max_length_k=longest)
+            sequences.update(flash_limits(borders.int(), longest))
         return sequences
+
+    def _is_flash(self) -> bool:
+        """Whether attention is flash attention, by its own name or that of a kernel on the Hub: it reads no mask."""
+        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping  # as transformers looks, in compiled graphs too
+        return masks.get(self.config._attn_implementation) is flash_attention_mask
 
     def _takes_any_length(self, words: torch.Tensor) -> bool:
         """Whether attention runs in the kernel for sequences of any length."""
@@ -423,7 +442,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
         for layer in self.encoder["layer"].children():
-            hidden_states = layer(hidden_states, attention_mask, packing=packing, position_ids=position_ids, **kwargs)
+            hidden_states = layer(hidden_states, attention_mask, packing=packing, **kwargs)
         pooled = None
         if self.pooler is not None:
             pooled_states = hidden_states

@@ -8,6 +8,7 @@ Shapes: B rows of L tokens in a batch, N sequences with S tokens altogether, H h
 
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -32,7 +33,7 @@ class Packing:
             batch: the first, or the last under causal attention.
         groups: Runs of sequences of equal length: how many, tokens in each, and the first token that may be attended
             to (1 where the first token is padding, which has a state of its own because the pooler reads it). None:
-            the kernel for sequences of any length is used.
+            attention is by borders.
         borders: Place of the first token of each sequence as packed, and S (N + 1,), int32; given without `groups`.
         longest: Tokens of the longest sequence, or more; given with `borders`.
         padding: True at padding (B, L) where padding has packed tokens; None where it has none.
@@ -129,14 +130,15 @@ def pack_padded(
 
     Args:
         attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row has padding only.
-        any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
+        any_length: Whether attention is by borders: in the kernel for sequences of any length (see
+            `any_length_kernel`), or flash attention.
         is_causal: Whether attention is causal.
         token_indices: Places of the tokens in the flattened batch (S,), of a batch with padding, all of it at the end
             of rows; None to look for both.
 
     Returns:
         The packing; None if nothing is gained or the batch is better left padded: no padding at all, or a row that
-        starts with padding under causal attention or the kernel for any length.
+        starts with padding under causal attention or the attention by borders.
     """
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
@@ -164,7 +166,7 @@ def pack_sequences(
     Args:
         shape: (B, L) of the batch.
         lengths: Tokens of each sequence (N,), B L altogether.
-        any_length: Whether to use the kernel for sequences of any length (see `any_length_kernel`).
+        any_length: Whether attention is by borders; see `pack_padded`.
         longest: Tokens of the longest sequence where known.
         is_causal: Whether attention is causal.
     """
@@ -265,6 +267,17 @@ def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
     return (is_start.cumsum(1) - 1) * is_regular
 
 
+def flash_limits(borders: torch.Tensor | None, longest: int | None) -> dict[str, Any]:
+    """Where sequences end, as transformers' flash attention functions are told.
+
+    Args:
+        borders: Place of the first token of each sequence, and of the end (N + 1,), int32.
+        longest: Tokens of the longest sequence, or more.
+    """
+    names = (("cu_seq_lens", borders), ("max_length", longest))
+    return {f"{name}_{side}": value for name, value in names for side in "qk"}
+
+
 def restarting_positions(shape: tuple[int, int], borders: torch.Tensor) -> torch.Tensor:
     """Positions (B, L) that start at 0 with each sequence.
 
@@ -293,6 +306,7 @@ def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, 
 __all__ = [
     "Packing",
     "any_length_kernel",
+    "flash_limits",
     "flat_indices",
     "last_tokens",
     "number_sequences",

@@ -1,6 +1,6 @@
 """Optimizers: Google's (google-research/bert, `optimization.py`; paper, appendix A.2) and LAMB (You et al., 2020)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -150,29 +150,46 @@ class Lamb(torch.optim.Optimizer):
         """
         loss = loss_of(closure)
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["step"] = torch.tensor(0.0)
-                    state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-                    state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-                state["step"] += 1
-                step = state["step"].item()
-                state["exp_avg"].lerp_(parameter.grad, 1 - beta1)
-                state["exp_avg_sq"].mul_(beta2).addcmul_(parameter.grad, parameter.grad, value=1 - beta2)
-                denominator = (state["exp_avg_sq"] / (1 - beta2**step)).sqrt_().add_(group["eps"])
-                update = (state["exp_avg"] / (1 - beta1**step)).div_(denominator)
-                if group["weight_decay"]:
-                    update.add_(parameter, alpha=group["weight_decay"])
-                    norm, update_norm = parameter.norm(), update.norm()
-                    # Both norms stay on the device: no step waits for them.
-                    has_ratio = (norm > 0) & (update_norm > 0)
-                    update.mul_(torch.where(has_ratio, norm / update_norm, torch.ones_like(norm)))
-                parameter.sub_(group["lr"] * update)
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                self._update(parameters, group)
         return loss
+
+    def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
+        """Update the parameters of a group, all of them in each call; nothing waits for their values."""
+        (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
+        for parameter in parameters:
+            if not self.state[parameter]:
+                self.state[parameter] = {
+                    "step": torch.tensor(0.0),  # on the CPU
+                    "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                    "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                }
+        steps, means, squares = (
+            [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
+        )
+        gradients = [parameter.grad for parameter in parameters]
+        torch._foreach_add_(steps, 1)
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+        counts = [step.item() for step in steps]
+        denominators = torch._foreach_div(squares, [1 - beta2**count for count in counts])
+        torch._foreach_sqrt_(denominators)
+        torch._foreach_add_(denominators, group["eps"])
+        updates = torch._foreach_div(means, [1 - beta1**count for count in counts])
+        torch._foreach_div_(updates, denominators)
+        if weight_decay:
+            torch._foreach_add_(updates, parameters, alpha=weight_decay)
+            torch._foreach_mul_(updates, _trust_ratios(parameters, updates))
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+
+def _trust_ratios(parameters: list[torch.Tensor], updates: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The norm of each parameter over that of its update; 1 if either is 0."""
+    norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
+    ratios = torch.where((norms > 0) & (update_norms > 0), norms / update_norms, 1.0)
+    return ratios.unbind()
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

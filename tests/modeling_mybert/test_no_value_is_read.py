@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
 from mybert.modeling_mybert import padding_mybert
@@ -97,25 +98,34 @@ def test_label_positions_up_to_a_bound(heads, name, form, training, num_items):
         torch.testing.assert_close(outputs[logits][:count], expected[0][logits], rtol=0, atol=1e-6)
 
 
-def as_on_a_gpu(monkeypatch, kernel: bool) -> None:
-    """On `meta` what decides on a GPU: whether there is the kernel for sequences of any length, here without sense."""
-    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: kernel)
+def flash(module, query, *args, **kwargs):
+    return query.transpose(1, 2).clone(), None
+
+
+def as_on_a_gpu(model, kernel: str | None, monkeypatch) -> None:
+    """On `meta` what decides on a GPU: which kernel there is for sequences of any length, here without sense."""
+    monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: kernel == "varlen")
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
     monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+    if kernel == "flash":
+        monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
 
 
 def on_meta(batch) -> dict:
     return {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
 
-@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("kernel", ["varlen", "flash", None])
 @pytest.mark.parametrize("form", ["padded", "full", "packed"])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder, monkeypatch, no_value_read):
     """Forward, backward, clipping and the optimizer's step, dropout included."""
     head = head_with_loss
-    as_on_a_gpu(monkeypatch, kernel)
     model, batch = head.model(is_decoder=is_decoder, max_position_embeddings=88), head.batch(labels=True)
     model.train().to("meta")
+    as_on_a_gpu(model, kernel, monkeypatch)
+    if head.name == "ForQuestionAnswering" and kernel == "flash":
+        batch["unpad_inputs"] = True  # else padding is a possible answer, and transformers looks for it
     if form == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     batch = on_meta(known(head, flattened(head, batch) if form == "packed" else batch, 2))
@@ -130,12 +140,12 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
     assert outputs.loss.is_meta
 
 
-@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize("kernel", ["varlen", "flash", None])
 def test_who_does_not_know_has_to_look(heads, kernel, monkeypatch, no_value_read):
     """The proof above fails where there is something to see."""
-    as_on_a_gpu(monkeypatch, kernel)
     head = heads("ForMaskedLM")
     model, batch = head.model().train().to("meta"), head.batch(labels=True)
+    as_on_a_gpu(model, kernel, monkeypatch)
     everything = known(head, batch)
     for missing in ("token_indices", "prediction_indices"):
         lacking = on_meta({name: value for name, value in everything.items() if name != missing})

@@ -9,13 +9,15 @@ import torch
 import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import DataCollatorWithFlattening
+from transformers import DataCollatorWithFlattening, masking_utils, modeling_flash_attention_utils
+from transformers.integrations import hub_kernels
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import mybert
 from mybert.modeling_mybert import padding_mybert
 from mybert.modeling_mybert.linear_mybert import linear
 from mybert.modeling_mybert.padding_mybert import (
+    flat_indices,
     number_sequences,
     pack_padded,
     pack_sequences,
@@ -337,22 +339,33 @@ def test_several_rows_of_several_sequences(heads, sequences):
     torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
 
 
-@pytest.mark.parametrize("is_decoder", [False, True])
-@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
-def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, given, is_decoder, monkeypatch):
-    """Flash attention reads no mask: it separates the sequences whose borders it is given."""
-    calls = []
+class Flash:
+    """Stands for flash attention, which reads no mask: it separates the sequences whose borders it is given."""
 
-    def flash(module, query, key, value, mask, scaling, dropout, **kwargs):
+    def __init__(self) -> None:
+        self.calls: list = []
+
+    def __call__(self, module, query, key, value, mask, scaling, dropout, **kwargs):
         borders, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
         assert mask is None and borders.dtype == torch.int32
         assert torch.equal(borders, kwargs["cu_seq_lens_k"]) and longest == kwargs["max_length_k"]
-        calls.append((borders.tolist(), longest))
+        self.calls.append((borders.tolist(), longest))
         packing = pack_sequences((query.shape[0], query.shape[2]), borders.long().diff(), False, None, is_causal=False)
         packed = (packing.pack(tensor.transpose(1, 2))[0] for tensor in (query, key, value))
         context = packing.attend(*packed, dropout, scaling, module.is_causal)
         return packing.unpack(context.flatten(1)[None]), None
 
+
+def with_flash_attention(model, monkeypatch, flash=None) -> Flash:
+    flash = flash or Flash()
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
+    return flash
+
+
+@pytest.mark.parametrize("is_decoder", [False, True])
+@pytest.mark.parametrize("given", ["position_ids", "cu_seq_lens_q", "all"])
+def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, given, is_decoder, monkeypatch):
     model = heads("Model").model(is_decoder=is_decoder)
     alone = [model(sequence[None]) for sequence in (sequences[0], sequences[2], sequences[4])]
     rows = torch.stack([sequences[0], torch.cat([sequences[2], sequences[4]])])
@@ -363,14 +376,101 @@ def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, 
         "cu_seq_lens_q": {"cu_seq_lens_q": borders},
         "all": {"cu_seq_lens_q": borders, "cu_seq_lens_k": borders, "max_length_q": 12, "max_length_k": 12},
     }[given]
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
-    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
+    flash = with_flash_attention(model, monkeypatch)
     outputs = model(rows, **arguments)
-    assert calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
+    assert flash.calls == [([0, 11, 15, 22], 12 if given == "all" else 11)] * 2
     torch.testing.assert_close(
         outputs.last_hidden_state.flatten(0, 1), torch.cat([one.last_hidden_state[0] for one in alone])
     )
     torch.testing.assert_close(outputs.pooler_output, torch.cat([one.pooler_output for one in alone]))
+
+
+def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart(heads, sequences, monkeypatch):
+    """A graph cannot look whether they start again: where they do, it says so when it runs."""
+    model = heads("Model").model(num_hidden_layers=1)
+    row = torch.cat([sequences[2], sequences[4]])[None]
+    expected = model(row).last_hidden_state
+    with_flash_attention(model, monkeypatch, ALL_ATTENTION_FUNCTIONS["sdpa"])
+    for fullgraph in (True, False):
+        torch._dynamo.reset()
+        compiled = torch.compile(model, backend="eager", fullgraph=fullgraph)
+        with torch.no_grad():
+            found = compiled(row, position_ids=torch.arange(11)[None]).last_hidden_state
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+            with pytest.raises(RuntimeError, match="give cu_seq_lens_q and max_length_q"):
+                compiled(row, position_ids=torch.cat([torch.arange(4), torch.arange(7)])[None])
+
+
+@pytest.mark.parametrize("padding", ["right", "holes"])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_flash_attention_sees_no_padding(head, padding, is_decoder, monkeypatch):
+    """It gets the tokens of a padded batch as one row, with their borders; so do all other parts of the layers."""
+    model, batch = head.model(is_decoder=is_decoder), head.batch(padding, labels=True)
+    mask = batch["attention_mask"].flatten(0, -2)
+    if head.name == "ForQuestionAnswering":
+        batch["unpad_inputs"] = True
+    expected = loss_with_gradients(model, batch)
+    flash = with_flash_attention(model, monkeypatch)
+    seen = tokens_seen(model)
+    found = loss_with_gradients(model, {**batch, "token_indices": flat_indices(mask)} if padding == "right" else batch)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert seen == [int(mask.sum())]
+    assert flash.calls == [([0, *mask.sum(1).cumsum(0).tolist()], mask.shape[1])] * 2
+
+
+def loss_with_gradients(model, batch) -> list[torch.Tensor]:
+    """The loss, or the pooled output's sum, and all gradients."""
+    model.zero_grad()
+    outputs = model(**batch)
+    loss = outputs.loss if "loss" in outputs else outputs.pooler_output.square().sum()
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+class HubKernel:
+    """Stands for a kernel on the Hub, with the functions and arguments of flash attention 2; or 3, without dropout."""
+
+    def __init__(self) -> None:
+        self.longest: list = []
+
+    def flash_attn_varlen_func(
+        self, q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale=None, causal=False
+    ):
+        assert torch.equal(cu_seqlens_q, cu_seqlens_k) and cu_seqlens_q.dtype == torch.int32
+        self.longest.append((int(max_seqlen_q), int(max_seqlen_k)))
+        sizes = cu_seqlens_q.diff().tolist()
+        parts = zip(*(tensor.split(sizes) for tensor in (q, k, v)), strict=True)
+        return torch.cat([self.flash_attn_func(*(t[None] for t in part), softmax_scale, causal)[0] for part in parts])
+
+    def flash_attn_func(self, q, k, v, softmax_scale=None, causal=False):
+        states = (tensor.transpose(1, 2) for tensor in (q, k, v))
+        context = torch.nn.functional.scaled_dot_product_attention(*states, scale=softmax_scale, is_causal=causal)
+        return context.transpose(1, 2)
+
+
+@pytest.mark.parametrize("name", ["kernels-community/flash-attn2", "someone/attention@main", "flash_attention_3"])
+@pytest.mark.parametrize("form", ["right", "left", "holes", None, "rows"])
+@pytest.mark.parametrize("unpad_inputs", [True, False])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, monkeypatch):
+    """By any name, through transformers' own way to them, which also takes one for what is not installed."""
+    kernel = HubKernel()
+    monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
+    monkeypatch.setattr(hub_kernels, "get_kernel", lambda *args, **kwargs: kernel)
+    monkeypatch.setattr(modeling_flash_attention_utils, "_loaded_implementation", None)
+    for registry in (ALL_ATTENTION_FUNCTIONS, masking_utils.ALL_MASK_ATTENTION_FUNCTIONS):
+        monkeypatch.setattr(type(registry), "_global_mapping", dict(registry._global_mapping))
+    model = heads("Model").model(is_decoder=is_decoder, unpad_inputs=unpad_inputs)
+    batch = flattened(sequences) if form == "rows" else heads("Model").batch(form)
+    expected = model(**batch)
+    model.set_attn_implementation(name, allow_all_kernels=True)
+    found = model(**batch)
+    real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
+    torch.testing.assert_close(found.last_hidden_state[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
+    if form != "left" or is_decoder:  # where a row begins with padding its state depends on what padding attends to
+        torch.testing.assert_close(found.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
+    assert bool(kernel.longest) == (form is not None)
 
 
 def test_every_head_on_flattened_input(head_with_loss, sequences):
