@@ -32,7 +32,7 @@ from .peers import (
     twins,
 )
 from .runtimes import RUNTIMES, random_batch, sorted_by_length
-from .timing import describe_setting, speed_table, take_turns, timed
+from .timing import REST, describe_setting, speed_table, take_turns, timed
 
 logger = logging.getLogger(__name__)
 
@@ -191,7 +191,7 @@ def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
             notes = _differences(sides, batch)
             runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in sides.items()}
             runs["(linear layers' products alone)"] = products(ours, sum(lengths))
-            seconds = take_turns(runs, arguments.repeats)
+            seconds = take_turns(runs, arguments.repeats, REST)
             title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
             parts += _section(title, speed_table(seconds, PEER, notes))
     return parts

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mybert.benchmarks import kernel_speed, model_speed
+from mybert.benchmarks import kernel_speed, model_speed, timing
 from mybert.benchmarks.model_speed import (
     INFERENCE,
     ON_SENTENCES,
@@ -13,7 +13,7 @@ from mybert.benchmarks.model_speed import (
     run_benchmarks,
 )
 from mybert.benchmarks.runtimes import GROUP, RUNTIMES, random_batch, sorted_by_length
-from mybert.benchmarks.timing import speed_table
+from mybert.benchmarks.timing import REST, speed_table, take_turns
 from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
 
@@ -47,6 +47,24 @@ def test_batches_do_not_change_from_run_to_run():
 def test_ratio_is_the_median_of_the_turns():
     table = speed_table({"peer": [2.0, 4.0, 9.0], "ours": [1.0, 1.0, 1.0]}, "peer", {"ours": "exact"})
     assert "| ours | 1.0000 | 4.00 | exact |" in table
+
+
+@pytest.mark.parametrize(("rest", "short"), [(0.0, ["call"]), (REST, ["rest", "call", "call"])])
+def test_a_short_run_comes_after_a_rest_and_warm(monkeypatch, rest, short):
+    """Another runtime's threads wait for work in a loop for a while; a turn begins when they sleep."""
+    calls = []
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: calls.extend(["rest"] * (seconds == REST)))
+    monkeypatch.setattr(timing, "timed", lambda run: (run(), 0.1 if run == quick else 9.0)[::-1])
+
+    def quick():
+        calls.append("call")
+
+    def slow():
+        calls.append("long call")
+
+    assert take_turns({"quick": quick, "slow": slow}, 2, rest) == {"quick": [0.1] * 2, "slow": [9.0] * 2}
+    turn = [*short, *["rest"] * bool(rest), "long call"]
+    assert calls == ["call", "long call", *turn, *turn]
 
 
 @pytest.mark.slow
