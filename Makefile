@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 TESTS ?= -m "not slow"
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lowest lint format docs bench conformance clean
+.PHONY: help demo test gpu lowest lint format docs bench conformance clean
 
 help:  ## List the commands
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## /  make \1\t/' | expand -t 22
@@ -24,6 +24,11 @@ demo: $(INSTALLED)  ## A whole BERT life in minutes, on this machine, without a 
 
 test: $(INSTALLED)  ## Run the tests (TESTS= for all of them, the slow ones included)
 	$(BIN)/python -m pytest -n auto $(TESTS)
+
+gpu: $(INSTALLED)  ## With a GPU: run the tests that need one, then the benchmarks; both are in gpu_report.md
+	@rm -f gpu_tests.xml
+	-$(BIN)/python -m pytest tests/gpu -k cuda --junitxml=gpu_tests.xml
+	$(BIN)/python -m mybert.benchmarks.gpu_report --tests gpu_tests.xml --output gpu_report.md
 
 lowest: $(INSTALLED)  ## Run the quick tests with the lowest versions that pyproject.toml allows
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -1,186 +1,199 @@
-"""MLM + NSP training on a GPU: rows without padding, compiled, in bf16, beside transformers with real padding.
+"""MLM + NSP training: rows without padding beside compiled transformers with real padding, both in bf16.
 
-    python -m mybert.benchmarks.gpu_training
-    python -m mybert.benchmarks.gpu_training --sizes base --lengths 512 --fill 1.0
-    python -m mybert.benchmarks.gpu_training --sizes tiny --lengths 32 --tokens 256 --steps 2 --no-compile
-
-Both sides train on the same sequences. transformers gets them padded, one a row; mybert gets rows of the full length
-that hold several, with their borders (`cu_seq_lens_q`), so that nothing is padding and no shape changes. Tokens are
-real tokens. Utilisation is the work the model needs for them (no recomputation, vocabulary layer at masked positions)
-over the rate of a large matrix product on the same device.
+Both sides train on the same sequences, with the same weights. transformers gets them padded to one length, one a row
+(full batches without a mask, for its fastest attention); mybert gets rows of that length that hold several, with their
+borders (`cu_seq_lens_q`), so that nothing is padding. No shape changes on either side. Tokens are real tokens.
 """
 
-import argparse
-import statistics
+from functools import partial
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForPreTraining
+import torch.nn.functional as F
 
-from ..modeling_mybert import IGNORED_LABEL, MyBertConfig, MyBertForPreTraining
+from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
-from .timing import describe_setting, timed
+from .accelerator import MASKED, GpuSettings, Section
+from .peers import training_twins
 
-MASKED = 0.15
-VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for both sides
+PEER = "transformers, compiled"
+HEADER = """| size | length | full | | tokens/s | share of the matrix rate | peak memory, GB | times as fast |
+|---|---:|---:|---|---:|---:|---:|---:|"""
+TOLERANCE = 0.01  # of the first loss and of its gradient's norm, in bf16
+Batch = dict[str, Any]
 
 
-def draw_lengths(length: int, tokens: int, fill: float, generator: torch.Generator) -> list[int]:
-    """Lengths of sequences with about so many tokens altogether, on average `fill` of the longest."""
-    if fill >= 1:
-        return [length] * max(1, tokens // length)
+def draw_lengths(rows: int, length: int, per_row: int, generator: torch.Generator) -> list[int]:
+    """Lengths of the sequences of rows of a length, so many in each, which ends at random."""
     lengths: list[int] = []
-    while sum(lengths) < tokens:
-        share = fill + (min(fill, 1 - fill) * 0.9) * (2 * float(torch.rand((), generator=generator)) - 1)
-        lengths.append(max(4, round(share * length)))
+    for _ in range(rows):
+        ends = torch.randperm(length - 1, generator=generator)[: per_row - 1].sort().values + 1
+        lengths += torch.tensor([0, *ends, length]).diff().tolist()
     return lengths
 
 
-def make_batches(lengths: list[int], length: int, device: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same sequences padded, and in full rows (cut at a row's end; the rest starts a sequence of its own)."""
+def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batch, Batch]:
+    """The same sequences padded, and in full rows."""
     generator = torch.Generator().manual_seed(1)
-    pieces, room = [], length
-    for wanted in lengths:  # where a row ends a sequence ends, on both sides
-        while wanted:
-            piece = min(wanted, room)
-            pieces.append(piece)
-            wanted -= piece
-            room = length if piece == room else room - piece
-    if room < length:
-        pieces.append(room)
-    ids = torch.randint(1000, VOCABULARY, (sum(pieces),), generator=generator)
+    ids = torch.randint(min(1000, vocabulary // 2), vocabulary, (sum(lengths),), generator=generator)
     labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORED_LABEL)
-    next_sentence = torch.randint(0, 2, (len(pieces),), generator=generator)
+    next_sentence = torch.randint(0, 2, (len(lengths),), generator=generator)
+    is_token = torch.arange(length) < torch.tensor(lengths)[:, None]
 
     def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
-        return torch.nn.utils.rnn.pad_sequence(tensor.split(pieces), batch_first=True, padding_value=value)
+        return torch.full(is_token.shape, value).masked_scatter(is_token, tensor)
 
-    padded = {
-        "input_ids": pad(ids, 0),
-        "attention_mask": pad(torch.ones_like(ids), 0),
-        "labels": pad(labels, IGNORED_LABEL),
-        "next_sentence_label": next_sentence,
-    }
-    borders = torch.tensor([0, *pieces]).cumsum(0)
+    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORED_LABEL), "next_sentence_label": next_sentence}
+    if not is_token.all():
+        padded["attention_mask"] = is_token.long()
+    borders = torch.tensor([0, *lengths]).cumsum(0).int()
     rows = {
         "input_ids": ids.view(-1, length),
-        "position_ids": torch.cat([torch.arange(piece) for piece in pieces]).view(-1, length),
+        "position_ids": torch.cat([torch.arange(each) for each in lengths]).view(-1, length),
         "labels": labels.view(-1, length),
         "next_sentence_label": next_sentence,
-        "cu_seq_lens_q": borders.int(),
+        "prediction_indices": (labels != IGNORED_LABEL).nonzero().squeeze(1),
+        "cu_seq_lens_q": borders,
+        "cu_seq_lens_k": borders,
         "max_length_q": length,
+        "max_length_k": length,
     }
-    return tuple(  # type: ignore[return-value]
-        {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
-        for batch in (padded, rows)
-    )
+    return padded, rows
 
 
-def needed_work(size: str, lengths: torch.Tensor, masked: int) -> float:
-    """Floating point operations of a step: three times the forward products (Kaplan et al., 2020, without remat)."""
+def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) -> float:
+    """Floating point operations of a step: three times the forward products (Kaplan et al., 2020, without remat).
+
+    Args:
+        size: Of the model, by name.
+        lengths: Tokens of each sequence.
+        masked: Labels, which alone run through the vocabulary layer.
+        vocabulary: Words.
+    """
     layers, width, _ = MODEL_SIZES[size]
     tokens = float(lengths.sum())
-    products = layers * 12 * width * width * tokens + masked * (width * width + width * VOCABULARY)
+    products = layers * 12 * width * width * tokens + masked * (width * width + width * vocabulary)
     attention = layers * 2 * width * float((lengths.double() ** 2).sum())
     return 3 * 2 * (products + attention)
 
 
-def matrix_rate(device: str, dtype: torch.dtype) -> float:
-    """Operations a second of a large matrix product."""
-    edge = 8192 if device == "cuda" else 512
-    one, other = torch.randn(2, edge, edge, device=device).to(dtype)
-    times = [timed(lambda: one @ other)[0] for _ in range(12)][2:]
-    return 2 * edge**3 / statistics.median(times)
+class _Theirs:
+    """transformers' loss, as its model computes it, compiled: in the model it would stay as it is."""
+
+    def __init__(self, model: torch.nn.Module, backend: str) -> None:
+        self.model = model
+        for part in (*model.get_submodule("bert.encoder.layer").children(), model.get_submodule("cls.predictions")):
+            part.compile(backend=backend, dynamic=False)
+        self._both_losses = torch.compile(_both_losses, backend=backend, dynamic=False)
+
+    def __call__(self, labels: torch.Tensor, next_sentence_label: torch.Tensor, **batch: torch.Tensor) -> torch.Tensor:
+        outputs = self.model(**batch)
+        return self._both_losses(
+            outputs.prediction_logits, outputs.seq_relationship_logits, labels, next_sentence_label
+        )
 
 
-def measure_steps(
-    model: Any, batch: dict[str, Any], steps: int, device: str, compiled: bool
-) -> tuple[float, float, float]:
-    """Median seconds of a step, peak memory in GB, and the loss of the first step."""
-    model.to(device).train()
-    if compiled:
-        model.bert.compile(dynamic=None)  # the heads stay as they are: they run on labelled positions only
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
-    losses: list[float] = []
+def _both_losses(
+    words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
+) -> torch.Tensor:
+    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED_LABEL)
+    return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
 
-    def step() -> None:
-        with torch.autocast(device, dtype=torch.bfloat16):
-            loss = model(**batch).loss
+
+class _Ours:
+    """mybert's loss; what `mybert pretrain --torch_compile` compiles as a whole is compiled in parts on both sides."""
+
+    def __init__(self, model: torch.nn.Module, backend: str) -> None:
+        self.model = model
+        for layer in model.get_submodule("bert.encoder.layer").children():
+            layer.compile(backend=backend, dynamic=False)  # one graph for all of them: minutes less
+        head: Any = model.get_submodule("cls.predictions")
+        head.with_loss = torch.compile(head.with_loss, backend=backend, dynamic=False)
+
+    def __call__(self, **batch: Any) -> torch.Tensor:
+        return self.model(**batch).loss
+
+
+class _Measurement:
+    """One side in training, at a rate of 0: every batch finds the same weights.
+
+    Args:
+        side: `_Theirs` or `_Ours`, on the device.
+        settings: What is measured.
+    """
+
+    def __init__(self, side: _Theirs | _Ours, settings: GpuSettings) -> None:
+        self._side = side
+        self._settings = settings
+        self._optimizer = torch.optim.AdamW(side.model.parameters(), lr=0.0, fused=True)
+
+    def loss_and_gradient(self, batch: Batch) -> tuple[float, float]:
+        """The loss, and the norm of its gradient."""
+        self._optimizer.zero_grad()  # a batch before may have been too large half-way
+        loss = self._forward_and_backward(batch)
+        gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]
+        found = float(loss), float(torch.nn.utils.get_total_norm(gradients))
+        self._optimizer.zero_grad()
+        return found
+
+    def step(self, batch: Batch) -> None:
+        """Loss, gradient, update."""
+        self._forward_and_backward(batch)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _forward_and_backward(self, batch: Batch) -> torch.Tensor:
+        with self._settings.autocast():
+            loss = self._side(**batch)
         loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(float(loss.detach()))
-
-    for _ in range(3):
-        step()
-    seconds = [timed(step)[0] for _ in range(steps)]
-    peak = torch.cuda.max_memory_allocated() / 1e9 if device == "cuda" else float("nan")
-    return statistics.median(seconds), peak, losses[0]
+        return loss.detach()
 
 
-def main() -> None:
-    """Print a table row for every size, length and fill."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=["base", "large"], choices=MODEL_SIZES)
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512])
-    parser.add_argument("--fill", nargs="+", type=float, default=[0.5, 1.0], help="mean length over the longest")
-    parser.add_argument("--tokens", type=int, default=65536, help="real tokens of a batch, about")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--no-compile", action="store_true")
-    arguments = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.set_float32_matmul_precision("high")
-    suffix = "" if arguments.no_compile else ", compiled"
-    rate = matrix_rate(device, torch.bfloat16)
-    print(f"{describe_setting()} A large bf16 matrix product runs at {rate / 1e12:.1f} TFLOP/s.\n")
-    print("| size | length | full | | tokens/s | utilisation | peak memory, GB | times as fast |")
-    print("|---|---|---|---|---|---|---|---|")
-    for size in arguments.sizes:
-        layers, width, heads = MODEL_SIZES[size]
-        settings = {
-            "vocab_size": VOCABULARY,
-            "num_hidden_layers": layers,
-            "hidden_size": width,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * width,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        }
-        for length in arguments.lengths:
-            for fill in arguments.fill:
-                lengths = draw_lengths(length, arguments.tokens, fill, torch.Generator().manual_seed(0))
-                padded, rows = make_batches(lengths, length, device)
-                work = needed_work(
-                    size, rows["cu_seq_lens_q"].diff().cpu(), int((rows["labels"] != IGNORED_LABEL).sum())
-                )
-                speeds, losses = [], []
-                for name, model_class, config_class, batch in (
-                    ("transformers SDPA" + suffix, BertForPreTraining, BertConfig, padded),
-                    ("mybert, packed rows" + suffix, MyBertForPreTraining, MyBertConfig, rows),
-                ):
-                    torch.manual_seed(0)
-                    torch._dynamo.reset()
-                    model = model_class(config_class(**settings))
-                    seconds, peak, loss = measure_steps(
-                        model, batch, arguments.steps, device, not arguments.no_compile
-                    )
-                    del model
-                    speeds.append(rows["input_ids"].numel() / seconds)
-                    losses.append(loss)
-                    full = float(padded["attention_mask"].float().mean())
-                    cells = (size, length, f"{full:.0%}", name, f"{speeds[-1]:,.0f}", f"{work / seconds / rate:.0%}")
-                    print(
-                        *("", *cells),
-                        f"{peak:.1f}",
-                        f"{speeds[-1] / speeds[0]:.2f}",
-                        sep=" | ",
-                        end=" |\n",
-                        flush=True,
-                    )
-                assert abs(losses[0] - losses[1]) < 0.02 * losses[0], f"the first losses differ: {losses}"
+def training_section(settings: GpuSettings, rate: float) -> Section:
+    """A row for every size, side, length and fill.
+
+    Args:
+        settings: What is measured.
+        rate: Operations a second of a large matrix product on the device.
+
+    Raises:
+        AssertionError: If losses or gradients differ: then no speed means anything.
+    """
+    yield HEADER
+    for size in settings.sizes:
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # else it would go on uncompiled
+            yield from _rows(size, settings, rate)
 
 
-if __name__ == "__main__":
-    main()
+def _rows(size: str, settings: GpuSettings, rate: float) -> Section:
+    cells = [(length, fill) for length in settings.lengths for fill in settings.fills]
+    losses: dict[tuple[int, float], tuple[float, float]] = {}
+    speeds: dict[tuple[int, float], float] = {}
+    models = training_twins(**settings.network(size)).values()
+    sides: tuple[tuple[str, type[_Theirs | _Ours]], ...] = ((PEER, _Theirs), ("mybert, packed and compiled", _Ours))
+    for place, ((name, side), model) in enumerate(zip(sides, models, strict=True)):
+        torch._dynamo.reset()
+        measurement = _Measurement(side(model.to(settings.device), settings.backend), settings)
+        for length, fill in cells:
+            generator = torch.Generator().manual_seed(0)
+            lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
+            batches = make_batches(lengths, length, settings.vocabulary)
+            batch = settings.on_device(batches[place])
+            labels = int((batch["labels"] != IGNORED_LABEL).sum())
+            work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
+            row = f"| {size} | {length} | {tokens / batches[0]['input_ids'].numel():.0%} | {name} "
+            try:
+                found = measurement.loss_and_gradient(batch)
+                seconds, peak = settings.measured(partial(measurement.step, batch))
+            except torch.OutOfMemoryError:
+                yield f"{row}| out of memory | | | |"
+                continue
+            expected = losses.setdefault((length, fill), found)
+            for ours, theirs in zip(found, expected, strict=True):
+                assert abs(ours - theirs) <= TOLERANCE * theirs, f"loss and gradient are {found}, not {expected}"
+            speed = tokens / seconds
+            if place == 0:
+                speeds[length, fill] = speed
+            times = f"{speed / speeds[length, fill]:.2f}" if (length, fill) in speeds else ""
+            yield f"{row}| {speed:,.0f} | {work / seconds / rate:.0%} | {peak:.1f} | {times} |"
+        model.to("meta")  # its memory is the next one's

@@ -1,6 +1,6 @@
 """Optimizers: Google's (google-research/bert, `optimization.py`; paper, appendix A.2) and LAMB (You et al., 2020)."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -168,7 +168,7 @@ class Lamb(torch.optim.Optimizer):
         steps, means, squares = (
             [self.state[parameter][name] for parameter in parameters] for name in ("step", "exp_avg", "exp_avg_sq")
         )
-        gradients = [parameter.grad for parameter in parameters]
+        gradients: list[Any] = [parameter.grad for parameter in parameters]
         torch._foreach_add_(steps, 1)
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_mul_(squares, beta2)
@@ -185,11 +185,11 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
 
-def _trust_ratios(parameters: list[torch.Tensor], updates: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def _trust_ratios(parameters: list[torch.Tensor], updates: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     """The norm of each parameter over that of its update; 1 if either is 0."""
     norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
     ratios = torch.where((norms > 0) & (update_norms > 0), norms / update_norms, 1.0)
-    return ratios.unbind()
+    return tuple(ratios.unbind())
 
 
 def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[str, Any]]:

@@ -89,13 +89,6 @@ def test_every_script_is_run_somewhere():
 
 
 @pytest.mark.slow
-def test_gpu_training_on_a_cpu(run):
-    shown = run("gpu_training", *"--sizes tiny --lengths 32 --tokens 256 --steps 1 --no-compile".split())
-    rows = [line for line in shown.splitlines() if line.strip().startswith("| tiny")]
-    assert [row.split("|")[4].strip() for row in rows] == ["transformers SDPA", "mybert, packed rows"] * 2
-
-
-@pytest.mark.slow
 def test_speed_of_predictions(run, tmp_path, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64

@@ -1,5 +1,6 @@
 """Every recipe is read as the command reads it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from mybert import MyBertTokenizer, cli
 from mybert.command_line.flags import parse_flags
-from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer
+from mybert.pretraining import MODEL_SIZES, PretrainingArguments, PretrainingTrainer, pretrain
+from mybert.runs.time_budget import TICKS
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "pretraining" / "recipes").glob("*.yaml"))
 PRETRAINING = [path for path in RECIPES if not path.stem.startswith("ablation")]
@@ -20,7 +22,7 @@ def load(path, *flags) -> PretrainingArguments:
 
 def test_the_recipes_are_there():
     assert {path.stem for path in RECIPES} >= {
-        *("base", "budget_24h", "two_phase", "laptop_10_minutes", "ablation", "ablation_small"),
+        *("base", "budget_24h", "two_phase", "laptop_10_minutes", "gpu_1_hour", "ablation", "ablation_small"),
     }
 
 
@@ -68,3 +70,28 @@ def test_the_rate_of_the_budget_recipe_ends_at_2_percent():
     assert rates[6] == max(rates) == 5e-4
     assert rates[53] == pytest.approx(5e-4 * 0.51)  # half-way down
     assert rates[100] == pytest.approx(5e-4 * 0.02)
+
+
+def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
+    arguments = load("gpu_1_hour")
+    phases = arguments.phases()
+    sequences = [arguments.batch_size(phase) * arguments.row_length // arguments.max_length for phase in phases]
+    assert sequences == [512, 1024, 2048]
+    assert [phase.last_step for phase in phases] == [TICKS * 75 // 1000, TICKS * 15 // 100, None]
+    assert (arguments.optim, arguments.learning_rate, arguments.adam_beta2) == ("adamw", 5e-4, 0.98)
+    assert (arguments.warmup_steps, arguments.max_grad_norm, arguments.dropout) == (0.06, 1.0, 0.0)
+    assert arguments.bf16 and arguments.torch_compile and arguments.pack
+
+
+def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path):
+    """All of the recipe but its size, its time and its compiler."""
+    small = "--num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --vocab_size 90 --layout compact"
+    data = "--max_length 24 --row_length 48 --per_device_train_batch_size 1 --heldout 0.3 --num_processes 1"
+    run = "--max_hours 0.0004 --torch_compile_backend eager --disable_tqdm true --logging_steps 1 --save_strategy no"
+    flags = ["--config", "gpu_1_hour", "--text", str(text_file), "--output_dir", str(tmp_path / "run"), "--use_cpu"]
+    flags += f"{small} {data} {run}".split()
+    metrics = pretrain(parse_flags("pretrain", cli.COMMANDS["pretrain"], PretrainingArguments, flags))
+    assert metrics["eval_perplexity"] > 1
+    log = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
+    assert any("mlm_loss" in entry for entry in log)
+    torch.compiler.reset()

@@ -165,6 +165,26 @@ def test_lamb_is_algorithm_2():
         Lamb(model.parameters(), lr=-1)
 
 
+def test_lamb_goes_on_exactly():
+    """Through a state dict; and a parameter whose gradients begin later counts its own steps."""
+    results = []
+    for break_at in (None, 5):
+        model = make_model()
+        model.late = nn.Parameter(torch.ones(2, 2))
+        optimizer = Lamb(parameter_groups(model, 0.1), lr=1e-2)
+        for number, x in enumerate(batches(8)):
+            if number == break_at:
+                state, optimizer = optimizer.state_dict(), Lamb(parameter_groups(model, 0.1), lr=1.0)
+                optimizer.load_state_dict(state)
+            optimizer.zero_grad()
+            loss = (model.forward(x) ** 3).sum()
+            (loss + (model.late**3).sum() if number >= 3 else loss).backward()
+            optimizer.step()
+        assert sorted(float(state["step"]) for state in optimizer.state.values()) == [5.0, 8.0, 8.0, 8.0, 8.0]
+        results.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    assert torch.equal(*results)
+
+
 def test_parameter_groups_leave_layer_norm_and_biases_undecayed():
     model = make_model()
     decayed, not_decayed = parameter_groups(model, 0.1)

@@ -1,0 +1,138 @@
+"""Everything that is to be measured on a GPU, in one Markdown file: training, inference, vocabulary layer, recipe.
+
+    make gpu                                            the tests that need a GPU, then this
+    python -m mybert.benchmarks.gpu_report --output gpu_report.md
+    python -m mybert.benchmarks.gpu_report --sections training --sizes large --output large.md
+
+Every row is written as soon as it is measured: a run that is cut off keeps what it has. Every speed comes with a check
+that both sides compute the same; where they do not, the section ends with that, and the exit status is 1.
+"""
+
+import argparse
+import shlex
+import sys
+import time
+import traceback
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import yaml
+
+from ..files import write_text
+from ..pretraining import MODEL_SIZES
+from .accelerator import GpuSettings, Section, matrix_rate
+from .gpu_inference import inference_section
+from .gpu_recipe import recipe_section
+from .gpu_training import training_section
+from .timing import describe_setting
+from .vocabulary_head import vocabulary_section
+
+TITLES = {
+    "training": "Training: MLM + NSP steps in bfloat16, AdamW",
+    "vocabulary": "Vocabulary layer and loss, forward and backward",
+    "inference": "Inference in bfloat16",
+    "recipe": "The recipe gpu_1_hour, shortened",
+}
+
+
+class ReportFile:
+    """A Markdown file that is whole after every line.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._text = ""
+
+    def add(self, lines: str) -> None:
+        """Show lines and write them behind the others."""
+        print(lines, flush=True)
+        self._text += f"{lines}\n"
+        write_text(self.path, self._text)
+
+
+def tests_section(path: Path) -> tuple[Section, bool]:
+    """What pytest's JUnit file says, as lines, and whether no test failed."""
+    cases = list(ElementTree.parse(path).getroot().iter("testcase"))
+    outcomes = {
+        name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")
+    }
+    bad = [*outcomes["failure"], *outcomes["error"]]
+    passed = len(cases) - len(bad) - len(outcomes["skipped"])
+    lines = [f"{passed} passed, {len(bad)} failed, {len(outcomes['skipped'])} skipped."]
+    lines += [f"- failed: `{case.get('classname')}::{case.get('name')}`" for case in bad]
+    return iter(lines), not bad
+
+
+def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> bool:
+    """Measure what is asked for, and write it line by line; whether all went well."""
+    report, begin, is_good = ReportFile(arguments.output), time.perf_counter(), True
+    rate = matrix_rate(settings.device, torch.bfloat16)
+    report.add(f"# Report of a GPU\n\n{describe_setting()}")
+    report.add(f"\nA large bfloat16 matrix product runs at {rate / 1e12:.4g} TFLOP/s. `{shlex.join(sys.argv)}`")
+    if arguments.tests is not None:
+        lines, is_good = tests_section(arguments.tests)
+        report.add("\n## Tests\n\n" + "\n".join(lines))
+    sections: dict[str, Callable[[], Section]] = {
+        "training": lambda: training_section(settings, rate),
+        "vocabulary": lambda: vocabulary_section(settings),
+        "inference": lambda: inference_section(settings),
+        "recipe": lambda: recipe_section(settings, rate, yaml.safe_load(arguments.recipe_changes)),
+    }
+    for name in arguments.sections:
+        report.add(f"\n## {TITLES[name]}\n")
+        try:
+            for line in sections[name]():
+                report.add(line)
+        except Exception as error:  # the other sections are worth having
+            traceback.print_exc()
+            report.add(f"\nNot finished: {type(error).__name__}: {error}")
+            is_good = False
+        report.add(f"\n({time.perf_counter() - begin:.0f} seconds since the beginning.)")
+    return is_good
+
+
+def main() -> None:
+    """Read the arguments, measure and write; exit status 1 if something did not agree or broke off."""
+    defaults = GpuSettings()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=Path("gpu_report.md"))
+    parser.add_argument("--tests", type=Path, help="pytest's JUnit file, to be told of in the report")
+    parser.add_argument("--sections", nargs="+", default=list(TITLES), choices=TITLES)
+    parser.add_argument("--sizes", nargs="+", default=defaults.sizes, choices=MODEL_SIZES)
+    parser.add_argument("--lengths", nargs="+", type=int, default=defaults.lengths)
+    parser.add_argument(
+        "--fills",
+        nargs="+",
+        type=float,
+        default=defaults.fills,
+        help="mean length over the longest: 1, 0.5, 0.25, ...",
+    )
+    parser.add_argument("--tokens", type=int, default=defaults.tokens, help="real tokens of a batch")
+    parser.add_argument("--steps", type=int, default=defaults.steps, help="timed calls, after three others")
+    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="of the recipe's training")
+    parser.add_argument("--backend", default=defaults.backend, help="of torch.compile")
+    parser.add_argument("--vocabulary", type=int, default=defaults.vocabulary, help="words")
+    parser.add_argument("--recipe_changes", default="{}", help="YAML: settings in place of the recipe's")
+    arguments = parser.parse_args()
+    torch.set_float32_matmul_precision("high")
+    settings = GpuSettings(
+        sizes=tuple(arguments.sizes),
+        lengths=tuple(arguments.lengths),
+        fills=tuple(arguments.fills),
+        tokens=arguments.tokens,
+        steps=arguments.steps,
+        seconds=arguments.seconds,
+        backend=arguments.backend,
+        vocabulary=arguments.vocabulary,
+    )
+    if not measure_and_write(arguments, settings):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

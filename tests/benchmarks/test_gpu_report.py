@@ -1,0 +1,106 @@
+"""The report of a GPU is written line by line, and every part of it runs on a CPU at a tiny size."""
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from mybert.benchmarks import gpu_report, gpu_training
+from mybert.benchmarks.accelerator import GpuSettings
+
+TINY = "--sizes tiny --lengths 32 --tokens 256 --steps 1 --backend eager --vocabulary 200 --seconds 2".split()
+RECIPE = (
+    "{num_hidden_layers: 1, hidden_size: 16, num_attention_heads: 2, max_length: 24, row_length: 48, "
+    "per_device_train_batch_size: 2, torch_compile_backend: eager, model_size: tiny}"
+)
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of all tables' rows."""
+    lines = [line for line in text.splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def left_as_it_was():
+    torch._dynamo.reset()
+    precision = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch._dynamo.reset()
+
+
+@pytest.mark.slow
+def test_every_section_on_a_cpu(run, tmp_path):
+    (tmp_path / "tests.xml").write_text(
+        "<testsuites><testsuite><testcase classname='a' name='one'/><testcase classname='a' name='two'><skipped/>"
+        "</testcase></testsuite></testsuites>"
+    )
+    output = tmp_path / "report.md"
+    shown = run("gpu_report", *TINY, "--output", output, "--tests", tmp_path / "tests.xml", "--recipe_changes", RECIPE)
+    text = output.read_text()
+    assert text == shown[shown.index("# Report") :]
+    assert "1 passed, 0 failed, 1 skipped." in text
+    assert "Not finished" not in text
+    cells = rows(text)
+    training = [row for row in cells if row[0] == "tiny" and len(row) == 8]
+    names = ["transformers, compiled", "mybert, packed and compiled"]
+    assert [row[3] for row in training] == [name for name in names for _ in range(2)]
+    assert [row[2] for row in training] == ["50%", "100%"] * 2
+    ways = [row[2] for row in cells if row[0] == "128"]
+    assert ways[:2] == ["mybert", "mybert, compiled"]
+    assert [row[3] for row in cells if row[0] == "tiny" and len(row) == 7] == ["transformers SDPA", "mybert"] * 2
+    recipe = cells[-1]
+    assert int(recipe[0]) >= 1 and recipe[1] == "16"
+
+
+def test_what_is_cut_off_is_kept(tmp_path, monkeypatch):
+    """A section that fails leaves its rows, and the next one goes on; failed tests are named."""
+
+    def breaks(settings, rate):
+        yield "| first |"
+        raise AssertionError("the losses differ")
+
+    monkeypatch.setattr(gpu_report, "training_section", breaks)
+    monkeypatch.setattr(gpu_report, "vocabulary_section", lambda settings: iter(["| second |"]))
+    xml = tmp_path / "tests.xml"
+    xml.write_text("<testsuite><testcase classname='b' name='bad'><failure/></testcase></testsuite>")
+    flags = ["gpu_report", "--output", str(tmp_path / "report.md"), "--tests", str(xml)]
+    monkeypatch.setattr("sys.argv", [*flags, "--sections", "training", "vocabulary"])
+    with pytest.raises(SystemExit) as ended:
+        gpu_report.main()
+    text = (tmp_path / "report.md").read_text()
+    assert ended.value.code == 1
+    assert "- failed: `b::bad`" in text
+    assert (
+        text.index("| first |")
+        < text.index("Not finished: AssertionError: the losses differ")
+        < text.index("| second")
+    )
+
+
+def test_layers_are_one_graph():
+    """However many there are: compiling each anew would take minutes, and torch gives up after eight."""
+    settings = GpuSettings(
+        sizes=("tiny",), lengths=(16,), fills=(0.5,), tokens=64, steps=1, backend="eager", vocabulary=99
+    )
+    deep = settings.network("tiny") | {"num_hidden_layers": 10}
+    models = gpu_training.training_twins(**deep)
+    lengths = gpu_training.draw_lengths(4, 16, 2, torch.Generator().manual_seed(0))
+    assert (len(lengths), sum(lengths)) == (8, 64)
+    batches = gpu_training.make_batches(lengths, 16, 99)
+    losses = []
+    for model, side, batch in zip(models.values(), (gpu_training._Theirs, gpu_training._Ours), batches, strict=True):
+        torch._dynamo.reset()
+        counters.clear()
+        losses.append(gpu_training._Measurement(side(model, "eager"), settings).loss_and_gradient(batch))
+        assert counters["stats"]["unique_graphs"] <= 3  # the layer, the vocabulary head and the loss
+    assert losses[0] == pytest.approx(losses[1], rel=0.01)
+
+
+def test_differences_end_the_training_section(monkeypatch):
+    settings = GpuSettings(
+        sizes=("tiny",), lengths=(16,), fills=(1.0,), tokens=32, steps=1, backend="eager", vocabulary=99
+    )
+    monkeypatch.setattr(gpu_training, "TOLERANCE", -1.0)
+    with pytest.raises(AssertionError, match="loss and gradient are"):
+        list(gpu_training.training_section(settings, 1e12))

@@ -1,0 +1,198 @@
+"""Training on each device: no waiting, the memory of the sparse head, graphs, optimizers, and going on exactly."""
+
+import shutil
+from contextlib import contextmanager
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch._dynamo.utils import counters
+from transformers import TrainerCallback
+
+from mybert.modeling_mybert import flat_indices
+from mybert.modeling_mybert.padding_mybert import any_length_kernel
+from mybert.pretraining import PretrainingTrainer, pretrain
+from mybert.runs import Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups, parameter_groups
+
+
+@contextmanager
+def no_waiting(device):
+    """Nothing may make the CPU wait for a GPU."""
+    if device == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        if device == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def known(head, batch) -> dict:
+    """The batch with what a collator knows of it."""
+    more = {"token_indices": flat_indices(batch["attention_mask"])}
+    if head in ("ForPreTraining", "ForMaskedLM"):
+        more["prediction_indices"] = flat_indices(batch["labels"] != -100)
+    return {**batch, **more}
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_a_step_waits_for_nothing(device, head, dtype, twins, batch_for):
+    """And what a batch says of itself changes nothing."""
+    model, _ = twins(head, device)
+    batch = batch_for(head, device)
+    if head == "ForSequenceClassification":
+        model.config.problem_type = "single_label_classification"
+    if head == "ForQuestionAnswering":
+        batch["unpad_inputs"] = True
+    optimizer = MyBertAdamW(parameter_groups(model), lr=0.0, fused=True)
+    with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+        expected = model(**batch).loss
+    prepared, losses = known(head, batch), []
+    for attempt in range(2):  # the first one may set things up
+        with no_waiting(device if attempt else None):
+            with torch.autocast(device, dtype=dtype, enabled=dtype is not None):
+                losses.append(model(**prepared).loss)
+            losses[-1].backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(losses[1], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_sparse_head_keeps_little(device, twins, batch_for):
+    """Bytes kept for the backward pass, of a vocabulary that is most of them; on a GPU the peak of the step, too."""
+    model, _ = twins("ForPreTraining", device)
+    model.resize_token_embeddings(8192)
+    batch = batch_for("ForPreTraining", device)
+    share = float((batch["labels"] != -100).float().mean())
+    kept, peaks = [], []
+    for sparse in (True, False):
+        model.train(sparse)  # evaluating, the logits are complete
+        sizes = {}
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor, to=sizes: keep(tensor, to), lambda tensor: tensor
+        ):
+            loss = model(**batch).loss
+        kept.append(sum(sizes.values()))
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            loss.backward()
+            peaks.append(torch.cuda.max_memory_allocated() - before)
+    assert kept[0] < (share + 0.2) * kept[1]
+    assert device == "cpu" or peaks[0] < peaks[1]
+
+
+def keep(tensor, sizes):
+    if tensor.shape[-1:] == (8192,):
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    return tensor
+
+
+@pytest.mark.parametrize("kind", ["google", "lamb", "muon"])
+def test_optimizers_step_as_on_a_cpu(device, kind, twins):
+    results = []
+    for place in ("cpu", device):
+        model, _ = twins("ForMaskedLM", place)
+        if kind == "muon":
+            optimizer = MuonWithAdamW(*matrix_groups(model, 0.01), lr=1e-3, fused=True)
+        elif kind == "lamb":
+            optimizer = Lamb(parameter_groups(model), lr=1e-2)
+        else:
+            optimizer = MyBertAdamW(parameter_groups(model), lr=1e-3, fused=True)
+        generator = torch.Generator().manual_seed(5)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=generator).to(place)
+            optimizer.step()
+        results.append(torch.cat([parameter.detach().flatten().cpu() for parameter in model.parameters()]))
+    start = torch.cat([parameter.detach().flatten() for parameter in twins("ForMaskedLM", "cpu")[0].parameters()])
+    moved = results[0] - start
+    # Muon multiplies in bfloat16.
+    assert (results[1] - results[0]).norm() <= (0.02 if kind == "muon" else 1e-4) * moved.norm()
+    assert moved.norm() > 0.01
+
+
+def run(folder, text_file, device, steps=6, **settings):
+    """A small pretraining on packed rows in bfloat16."""
+    torch.compiler.reset()
+    return pretrain(
+        text=[str(text_file)],
+        output_dir=str(folder),
+        vocab_size=90,
+        layout="compact",
+        num_hidden_layers=2,
+        hidden_size=64,
+        num_attention_heads=4,
+        max_length=24,
+        row_length=48,
+        pack=True,
+        dropout=0.0,
+        heldout=0.0,
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        learning_rate=1e-3,
+        bf16=True,
+        logging_steps=100,
+        dataloader_num_workers=0,
+        disable_tqdm=True,
+        use_cpu=device == "cpu",
+        **settings,
+    )
+
+
+@pytest.fixture
+def deterministic():
+    """Flash attention's gradients are sums in any order, if nothing is said."""
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.usefixtures("deterministic")
+@pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
+def test_a_run_goes_on_exactly(device, tmp_path, text_file, kernel_calls):
+    run(tmp_path / "whole", text_file, device, save_steps=3)
+    has_kernel = any_length_kernel(torch.device(device), torch.bfloat16, head_size=16, dropout=0.0)
+    assert bool(kernel_calls) == has_kernel
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "checkpoint-6")
+    (tmp_path / "again" / "model.safetensors").unlink()
+    run(tmp_path / "again", text_file, device, save_steps=3)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "again"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert (tmp_path / "again" / "checkpoint-6").is_dir()
+
+
+class NoWaiting(TrainerCallback):
+    """Steps after the second may not make the CPU wait for a GPU."""
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        if state.global_step >= 2 and args.device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("error")
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if args.device.type == "cuda":
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_run_waits_for_nothing(device, tmp_path, text_file, monkeypatch):
+    made = PretrainingTrainer.__init__
+
+    def with_callback(self, *args, callbacks=(), **kwargs):
+        made(self, *args, callbacks=[*callbacks, NoWaiting()], **kwargs)
+
+    monkeypatch.setattr(PretrainingTrainer, "__init__", with_callback)
+    run(tmp_path / "run", text_file, device, save_strategy="no")
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_a_compiled_run_is_one_graph(device, tmp_path, text_file):
+    counters.clear()
+    backend = "inductor" if device == "cuda" else "eager"
+    settings = {"torch_compile": True, "torch_compile_backend": backend, "save_strategy": "no"}
+    run(tmp_path / "run", text_file, device, steps=12, **settings)
+    assert (counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())) == (1, 0)
+    torch.compiler.reset()
