@@ -1,7 +1,7 @@
-"""Tables in memory: data frames (pandas, polars) and data sets (`datasets`), row by row."""
+"""Tables in memory, row by row: data frames (pandas, polars), data sets (`datasets`), batches of engines."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -57,6 +57,66 @@ def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
         return
     for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
         yield {name: _plain(value) for name, value in row.items()}
+
+
+def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
+    """The rows of a batch that Ray Data or Spark hands to a function, as values of Python.
+
+    Args:
+        batch: Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
+
+    Returns:
+        Column -> value for each row; None for one that is missing, lists for arrays.
+
+    Raises:
+        ValueError: If it is nothing of this kind.
+    """
+    if isinstance(batch, Mapping):
+        for name, values in batch.items():
+            if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+                raise ValueError(
+                    f"The batch has {str(values)[:40]!r} as column {name!r}; expected the values of several rows "
+                    "(Ray Data: map_batches in place of map)."
+                )
+        rows = zip(*batch.values(), strict=True)
+        return [{name: _present(value) for name, value in zip(batch, row, strict=True)} for row in rows]
+    if hasattr(batch, "to_pylist"):
+        return batch.to_pylist()
+    if not hasattr(batch, "iloc"):
+        raise ValueError(
+            f"The batch is {repr(batch)[:40]}; expected a dictionary of columns, a pandas.DataFrame or a "
+            "pyarrow.Table."
+        )
+    return list(frame_rows(batch))
+
+
+def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
+    """A batch with some of its columns, as they are, and others behind them.
+
+    Args:
+        batch: See `rows_of_batch`.
+        kept: The columns that stay.
+        columns: Column -> values.
+
+    Returns:
+        A batch of the same kind.
+    """
+    if isinstance(batch, Mapping):
+        return {name: batch[name] for name in kept} | dict(columns)
+    if hasattr(batch, "to_pylist"):
+        import pyarrow
+
+        batch = batch.select(kept)
+        for name, values in columns.items():
+            batch = batch.append_column(name, pyarrow.array(values))
+        return batch
+    return batch.rename(columns=str)[list(kept)].assign(**columns)
+
+
+def _present(value: Any) -> Any:
+    """A value of an array as Python has it; None for what is missing."""
+    value = _plain(value)
+    return None if isinstance(value, float) and value != value else value
 
 
 def _plain(value: Any) -> Any:

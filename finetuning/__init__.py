@@ -6,6 +6,7 @@ from .features import FEATURES, TABLE_7
 from .finetuning_arguments import FinetuningArguments
 from .prediction import tag_words
 from .prediction_run import PredictArguments, predict, predict_files
+from .predictor import Predictor
 from .pruning import PruneArguments, prune
 from .recipe import finetune
 from .registry import TASKS
@@ -22,6 +23,7 @@ __all__ = [
     "FeaturesArguments",
     "FinetuningArguments",
     "PredictArguments",
+    "Predictor",
     "PruneArguments",
     "Task",
     "distill",

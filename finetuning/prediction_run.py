@@ -19,18 +19,13 @@ from ..files import PARTIAL, check_output_files, leave_standard_output, weight_f
 from ..files.text import STDIN
 from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
-from .inference import network_outputs
-from .prediction import FinetunedModel, load_finetuned_model
 from .prediction_files import OUTPUT_ENDINGS, json_line, merge_parts, part_file, write_part
-from .prediction_rows import rows_to_predict, task_for_columns
+from .prediction_rows import rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, new_name
 from .rows import DataRow
-from .task_arguments import FinetunedModelArguments, TaskArguments
 from .task_record import task_record
 
 logger = logging.getLogger(__name__)
-
-ROWS_OF_A_PART = 1024
-"""Rows that are tokenized and sorted by length together, and written as one part: what a kill costs at most."""
 
 # Settings that decide the output beside task, model and data.
 _DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype", "encoding")
@@ -40,7 +35,7 @@ _MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab
 
 
 @dataclass
-class PredictArguments(FinetunedModelArguments):
+class PredictArguments(PredictorSettings):
     """Settings of `predict_files`."""
 
     data: list[str] = field(
@@ -51,11 +46,6 @@ class PredictArguments(FinetunedModelArguments):
         default=STDIN, metadata={"help": f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
-    top_k: int = field(default=1, metadata={"help": "Labels or answers to list for each row, the best first."})
-    probabilities: bool = field(default=False, metadata={"help": "Give the probability of every class."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data that the output has too (default: all)."}
-    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data.
@@ -66,10 +56,6 @@ class PredictArguments(FinetunedModelArguments):
         """
         if isinstance(self.data, str):
             self.data = [self.data]
-        if not self.model:
-            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
-        if self.top_k < 1:
-            raise ValueError(f"top_k is {self.top_k}; expected at least 1.")
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
             raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
         super().__post_init__()
@@ -143,25 +129,14 @@ class _Prediction:
         self.arguments = arguments
         self.data = data
         self.state = PartialState(cpu=arguments.use_cpu)
-        task = arguments.resolve_task()
-        given = [item.name for item in fields(TaskArguments) if getattr(arguments, item.name) is not None]
-        rows = chain.from_iterable(rows_to_predict(source, task) for source in data)
+        settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
+        self.predictor = Predictor(**settings)
+        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
-        self.first = first
-        self.task = task_for_columns(task, first, given)
-        self.task.new_examples([first])  # what is wrong with all rows shows before anything is loaded
-        self.names = self._names(first)
+        self.predictor.settle(first)
         self.remaining = chain([first], rows)
-        self.cut = self.windowed = 0
-
-    def _names(self, row: DataRow) -> list[str] | None:
-        """The columns of the data that are kept; None for all."""
-        names = self.arguments.keep_columns
-        for name in names or ():
-            row.value(name)
-        return names
 
     def _parts(self) -> Iterator[tuple[int, list[DataRow]]]:
         """The rows in parts, numbered."""
@@ -170,30 +145,12 @@ class _Prediction:
             yield number, rows
             number += 1
 
-    def load(self) -> FinetunedModel:
-        """The model, which from now on has the say about the task."""
-        assert self.arguments.model
-        found = load_finetuned_model(self.task, self.arguments.model, self.state.device, self.arguments.dtype)
-        self.task = found.task
-        return found
-
-    def _answers(self, found: FinetunedModel, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
-        """What is predicted for rows."""
-        task, arguments = found.task, self.arguments
-        examples = task.new_examples(rows)
-        encoded = [task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
-        (data,) = task.complete(encoded, found.tokenizer)
-        self.cut += encoded[0].cut
-        self.windowed += encoded[0].windowed
-        outputs = network_outputs(task, data, found.model, found.tokenizer, arguments.batch_size)
-        return task.answers(outputs, data, found.labels, arguments.top_k, arguments.probabilities)
-
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with what is predicted for it, in order."""
-        found = self.load()
+        self.predictor.load()
         with self._progress() as progress:
             for _, rows in self._parts():
-                yield from zip(rows, self._answers(found, rows), strict=True)
+                yield from zip(rows, self.predictor.answers(rows), strict=True)
                 progress.update(len(rows))
         self._tell_long_texts(progress.n)
 
@@ -203,18 +160,14 @@ class _Prediction:
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
 
     def _tell_long_texts(self, rows: int) -> None:
-        for line in long_text_lines(self.task, rows, self.cut, self.windowed):
+        found = self.predictor
+        for line in long_text_lines(found.task, rows, found.cut, found.windowed):
             logger.warning("%s", line)
 
     def _row_of_output(self, row: DataRow, answer: dict[str, Any]) -> dict[str, Any]:
         """The data's columns and what is predicted."""
-        kept = row.values if self.names is None else {name: row.value(name) for name in self.names}
-        told: dict[str, Any] = {}
-        for name, value in answer.items():
-            while name in kept:
-                name = f"predicted_{name}"
-            told[name] = value
-        return kept | told
+        kept = {name: row.value(name) for name in self.predictor.kept_columns(row)}
+        return kept | {new_name(name, list(kept)): value for name, value in answer.items()}
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
@@ -228,14 +181,15 @@ class _Prediction:
             counts = self._write_parts(folder.path)
             self.state.wait_for_everyone()
             rows = sum(counts)
-            shares = gather_object([(self.cut, self.windowed)])
-            self.cut, self.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
+            found = self.predictor
+            shares = gather_object([(found.cut, found.windowed)])
+            found.cut, found.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
             if self.state.is_main_process:
                 merge_parts(folder.path, len(counts), output)
                 shutil.rmtree(folder.path)
                 self._tell_long_texts(rows)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
-        return {"rows": rows, "cut": self.cut, "windowed": self.windowed}
+        return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
 
     def _can_go_on(self) -> bool:
         """Whether the data is there again in a further call: whether it is files."""
@@ -243,7 +197,7 @@ class _Prediction:
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or go on with an interrupted one."""
-        arguments, model = self.arguments, Path(str(self.arguments.model))
+        arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
         files = [str(source) for source in self.data] if self._can_go_on() else []
         if any(Path(file).resolve() == output.resolve() for file in files):
             raise ValueError(f"{output} is to be read and written; name another place.")
@@ -255,7 +209,7 @@ class _Prediction:
             "data": files,
             "rows_of_a_part": ROWS_OF_A_PART,
             **{name: getattr(arguments, name) for name in _DECISIVE},
-            "task": task_record(type(self.task).__name__, self.task),
+            "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }
         if model.is_dir():
@@ -274,15 +228,13 @@ class _Prediction:
     def _write_parts(self, folder: Path) -> list[int]:
         """Predict what is not there yet of this process's share; returns the rows of each part of the data."""
         counts: list[int] = []
-        found: FinetunedModel | None = None
         there = 0
         with self._progress() as progress:
             for number, rows in self._parts():
                 counts.append(len(rows))
                 is_own = number % self.state.num_processes == self.state.process_index
                 if is_own and not part_file(folder, number).is_file():
-                    found = found or self.load()
-                    answers = self._answers(found, rows)
+                    answers = self.predictor.answers(rows)
                     write_part(folder, number, map(self._row_of_output, rows, answers))
                 elif is_own:
                     there += len(rows)
@@ -300,7 +252,7 @@ class _Prediction:
             print(json_line(self._row_of_output(row, answer)))
             count += 1
         sys.stdout.flush()
-        return {"rows": count, "cut": self.cut, "windowed": self.windowed}
+        return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
 
 
 class _Processes:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .pretraining_run import pretrain
     from .store_builder import build_token_store, inspect_corpus
     from .store_format import StoreSummary, TokenStore
+    from .store_shards import StoreShards
     from .trainer import PretrainingTrainer
 
 _MODULES = {
@@ -37,6 +38,7 @@ _MODULES = {
     "PretrainingDataset": "dataset",
     "PretrainingTrainer": "trainer",
     "StoreSettings": "data_settings",
+    "StoreShards": "store_shards",
     "StoreSummary": "store_format",
     "TokenStore": "store_format",
     "adapt": "adaptation",
@@ -63,6 +65,7 @@ __all__ = [
     "PretrainingDataset",
     "PretrainingTrainer",
     "StoreSettings",
+    "StoreShards",
     "StoreSummary",
     "TokenStore",
     "adapt",

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from mybert import (
     MyBertForTokenClassification,
 )
 from mybert.cli import main
-from mybert.finetuning import TASKS, prediction_run
+from mybert.finetuning import TASKS, Predictor, prediction_run, predictor
 from mybert.finetuning.task_record import task_record
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -403,6 +404,101 @@ def test_other_types_of_weights(models, expected, dtype):
     found = mybert.predict(models / "sst2", TEXTS, dtype=dtype)
     assert [row["score"] for row in found] != [round(score, 6) for _, score in expected]
     assert np.mean([row["label"] == label for row, (label, _) in zip(found, expected, strict=True)]) > 0.9
+
+
+def batches_of(columns):
+    """The same rows in each of the kinds of batches that engines have."""
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    arrays = {name: np.array([*values, None], dtype=object)[:-1] for name, values in columns.items()}
+    return {"arrays": arrays, "frame": pandas.DataFrame(columns), "table": pyarrow.table(columns)}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "frame", "table"])
+def test_batches_of_engines_have_the_answers_of_predict(models, kind):
+    columns = {"id": list(range(30)), "sentence": TEXTS, "label": ["mine"] * 30}
+    batch = batches_of(columns)[kind]
+    told = mybert.predict(models / "sst2", TEXTS, top_k=2)
+    predict = Predictor(models / "sst2", top_k=2, keep_columns=["label", "id"])
+    found = predict(batch)
+    assert type(found) is type(batch)
+    found = found.to_pydict() if kind == "table" else {name: list(found[name]) for name in found}
+    assert list(found) == ["label", "id", "predicted_label", "score", "best"]
+    assert (found["label"], found["id"]) == (["mine"] * 30, list(range(30)))
+    assert found["predicted_label"] == [row["label"] for row in told]
+    assert found["score"] == [row["score"] for row in told]
+    assert found["best"] == [row["best"] for row in told]
+
+
+@pytest.mark.parametrize("name", ["mrpc", "regression", "multilabel", "ner", "squad", "swag"])
+def test_batches_of_every_task(models, name):
+    columns = {"#1 String": TEXTS, "#2 String": TEXTS[::-1]} if name == "mrpc" else {"text": TEXTS}
+    if name == "squad":
+        columns = {"question": TEXTS[:4], "context": TEXTS[4:8]}
+    if name == "swag":
+        columns = {"sent1": TEXTS[:4], "sent2": TEXTS[4:8]} | {f"ending{n}": TEXTS[n : n + 4] for n in range(4)}
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    for kind, batch in batches_of(columns).items():
+        found = Predictor(models / name)(batch)
+        answers = found.to_pydict() if kind == "table" else {name: list(found[name]) for name in found}
+        for column in columns:
+            del answers[column]
+        told = [dict(zip(answers, values, strict=True)) for values in zip(*answers.values(), strict=True)]
+        assert told == mybert.predict(models / name, rows), kind
+
+
+def test_two_workers_say_what_one_process_says(models, small_parts, monkeypatch):
+    """Each gets the predictor as a pickle, again with every batch, and loads the model once."""
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
+    frame = pandas.DataFrame({"sentence": TEXTS})
+    whole = mybert.predict(models / "sst2", frame)
+    sent = pickle.dumps(Predictor(models / "sst2"))
+    assert len(sent) < 10_000  # settings, no weights
+    loads, load = [], predictor.load_finetuned_model
+    monkeypatch.setattr(predictor, "load_finetuned_model", lambda *args: loads.append(args) or load(*args))
+    found = {}
+    for worker in (0, 1):
+        monkeypatch.setattr(predictor, "_copies", {})  # of another process
+        for start in range(8 * worker, 30, 16):
+            found[start] = pickle.loads(sent)(frame[start : start + 8])
+        assert len(loads) == worker + 1
+    frames = pickle.loads(sent)(iter([frame[:0], frame[:16], frame[16:]]))  # as Spark hands them over
+    for parts in ([found[start] for start in sorted(found)], list(frames)):
+        together = pandas.concat(parts)
+        assert together.drop(columns="sentence").to_dict("records") == whole
+        assert list(together["sentence"]) == TEXTS and list(together.index) == list(range(30))
+    pickle.loads(pickle.dumps(Predictor(models / "regression")))(frame)
+    assert list(predictor._copies) != [] and len(predictor._copies) == 1  # in place of the first one
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings", "message"),
+    [
+        (
+            {"a": ["b"], "c": ["d"]},
+            {},
+            r"The batch has no column 'sentence', .* columns are 'a', 'c': .* by --text_",
+        ),
+        ({"sentence": ["a", ""]}, {}, r"The batch has in row 2 an empty sentence; expected a text"),
+        ({"sentence": ["a", None]}, {}, r"The batch has in row 2 an empty sentence; expected a text"),
+        ({"sentence": "a cat"}, {}, r"The batch has 'a cat' as column 'sentence'; .* map_batches in place of map"),
+        ({"sentence": ["a"]}, {"keep_columns": ["id"]}, r"The batch has no column 'id' in row 1"),
+        ({"sentence": ["a"]}, {"top_k": 0}, r"top_k is 0; expected at least 1"),
+        (
+            ["a cat"],
+            {},
+            r"The batch is \['a cat'\]; expected a dictionary of columns, a pandas.DataFrame or a pyarrow",
+        ),
+    ],
+)
+def test_mistakes_in_batches(models, batch, settings, message):
+    with pytest.raises(ValueError, match=message):
+        Predictor(models / "sst2", **settings)(batch)
+
+
+def test_a_predictor_has_no_files(models):
+    with pytest.raises(TypeError, match="output"):
+        Predictor(models / "sst2", output="o.csv")
 
 
 @pytest.mark.slow

@@ -12,7 +12,14 @@ from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
 from mybert.files import BusyError
-from mybert.pretraining import PretrainingDataset, TokenStore, build_token_store, read_documents, store_format
+from mybert.pretraining import (
+    PretrainingDataset,
+    StoreShards,
+    TokenStore,
+    build_token_store,
+    read_documents,
+    store_format,
+)
 from mybert.pretraining import store_builder as module
 
 
@@ -260,6 +267,33 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
     with pytest.raises(ValueError, match="another tokenizer"):
         build(tmp_path, documents, other, append=True)
     assert path.read_bytes() == whole
+
+
+def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenizer):
+    pandas = pytest.importorskip("pandas")
+    settings = {"num_shards": 3, "drop": ["duplicates"]}
+    expected = [
+        build_token_store(text_file, tokenizer, tmp_path / "a", shard_index=index, show_progress=False, **settings)
+        for index in range(3)
+    ]
+    shards = pickle.loads(pickle.dumps(StoreShards([text_file], tokenizer, tmp_path / "b", **settings)))
+    first = shards({"id": np.array([1])})  # as Ray Data hands numbers over
+    others = pandas.concat(shards(iter([pandas.DataFrame({"id": [2, 0]})])))  # as Spark does
+    found = {1: {name: values[0] for name, values in first.items()}, **others.set_index("id").T.to_dict()}
+    assert [{name: found[index][name] for name in vars(summary)} for index, summary in enumerate(expected)] == [
+        vars(summary) for summary in expected
+    ]
+    assert {file.name: file.read_bytes() for file in (tmp_path / "a").iterdir()} == {
+        file.name: file.read_bytes() for file in (tmp_path / "b").iterdir()
+    }
+    names = StoreShards.schema.replace(" long", "").split(", ")
+    assert names == list(first) == list(others)
+    with pytest.raises(ValueError, match=r"shard_index is 3; expected 0 to 2"):
+        shards({"id": [3]})
+    with pytest.raises(ValueError, match=r"The batch has no column 'id', the numbers of shards; its columns are 'a'"):
+        shards({"a": [3]})
+    with pytest.raises(ValueError, match="num_shards is 0; expected 1 or more"):
+        StoreShards(text_file, tokenizer, tmp_path / "c", num_shards=0)
 
 
 def test_shards_are_one_store(tmp_path, documents, tokenizer):

@@ -1,0 +1,88 @@
+"""Shards of a token store built by the workers of a cluster's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, fields
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..files.frames import rows_of_batch, with_columns
+from ..tokenization import MyBertTokenizer
+from .data_settings import StoreSettings
+from .store_builder import build_token_store
+from .store_format import StoreSummary
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+_NUMBER = "id"  # the column of `ray.data.range` and of Spark's `range`
+
+
+class StoreShards:
+    """Builds the shards of a token store whose numbers come in batches, on the workers of an engine.
+
+        ray.data.range(64, override_num_blocks=64).map_batches(shards, batch_size=1).take_all()  # Ray Data
+        spark.range(0, 64, numPartitions=64).mapInPandas(shards, shards.schema).collect()  # Spark
+
+    A shard is what `build_token_store` makes with its `shard_index`, byte for byte, whoever builds it. What a worker
+    has tokenized of a shard when it is lost lies beside it: whoever builds the shard anew goes on from there.
+
+    Args:
+        files: Files, folders, patterns or data sets of the Hub, which every machine sees under these names.
+        tokenizer: The tokenizer.
+        path: The folder of the shards, which every machine sees under this name.
+        num_shards: How many there are in all.
+        settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
+
+    Raises:
+        ValueError: If a setting is out of its range.
+        TypeError: If there is no such setting.
+    """
+
+    schema = ", ".join(f"{name} long" for name in (_NUMBER, *(item.name for item in fields(StoreSummary))))
+    """The columns of what it gives, in Spark's words."""
+
+    def __init__(
+        self,
+        files: StrPath | Iterable[StrPath],
+        tokenizer: MyBertTokenizer,
+        path: str | Path,
+        *,
+        num_shards: int,
+        **settings: Any,
+    ) -> None:
+        self.files = files if isinstance(files, (str, PathLike)) else list(files)
+        self.tokenizer = tokenizer
+        self.path = path
+        self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
+        StoreSettings(**self.settings)
+
+    def __call__(self, batch: Any) -> Any:
+        """Build the shards whose numbers are in the column `id`.
+
+        Args:
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
+                or an iterator of these.
+
+        Returns:
+            The same kind of batch: `id`, and in columns what each shard holds, see `StoreSummary`.
+
+        Raises:
+            ValueError: If there is no such column, or shard; or see `build_token_store`.
+            OSError, ImportError: See `build_token_store`.
+        """
+        if isinstance(batch, Iterator):
+            return map(self, batch)
+        rows = rows_of_batch(batch)
+        if rows and _NUMBER not in rows[0]:
+            there = ", ".join(map(repr, rows[0]))
+            raise ValueError(f"The batch has no column {_NUMBER!r}, the numbers of shards; its columns are {there}.")
+        built = [asdict(self._build(row[_NUMBER])) for row in rows]
+        columns = {item.name: [summary[item.name] for summary in built] for item in fields(StoreSummary)}
+        return with_columns(batch, [_NUMBER], columns)
+
+    def _build(self, number: int) -> StoreSummary:
+        settings = self.settings | {"shard_index": number, "show_progress": False}
+        return build_token_store(self.files, self.tokenizer, self.path, **settings)
