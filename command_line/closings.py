@@ -154,7 +154,11 @@ def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
     if not arguments.output_dir:
         return None
     first, last = result["rows"][0], result["rows"][-1]
-    said = f"{len(last['layers'])} of {len(first['layers'])} layers"
+    said = (
+        f"{len(last['layers'])} of {len(first['layers'])} layers"
+        if "layers" in last
+        else f"{len(last['heads'][0])} of {len(first['heads'][0])} heads a layer"
+    )
     return Closing(arguments.output_dir, said, _mybert("predict", arguments.output_dir, "new.txt"))
 
 

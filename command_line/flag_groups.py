@@ -44,7 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "embeddings",
         *("new_head", "from_scratch", "keep_model_type"),
     ),
-    "Smaller": ("drop_layers", "keep_layers"),
+    "Smaller": ("drop_layers", "keep_layers", "keep_heads"),
     "Conversion": (
         *("head", "config_file", "vocab_file", "do_lower_case", "labels", "optimizer", "ignore", "int8", "opset"),
         *("allow_other_activation", "verify"),

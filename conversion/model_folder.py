@@ -111,6 +111,18 @@ class ModelFolder:
         except ValueError as error:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
+    def require_usual_heads(self) -> None:
+        """Refuse a model whose attention heads are not as wide as its width by their number, as all others know them.
+
+        Raises:
+            ModelFolderError: If it is one.
+        """
+        if (own := self.config.get("head_dim")) is not None:
+            heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")
+            raise self._wrong(
+                f"head_dim is {own}, with {heads} heads of a width of {width}; only MyBERT has such heads"
+            )
+
     def labels(self) -> list[str]:
         """Name the classes of a classifier in the order of its rows, as its configuration does."""
         names = {int(number): str(name) for number, name in (self.config.get("id2label") or {}).items()}

@@ -62,6 +62,7 @@ def export_google_checkpoint(
     settings = ToGoogleOptions(**options)
     prefix = _whole_prefix(prefix)
     folder = ModelFolder(model_dir)
+    folder.require_usual_heads()
     config = folder.configuration()
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
     rows = folder.rows()

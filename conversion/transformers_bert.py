@@ -52,6 +52,7 @@ def to_transformers_bert(
         OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
+    folder.require_usual_heads()
     config = {name: value for name, value in folder.config.items() if name not in OUR_FIELDS}
     return _convert(folder, model_dir, output_dir, "bert", config, ConversionOptions(**options))
 

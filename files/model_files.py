@@ -34,6 +34,7 @@ _LETTERS = {
     "I": "intermediate_size",
     "P": "max_position_embeddings",
     "T": "type_vocab_size",
+    "A": "attention_width",
 }
 _EMBEDDINGS = {
     "word_embeddings.weight": "VH",
@@ -43,9 +44,9 @@ _EMBEDDINGS = {
     "LayerNorm.bias": "H",
 }
 _LAYER = {
-    **{f"attention.self.{name}.weight": "HH" for name in ("query", "key", "value")},
-    **{f"attention.self.{name}.bias": "H" for name in ("query", "key", "value")},
-    "attention.output.dense.weight": "HH",
+    **{f"attention.self.{name}.weight": "AH" for name in ("query", "key", "value")},
+    **{f"attention.self.{name}.bias": "A" for name in ("query", "key", "value")},
+    "attention.output.dense.weight": "HA",
     "attention.output.dense.bias": "H",
     "attention.output.LayerNorm.weight": "H",
     "attention.output.LayerNorm.bias": "H",
@@ -229,7 +230,11 @@ def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
         lowest = 0 if name == "num_hidden_layers" else 1
         if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
             raise ValueError(f"{path}: {name} is {_shown(size)}; expected a whole number of at least {lowest}.")
-    return sizes
+    # Of all the attention's heads together; heads are the wider or narrower where some were pruned.
+    own = config.get("head_dim") if config.get("model_type") != "bert" else None
+    is_number = isinstance(own, int) and not isinstance(own, bool)
+    width = own * sizes["num_attention_heads"] if is_number else sizes["hidden_size"]
+    return sizes | {"attention_width": width}
 
 
 def _compare(

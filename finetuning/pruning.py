@@ -1,9 +1,9 @@
-"""Smaller models without training: layers dropped, with what each step costs on validation data (`mybert prune`)."""
+"""Smaller models without training: fewer layers or heads, with what that costs on validation data (`mybert prune`)."""
 
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from accelerate import PartialState
 from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig
 
 from ..files import (
     COMPANIONS,
@@ -31,12 +31,12 @@ from ..files import (
 )
 from ..files.hub_names import check_available
 from ..hub_card import CardContent, Comparison, write_card
+from .attention_heads import PrunableHeads, head_importance, most_important
 from .encoder_parts import encoder_layers, set_encoder_layers
 from .given_data import sources_of
 from .heads import check_model
 from .inference import network_outputs
-from .prediction import FinetunedModel, load_finetuned_model
-from .rows import DataSource
+from .prediction import load_finetuned_model
 from .task import TaskData
 from .task_arguments import FinetunedModelArguments, evaluation_names
 
@@ -72,6 +72,13 @@ class PruneArguments(FinetunedModelArguments):
         default_factory=list,
         metadata={"help": "How many layers stay; several are measured one by one (default: from all but one to one)."},
     )
+    keep_heads: list[int] = field(
+        default_factory=list,
+        metadata={
+            "help": "How many attention heads of each layer stay, those that matter most for the data (bert, mybert); "
+            "several are measured one by one. Layers then all stay."
+        },
+    )
     output_dir: str | None = field(
         default=None, metadata={"help": "Folder for the smaller model; without it the costs are measured only."}
     )
@@ -91,12 +98,24 @@ class PruneArguments(FinetunedModelArguments):
             raise ValueError("data and output_dir are not set; name data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
             raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
-        if self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
+        if self.keep_heads:
+            self._check_heads()
+        elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
             raise ValueError("output_dir is set; say with keep_layers how many layers its model has, or leave it out.")
         if self.data:
             super().__post_init__()
         else:
             check_model(self.model, ask_hub=False)
+
+    def _check_heads(self) -> None:
+        if self.keep_layers or self.named_layers() is not None:
+            raise ValueError("keep_heads is set, and layers are to go, too; prune the model of one call in another.")
+        if not self.data:
+            raise ValueError("keep_heads is set and data is not; labelled data says which heads matter.")
+        if self.dtype != "float32":
+            raise ValueError(f"dtype is {self.dtype}; heads are pruned of weights in float32.")
+        if self.output_dir and len(self.keep_heads) != 1:
+            raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
 
     def named_layers(self) -> list[int] | None:
         """The numbers of the layers that go, if they are named.
@@ -148,24 +167,26 @@ def alternate_dropped(layers: int, count: int) -> list[int]:
 
 
 def prune(arguments: PruneArguments) -> dict[str, Any]:
-    """Drop layers of a model, measure what that costs, and write the smaller model.
+    """Take layers or attention heads from a model, measure what that costs, and write the smaller model.
 
-    The folder has the source's model type, so a `bert` stays one, with everything that goes along: tokenizer, task
-    record, what sentence-transformers pools with; and a card, and the table as `pruning.json`.
+    Without layers the folder has the source's model type, so a `bert` stays one. Without heads it is a MyBERT, which
+    says how wide a head is (`head_dim`): transformers' `bert` cannot. All else goes along: tokenizer, task record,
+    what sentence-transformers pools with; there is a new card, and the table as `pruning.json`.
 
     Args:
         arguments: The settings.
 
     Returns:
-        `rows`: of each model the `layers` that stay, its number of `parameters`, and with data the task's metrics;
-        the first one is the model as it is. `metric`: the task's main one, None without data.
+        `rows`: of each model the `layers` that stay, or the `heads` of each layer; with data its number of
+        `parameters` and the task's metrics. The first one is the model as it is. `metric`: the task's main one, None
+        without data.
 
     Raises:
-        ValueError: If the model has no such layers, no head for the task, or is not built like BERT, the data is not
-            what the task expects, or the folder holds other things.
+        ValueError: If the model has no such layers or heads, no head for the task, or is not built like BERT, the data
+            is not what the task expects, or the folder holds other things.
         OSError: If a file cannot be read or written.
     """
-    model, data = str(arguments.model), arguments.data
+    model = str(arguments.model)
     check_available(model)
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     layers = getattr(config, "num_hidden_layers", None)
@@ -173,62 +194,103 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         raise ValueError(
             f"{model} is of type {config.model_type}, without layers of its own; expected a model like BERT."
         )
-    choices = [list(range(layers)), *arguments.kept(layers)]
     owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
     if arguments.output_dir:
         check_output_folder(arguments.output_dir, owned, arguments.overwrite)
-    rows: list[dict[str, Any]] = [{"layers": kept} for kept in choices]
-    metric = None
-    if data:
-        task = arguments.resolve_task()
-        found = load_finetuned_model(task, model, PartialState(cpu=arguments.use_cpu).device, arguments.dtype)
-        metric = found.task.main_metric
-        sources = evaluation_names(found.task, data)
-        for row, measured in zip(rows, _measured(found, sources, choices, arguments.batch_size), strict=True):
-            row |= measured
-            logger.info("%s", _line(row, rows[0], metric))
+    what = "heads" if arguments.keep_heads else "layers"
+    choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
+    found = None
+    if arguments.data:
+        found = _Measuring(arguments)
+        rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
+    else:
+        rows = [{"layers": kept} for kept in choices]
+    metric = found.model.task.main_metric if found else None
     if arguments.output_dir:
         output = Path(arguments.output_dir)
         with (
             locked(output, within=stays_in_place(output)),
             folder_written_beside(output, owned, arguments.overwrite) as folder,
         ):
-            _write_without_layers(_local(model), folder, config, choices[-1])
+            source = _local(model)
+            _copy_what_goes_along(source, folder)
+            if arguments.keep_heads:
+                assert found is not None
+                found.model.model.save_pretrained(folder)
+            else:
+                _write_without_layers(source, folder, config, choices[-1])
             write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
-            _write_card(folder, output.name, model, rows)
+            _write_card(folder, output.name, model, rows, what)
     return {"rows": rows, "metric": metric}
 
 
-def _measured(
-    found: FinetunedModel, sources: Mapping[str, DataSource], choices: Sequence[Sequence[int]], batch_size: int | None
-) -> Iterator[dict[str, Any]]:
-    """Parameters and metrics of a model with each choice of its layers."""
-    task, network, labels, tokenizer = found
-    layers = encoder_layers(network)
-    encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-    data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
-    for kept in choices:
-        set_encoder_layers(network, [layers[number] for number in kept])
-        metrics: dict[str, Any] = {"parameters": _count(network)}
-        for name, part in data.items():
-            outputs = network_outputs(task, part, network, tokenizer, batch_size, progress=True)
+class _Measuring:
+    """A model on labelled data, with fewer and fewer parts.
+
+    Args:
+        arguments: The settings.
+    """
+
+    def __init__(self, arguments: PruneArguments) -> None:
+        device = PartialState(cpu=arguments.use_cpu).device
+        self.model = load_finetuned_model(arguments.resolve_task(), str(arguments.model), device, arguments.dtype)
+        self._arguments = arguments
+        task, _, labels, tokenizer = self.model
+        sources = evaluation_names(task, arguments.data)
+        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+        self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+
+    def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """What the model scores with each choice of its layers."""
+        layers = encoder_layers(self.model.model)
+        rows: list[dict[str, Any]] = []
+        for kept in choices:
+            set_encoder_layers(self.model.model, [layers[number] for number in kept])
+            rows.append({"layers": kept} | self._metrics())
+            self._say(rows, len(kept), "layers", " ".join(map(str, kept)))
+        return rows
+
+    def rows_of_heads(self) -> list[dict[str, Any]]:
+        """What the model scores with the heads of each layer that matter most for the data; it is left with the last.
+
+        Raises:
+            ValueError: If it has not so many, or they cannot be told apart.
+        """
+        task, network, _, tokenizer = self.model
+        heads = getattr(network.config, "num_attention_heads", 0)
+        if wrong := [count for count in self._arguments.keep_heads if not 0 < count < heads]:
+            raise ValueError(
+                f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {self._arguments.model} has {heads} a layer."
+            )
+        prunable = PrunableHeads(network)
+        parts = [head_importance(task, part, network, tokenizer, progress=True) for part in self._data.values()]
+        importance = torch.stack(parts).mean(0)
+        rows: list[dict[str, Any]] = []
+        for count in (heads, *self._arguments.keep_heads):
+            kept = most_important(importance, count)
+            if count < heads:
+                prunable.keep(kept)
+            rows.append({"heads": kept} | self._metrics())
+            self._say(rows, count, "heads")
+        return rows
+
+    def _metrics(self) -> dict[str, Any]:
+        task, network, labels, tokenizer = self.model
+        metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
+        for name, part in self._data.items():
+            outputs = network_outputs(task, part, network, tokenizer, self._arguments.batch_size, progress=True)
             scores = task.score(task.predict(outputs, part, labels), part.examples)
             metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
-        yield metrics
+        return metrics
 
-
-def _count(network: PreTrainedModel) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
-def _line(row: Mapping[str, Any], before: Mapping[str, Any], metric: str) -> str:
-    """A row of the table, in 80 columns: layers, parameters, the main metric and what it lost."""
-    name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
-    kept = row["layers"]
-    shown = f"{len(kept):>3} layers {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
-    if row is before:
-        return shown
-    return f"{shown} ({row[name] - before[name]:+.4f}): {' '.join(map(str, kept))}"
+    def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
+        """Say the last row of a table: the main metric, and what it lost."""
+        row, metric = rows[-1], self.model.task.main_metric
+        name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
+        shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
+        if len(rows) > 1:
+            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f": {kept}" if kept else "")
+        logger.info("%s", shown)
 
 
 def _local(model: str) -> Path:
@@ -265,21 +327,32 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
     foreign = ("auto_map", "custom_pipelines")  # code in the source's folder, of which no copy is made
     settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
+    write_json(folder / "config.json", settings, sort_keys=True)
+
+
+def _copy_what_goes_along(source: Path, folder: Path) -> None:
     for pattern in _COPIED:
         for path in source.glob(pattern):
             refuse_link_outside(path, source)
             shutil.copyfile(path, folder / path.name)
     copy_companions(source, folder)
-    write_json(folder / "config.json", settings, sort_keys=True)
 
 
-def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    layers, kept = len(rows[0]["layers"]), rows[-1]["layers"]
+def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
+    """Write a card; `what` became fewer, "layers" or "heads"."""
+    counts = [len(row["layers"] if what == "layers" else row["heads"][0]) for row in rows]
     shown = model if not Path(model).exists() else Path(model).name
-    numbers = ", ".join(map(str, kept))
-    summary = f"{shown} with {len(kept)} of its {layers} layers ({numbers}, counted from 0), not trained since."
-    measured = {str(len(row["layers"])): {key: value for key, value in row.items() if key != "layers"} for row in rows}
+    which = (
+        f"{counts[-1]} of its {counts[0]} layers ({', '.join(map(str, rows[-1]['layers']))}, counted from 0)"
+        if what == "layers"
+        else f"{counts[-1]} of the {counts[0]} attention heads of each layer"
+    )
+    summary = f"{shown} with {which}, not trained since."
     content = CardContent(name=name, summary=summary, base_model=None if Path(model).exists() else model)
     if len(rows[0]) > 1:
-        content = replace(content, comparisons=[Comparison("On the validation data", measured, "Layers")])
+        table = {
+            str(count): {key: value for key, value in row.items() if key != what}
+            for count, row in zip(counts, rows, strict=True)
+        }
+        content = replace(content, comparisons=[Comparison("On the validation data", table, what.capitalize())])
     write_card(folder, content)

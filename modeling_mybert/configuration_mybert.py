@@ -43,9 +43,11 @@ class MyBertConfig(PreTrainedConfig):
 
     Args:
         vocab_size: Number of entries of the vocabulary.
-        hidden_size: Width of the hidden states; a multiple of `num_attention_heads`.
+        hidden_size: Width of the hidden states; a multiple of `num_attention_heads` unless `head_dim` is given.
         num_hidden_layers: Number of layers; 0 leaves the embeddings alone.
         num_attention_heads: Number of attention heads of a layer.
+        head_dim: Width of an attention head; None, as in every BERT, for `hidden_size` by the number of heads. A model
+            of which heads were pruned says here how wide the others are; transformers' BERT has no such field.
         intermediate_size: Width of the feed-forward layers.
         hidden_act: Name of an activation in `transformers.activations.ACT2FN`. Google's original code computes the
             tanh form (`"gelu_pytorch_tanh"`); transformers' `"gelu"` is the erf form. They differ by up to 5e-4.
@@ -78,6 +80,7 @@ class MyBertConfig(PreTrainedConfig):
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
+    head_dim: int | None = None
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
@@ -159,7 +162,10 @@ class MyBertConfig(PreTrainedConfig):
         _require(self, "problem_type", self.problem_type in (None, *kinds), f"None or one of {', '.join(kinds)}")
         for name in ("is_decoder", "tie_word_embeddings", "sparse_prediction", "unpad_inputs"):
             _require(self, name, isinstance(getattr(self, name), bool), "True or False")
-        if self.hidden_size % self.num_attention_heads:
+        if self.head_dim is not None:
+            expected = f"None or an integer from 1 to {_LARGEST}"
+            _require(self, "head_dim", _is_integer(self.head_dim) and 1 <= self.head_dim <= _LARGEST, expected)
+        elif self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})."
@@ -170,6 +176,18 @@ class MyBertConfig(PreTrainedConfig):
             raise ValueError(f"position_embedding_type is {position_type!r}; MyBERT has 'absolute' positions only.")
         if getattr(self, "add_cross_attention", False):
             raise ValueError("add_cross_attention is True; MyBERT is an encoder without cross-attention.")
+
+    @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in transformers; without `head_dim` where the other sizes say it."""
+        fields = super().to_dict()
+        if self.head_dim is None:
+            fields.pop("head_dim", None)
+        return fields
 
     def _check_sizes(self) -> None:
         for name in (*_AT_LEAST_ONE, "num_hidden_layers"):

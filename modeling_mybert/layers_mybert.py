@@ -93,11 +93,12 @@ class MyBertSelfAttention(nn.Module):
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
         self.config = config
-        self.head_size = config.hidden_size // config.num_attention_heads
+        self.head_size = config.head_size
         self.scaling = self.head_size**-0.5
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+        width = config.num_attention_heads * config.head_size
+        self.query = nn.Linear(config.hidden_size, width)
+        self.key = nn.Linear(config.hidden_size, width)
+        self.value = nn.Linear(config.hidden_size, width)
 
     @property
     def is_causal(self) -> bool:
@@ -111,14 +112,14 @@ class MyBertSelfAttention(nn.Module):
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Context (B, L, D) of hidden states (B, L, D), and the weights (B, H, L, L) where the function gives them."""
+        """Context (B, L, H * head_size) of hidden states (B, L, D), and the weights (B, H, L, L), if any."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
         products = linear_each((self.query, self.key, self.value), hidden_states)
         query, key, value = (states.view(head_shape) for states in products)
         dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
-            return context.view(hidden_states.shape), None
+            return context.view(products[0].shape), None
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
@@ -132,7 +133,7 @@ class MyBertSelfAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        return context.reshape(hidden_states.shape).contiguous(), weights
+        return context.reshape(products[0].shape).contiguous(), weights
 
 
 class MyBertResidual(nn.Module):
@@ -157,7 +158,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.chunk_size_feed_forward = config.chunk_size_feed_forward
         self.activation = ACT2FN[config.hidden_act]
         self.attention = nn.ModuleDict(
-            {"self": MyBertSelfAttention(config), "output": MyBertResidual(config.hidden_size, config)}
+            {
+                "self": MyBertSelfAttention(config),
+                "output": MyBertResidual(config.num_attention_heads * config.head_size, config),
+            }
         )
         self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
         self.output = MyBertResidual(config.intermediate_size, config)

@@ -415,7 +415,7 @@ class MyBertModel(MyBertPreTrainedModel):
             return False
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.dtype
         dropout = config.attention_probs_dropout_prob if self.training else 0.0
-        return any_length_kernel(device, dtype, config.hidden_size // config.num_attention_heads, dropout)
+        return any_length_kernel(device, dtype, config.head_size, dropout)
 
     @capture_outputs
     def _encode(

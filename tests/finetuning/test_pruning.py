@@ -1,4 +1,4 @@
-"""Layers dropped without training: which ones, what that costs, and that the result is an ordinary folder."""
+"""Layers and heads taken away without training: which ones, at what cost; the result is an ordinary folder."""
 
 import json
 import logging
@@ -20,9 +20,17 @@ from transformers import (
     DistilBertForSequenceClassification,
 )
 
-from mybert import MyBertConfig, MyBertForPreTraining, MyBertForQuestionAnswering, MyBertForTokenClassification
+from mybert import (
+    MyBertConfig,
+    MyBertForPreTraining,
+    MyBertForQuestionAnswering,
+    MyBertForSequenceClassification,
+    MyBertForTokenClassification,
+)
 from mybert.cli import main
+from mybert.conversion import export_google_checkpoint, to_transformers_bert
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
+from mybert.finetuning.attention_heads import head_importance, most_important
 from mybert.finetuning.pruning import alternate_dropped, top_dropped
 from mybert.finetuning.task_record import task_record
 
@@ -185,12 +193,100 @@ def test_models_like_bert(tmp_path, tokenizer, data):
     prune(PruneArguments(model=str(tmp_path / "distil"), **settings))
     small = AutoModelForSequenceClassification.from_pretrained(tmp_path / "small")
     assert len(small.distilbert.transformer.layer) == 2
+    with pytest.raises(ValueError, match="heads are pruned of bert and mybert only"):
+        prune(PruneArguments(model=str(tmp_path / "distil"), data=[data], keep_heads=[1]))
     config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=8, **SIZE)
     AlbertForSequenceClassification(config).save_pretrained(tmp_path / "albert")
     tokenizer.save_pretrained(tmp_path / "albert")
     with pytest.raises(ValueError, match="expected the 4 of a model like BERT"):
         prune(PruneArguments(model=str(tmp_path / "albert"), keep_layers=[2], output_dir=str(tmp_path / "a")))
     assert not (tmp_path / "a").exists()
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory, tokenizer):
+    """A MyBERT of two layers with four heads of eight."""
+    names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    folder = tmp_path_factory.mktemp("heads") / "model"
+    return saved(folder, MyBertConfig, MyBertForSequenceClassification, tokenizer, "classification", **sizes, **names)
+
+
+def masked_loss(model, batch, masks):
+    """The loss with a factor before the context of every head of every layer."""
+    hooks = []
+    for layer, mask in zip(model.bert.encoder["layer"], masks, strict=True):
+        wide = mask.repeat_interleave(model.config.head_size)
+        dense = layer.attention["output"].dense
+        hooks.append(dense.register_forward_pre_hook(lambda module, inputs, wide=wide: (inputs[0] * wide,)))
+    try:
+        return model(**batch).loss
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def test_importance_is_the_derivative_by_a_mask(classifier, data, tokenizer):
+    task = TASKS["classification"]
+    model, labels = task.load_finetuned(str(classifier))
+    encoded = task.encode(task.read(data), labels, tokenizer, data)
+    found = head_importance(task, encoded, model, tokenizer)
+    expected = torch.zeros(2, 4, dtype=torch.float64)
+    collate = task.collator(tokenizer, model)
+    for place in range(len(encoded)):
+        masks = torch.ones(2, 4, requires_grad=True)
+        loss = masked_loss(model.eval(), collate([encoded[place]]), masks)
+        expected += torch.autograd.grad(loss, masks)[0].abs().double()
+    expected /= expected.norm(dim=1, keepdim=True)
+    assert (found - expected).abs().max() < 1e-4
+    assert found.std() > 0.01
+    assert all(parameter.grad is None for parameter in model.parameters()) and model.config.unpad_inputs
+    assert most_important(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.2, 0.1]]), 2) == [[1, 2], [0, 1]]
+
+
+@pytest.mark.parametrize("source", ["mybert", "bert"])
+def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path, classifier, data, tokenizer, source):
+    folder = classifier
+    if source == "bert":
+        to_transformers_bert(classifier, folder := tmp_path / "bert")
+    output = tmp_path / "small"
+    found = prune(PruneArguments(model=str(folder), data=[data], keep_heads=[3], output_dir=str(output)))
+    assert [len(row["heads"][0]) for row in found["rows"]] == [4, 3]
+    kept = found["rows"][1]["heads"]
+    assert kept != found["rows"][0]["heads"]
+    small = AutoModelForSequenceClassification.from_pretrained(output).eval()
+    whole = MyBertForSequenceClassification.from_pretrained(classifier).eval()
+    assert (small.config.num_attention_heads, small.config.head_dim, small.config.model_type) == (3, 8, "mybert")
+    assert small.bert.encoder["layer"][1].attention["self"].query.weight.shape == (24, 32)
+    masks = torch.tensor([[float(head in numbers) for head in range(4)] for numbers in kept])
+    texts = tokenizer([text for text, _ in ROWS], padding=True, return_tensors="pt")
+    batch = {**texts, "labels": torch.tensor([int(label) for _, label in ROWS])}
+    for unpads in (True, False):
+        small.config.unpad_inputs = whole.config.unpad_inputs = unpads
+        loss, wanted = small(**batch).loss, masked_loss(whole, batch, masks)
+        assert torch.allclose(loss, wanted, atol=1e-6)
+    assert abs(wanted - whole(**batch).loss) > 1e-4
+    small.train()
+    small(**batch).loss.backward()
+    assert small.bert.encoder["layer"][0].attention["output"].dense.weight.grad.abs().max() > 0
+    # An ordinary folder for all else.
+    for row, place in zip(found["rows"], (folder, output), strict=True):
+        assert row["accuracy"] == evaluate(place, data)["accuracy"]
+        stored = load_file(place / "model.safetensors").values()
+        assert row["parameters"] == sum(tensor.numel() for tensor in stored)
+    assert "with 3 of the 4 attention heads of each layer" in (output / "README.md").read_text()
+    assert evaluate(output, data, dtype="int8", use_cpu=True).keys() >= {"accuracy"}
+    again = {"model": str(output), "data": [data], "keep_heads": [1], "output_dir": str(tmp_path / "one")}
+    assert len(prune(PruneArguments(**again))["rows"][1]["heads"][1]) == 1
+    fewer = {"model": str(output), "keep_layers": [1], "output_dir": str(tmp_path / "layer")}
+    prune(PruneArguments(**fewer))
+    assert MyBertForSequenceClassification.from_pretrained(tmp_path / "layer").config.head_dim == 8
+    for convert, place in ((to_transformers_bert, "b"), (export_google_checkpoint, "g")):
+        with pytest.raises(
+            ValueError, match="head_dim is 8, with 3 heads of a width of 32; only MyBERT has such heads"
+        ):
+            convert(output, tmp_path / place)
+    assert not (tmp_path / "b").exists()
 
 
 def test_mistakes(tmp_path, bert, data, capsys):
@@ -213,6 +309,7 @@ def test_mistakes(tmp_path, bert, data, capsys):
             PruneArguments(**settings)
     for settings, message in (
         ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3"),
+        ({"keep_heads": [2]}, "keep_heads is 2; expected 1 to 1, .* has 2 a layer"),
         ({"drop_layers": ["4"]}, "drop_layers is 4; .* has the layers 0 to 3"),
         ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* keeps one"),
     ):

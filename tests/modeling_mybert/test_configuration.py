@@ -132,6 +132,18 @@ def test_hidden_size_and_heads_must_fit():
         mybert.MyBertConfig(hidden_size=100)
 
 
+def test_heads_may_have_a_width_of_their_own(tmp_path):
+    config = mybert.MyBertConfig(hidden_size=100, num_attention_heads=3, head_dim=16)
+    assert config.head_size == 16 and mybert.MyBertConfig().head_size == 64
+    config.save_pretrained(tmp_path)
+    assert mybert.MyBertConfig.from_pretrained(tmp_path).head_dim == 16
+    mybert.MyBertConfig().save_pretrained(tmp_path)
+    assert "head_dim" not in (tmp_path / "config.json").read_text()
+    for wrong in (0, 2.5, True):
+        with pytest.raises(ValueError, match=f"head_dim is {wrong}; expected None or an integer from 1 to "):
+            mybert.MyBertConfig(head_dim=wrong)
+
+
 @pytest.mark.parametrize("position_type", ["relative_key", "relative_key_query"])
 def test_relative_positions_are_refused_instead_of_ignored(position_type):
     with pytest.raises(ValueError, match=f"position_embedding_type is '{position_type}'; MyBERT has 'absolute'"):

@@ -1,0 +1,147 @@
+"""Attention heads: how much each matters for labelled data, and a model without the others."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from tqdm.auto import tqdm
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..modeling_mybert import MyBertPreTrainedModel
+from .encoder_parts import encoder_layers
+from .inference import batches_by_length
+from .task import WINDOW_WEIGHT, Task, TaskData
+
+_EXAMPLES_AT_ONCE = 16
+
+
+def head_importance(
+    task: Task, data: TaskData, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, progress: bool = False
+) -> torch.Tensor:
+    """How much the loss depends on each attention head (Michel et al., 2019, section 4.1).
+
+    The importance is the mean, over the examples, of the size of the loss's derivative by a factor before the head's
+    context; within each layer importances are divided by their Euclidean norm.
+
+    Args:
+        task: The task.
+        data: Labelled data, as `Task.encode` gave it.
+        model: A MyBERT; its gradients and its mode are as before.
+        tokenizer: Its tokenizer.
+        progress: Whether to show it.
+
+    Returns:
+        Shape (layers, heads), float64.
+
+    Raises:
+        ValueError: If the model is no MyBERT, or gives no loss for this data.
+    """
+    layers = _attention_of(model)
+    heads, size = model.config.num_attention_heads, model.config.head_size
+    total = torch.zeros(len(layers), heads, dtype=torch.float64)
+    contexts: list[torch.Tensor] = []
+
+    def keep(module: nn.Module, arguments: object, output: tuple[torch.Tensor, object]) -> None:
+        output[0].retain_grad()
+        contexts.append(output[0])
+
+    hooks = [layer["self"].register_forward_hook(keep) for layer in layers]
+    unpads, was_training = model.config.unpad_inputs, model.training
+    model.config.unpad_inputs = False  # a packed batch does not keep its examples apart
+    collate = task.collator(tokenizer, model)
+    lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
+    try:
+        model.eval()
+        for places in tqdm(batches_by_length(lengths, 0, _EXAMPLES_AT_ONCE), "Heads", delay=2, disable=not progress):
+            rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
+            batch = {
+                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
+                for name, value in collate(rows).items()
+            }
+            contexts.clear()
+            loss = model(**batch).loss
+            if loss is None:
+                raise ValueError(f"The data has no labels from which a {type(model).__name__} learns.")
+            gradients = torch.autograd.grad(loss * len(places), contexts)
+            for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
+                products = (context.detach() * gradient).unflatten(-1, (heads, size))
+                total[number] += products.sum((1, 3)).abs().sum(0).double().cpu()
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.config.unpad_inputs = unpads
+        model.train(was_training)
+    norms = total.norm(dim=1, keepdim=True)
+    return total / torch.where(norms > 0, norms, 1)
+
+
+class PrunableHeads:
+    """A MyBERT whose heads are taken away and given back; each layer keeps as many.
+
+    Args:
+        model: The model, with floating-point weights.
+
+    Raises:
+        ValueError: If it is no MyBERT.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._whole = [
+            {name: _linear(layer, name) for name in ("query", "key", "value", "output")}
+            for layer in _attention_of(model)
+        ]
+        self._size = model.config.head_size
+
+    def keep(self, heads: Sequence[Sequence[int]]) -> None:
+        """Leave the model these heads of each layer, in their order; the others' weights are gone.
+
+        Args:
+            heads: Numbers of heads for each layer, equally many.
+        """
+        config = self._model.config
+        (count,) = {len(numbers) for numbers in heads}
+        config.num_attention_heads = count
+        own = None if count * self._size == config.hidden_size else self._size
+        config.head_dim = own
+        for layer, whole, numbers in zip(_attention_of(self._model), self._whole, heads, strict=True):
+            rows = torch.cat([torch.arange(number * self._size, (number + 1) * self._size) for number in numbers])
+            for name in ("query", "key", "value"):
+                linear = whole[name]
+                part = _new_linear(linear.weight[rows], linear.bias[rows])
+                layer["self"].add_module(name, part)
+            output = whole["output"]
+            layer["output"].add_module("dense", _new_linear(output.weight[:, rows], output.bias))
+
+
+def _attention_of(model: PreTrainedModel) -> list[nn.ModuleDict]:
+    """The attention of each layer.
+
+    Raises:
+        ValueError: If the model is no MyBERT.
+    """
+    if not isinstance(model, MyBertPreTrainedModel):
+        raise ValueError(f"The model is a {type(model).__name__}; heads are pruned of bert and mybert only.")
+    return [layer.attention for layer in encoder_layers(model)]
+
+
+def _linear(attention: nn.ModuleDict, name: str) -> nn.Linear:
+    return attention["output"].dense if name == "output" else getattr(attention["self"], name)
+
+
+def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    linear.weight = nn.Parameter(weight.detach().contiguous().clone())
+    linear.bias = nn.Parameter(bias.detach().clone())
+    return linear
+
+
+def most_important(importance: torch.Tensor, count: int) -> list[list[int]]:
+    """The heads of each layer that matter most, in their order; of equal ones the first.
+
+    Args:
+        importance: What `head_importance` gave.
+        count: How many.
+    """
+    order = importance.argsort(dim=1, descending=True, stable=True)[:, :count]
+    return [sorted(row) for row in order.tolist()]
