@@ -122,7 +122,7 @@ COMMANDS = {
         "finetune",
     ),
     "prune": Command(
-        "a model to a smaller one without training: layers dropped, what that costs",
+        "a model to a smaller one without training: fewer layers or heads, and what that costs",
         ".finetuning",
         "PruneArguments",
         "prune",

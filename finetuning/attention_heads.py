@@ -1,6 +1,7 @@
 """Attention heads: how much each matters for labelled data, and a model without the others."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from .inference import batches_by_length
 from .task import WINDOW_WEIGHT, Task, TaskData
 
 _EXAMPLES_AT_ONCE = 16
+_PROJECTIONS = ("query", "key", "value")
 
 
 def head_importance(
@@ -42,7 +44,6 @@ def head_importance(
     contexts: list[torch.Tensor] = []
 
     def keep(module: nn.Module, arguments: object, output: tuple[torch.Tensor, object]) -> None:
-        output[0].retain_grad()
         contexts.append(output[0])
 
     hooks = [layer["self"].register_forward_hook(keep) for layer in layers]
@@ -88,7 +89,7 @@ class PrunableHeads:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._whole = [
-            {name: _linear(layer, name) for name in ("query", "key", "value", "output")}
+            {name: getattr(layer["self"], name) for name in _PROJECTIONS} | {"output": layer["output"].dense}
             for layer in _attention_of(model)
         ]
         self._size = model.config.head_size
@@ -106,7 +107,7 @@ class PrunableHeads:
         config.head_dim = own
         for layer, whole, numbers in zip(_attention_of(self._model), self._whole, heads, strict=True):
             rows = torch.cat([torch.arange(number * self._size, (number + 1) * self._size) for number in numbers])
-            for name in ("query", "key", "value"):
+            for name in _PROJECTIONS:
                 linear = whole[name]
                 part = _new_linear(linear.weight[rows], linear.bias[rows])
                 layer["self"].add_module(name, part)
@@ -114,7 +115,7 @@ class PrunableHeads:
             layer["output"].add_module("dense", _new_linear(output.weight[:, rows], output.bias))
 
 
-def _attention_of(model: PreTrainedModel) -> list[nn.ModuleDict]:
+def _attention_of(model: PreTrainedModel) -> list[Any]:
     """The attention of each layer.
 
     Raises:
@@ -123,10 +124,6 @@ def _attention_of(model: PreTrainedModel) -> list[nn.ModuleDict]:
     if not isinstance(model, MyBertPreTrainedModel):
         raise ValueError(f"The model is a {type(model).__name__}; heads are pruned of bert and mybert only.")
     return [layer.attention for layer in encoder_layers(model)]
-
-
-def _linear(attention: nn.ModuleDict, name: str) -> nn.Linear:
-    return attention["output"].dense if name == "output" else getattr(attention["self"], name)
 
 
 def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
