@@ -39,7 +39,7 @@ class GpuSettings:
         fills: Mean lengths of sequences over the longest: 1, 1/2, 1/3 and so on.
         tokens: Real tokens of a batch, a multiple of the lengths.
         steps: Timed calls, of which medians are reported.
-        seconds: Of the recipe's training.
+        recipe_steps: Of the recipe's training.
         backend: Of torch.compile.
         vocabulary: Words.
         device: See `accelerator`.
@@ -50,7 +50,7 @@ class GpuSettings:
     fills: tuple[float, ...] = (0.5, 1.0)
     tokens: int = 32768
     steps: int = 10
-    seconds: float = 60.0
+    recipe_steps: int = 60
     backend: str = "inductor"
     vocabulary: int = VOCABULARY
     device: str = field(default_factory=accelerator)

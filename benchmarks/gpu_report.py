@@ -114,11 +114,13 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=defaults.tokens, help="real tokens of a batch")
     parser.add_argument("--steps", type=int, default=defaults.steps, help="timed calls, after three others")
-    parser.add_argument("--seconds", type=float, default=defaults.seconds, help="of the recipe's training")
+    parser.add_argument("--recipe_steps", type=int, default=defaults.recipe_steps, help="of the recipe's training")
     parser.add_argument("--backend", default=defaults.backend, help="of torch.compile")
     parser.add_argument("--vocabulary", type=int, default=defaults.vocabulary, help="words")
     parser.add_argument("--recipe_changes", default="{}", help="YAML: settings in place of the recipe's")
     arguments = parser.parse_args()
+    if defaults.device == "cpu" and arguments.sizes == defaults.sizes:
+        parser.error("there is no CUDA device; name small --sizes and --tokens to try the report on a CPU.")
     torch.set_float32_matmul_precision("high")
     settings = GpuSettings(
         sizes=tuple(arguments.sizes),
@@ -126,7 +128,7 @@ def main() -> None:
         fills=tuple(arguments.fills),
         tokens=arguments.tokens,
         steps=arguments.steps,
-        seconds=arguments.seconds,
+        recipe_steps=arguments.recipe_steps,
         backend=arguments.backend,
         vocabulary=arguments.vocabulary,
     )
