@@ -209,22 +209,24 @@ def shell_lines(words: Sequence[str], width: int = 78) -> str:
 def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
     """Give the leading values their flags: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`.
 
+    With fewer values than names the last names are left to flags.
+
     Raises:
-        ValueError: If there are too few or too many, or one is given by its flag as well.
+        ValueError: If there are too many, or one is given by its flag as well.
     """
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
     rest = flags[len(leading) :]
     if not leading or not names:
         return flags
-    *first, last = (name.removesuffix("...") for name in names)
+    plain = [name.removesuffix("...") for name in names]
     given = {flag.partition("=")[0].replace("-", "_") for flag in rest if flag.startswith("--")}
-    if twice := [name for name in (*first, last) if f"__{name}" in given]:
-        raise ValueError(f"{twice[0]} is given twice, as {leading[0]!r} and as --{twice[0]}.")
-    takes_list = not first or names[-1].endswith("...")
-    if len(leading) < len(names) or (len(leading) > len(names) and not takes_list):
+    if twice := [name for name, _ in zip(plain, leading, strict=False) if f"__{name}" in given]:
+        raise ValueError(f"{twice[0]} is given twice, as {leading[plain.index(twice[0])]!r} and as --{twice[0]}.")
+    takes_list = len(names) == 1 or names[-1].endswith("...")
+    if len(leading) > len(names) and not takes_list:
         raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
-    named = [part for name, value in zip(first, leading, strict=False) for part in (f"--{name}", value)]
-    return [*named, f"--{last}", *leading[len(first) :], *rest]
+    named = [part for name, value in zip(plain, leading, strict=False) for part in (f"--{name}", value)]
+    return [*named, *leading[len(names) :], *rest]
 
 
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:

@@ -52,6 +52,24 @@ def stated(what):
     return {flag: dict(said) for flag, said in found.items() if len(said) > 1}
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("my-bert --quiet", "--model my-bert --quiet"),
+        ("my-bert --data - --quiet", "--model my-bert --data - --quiet"),
+        ("my-bert a.csv b.csv --quiet", "--model my-bert --data a.csv b.csv --quiet"),
+        ("--quiet my-bert", "--quiet my-bert"),
+        ("", ""),
+    ],
+)
+def test_leading_values_get_names_in_order(given, expected):
+    assert name_positional(given.split(), ("model", "data...")) == expected.split()
+    with pytest.raises(ValueError, match=r"3 values \(a b c\); expected MODEL OUTPUT_DIR"):
+        name_positional(["a", "b", "c"], ("model", "output_dir"))
+    with pytest.raises(ValueError, match="data is given twice, as 'b' and as --data"):
+        name_positional(["a", "b", "--data=c"], ("model", "data..."))
+
+
 def test_a_flag_has_one_type():
     assert not {flag: said for flag, said in stated(kind).items() if flag not in TWO_MEANINGS}
 
