@@ -93,6 +93,7 @@ def files() -> dict[str, str]:
     pairs = tsv("index", "sentence1", "sentence2", "label", index=list(map(str, range(16))), label=entailment)
     mnli = tsv("index", "sentence1", "sentence2", "gold_label", index=["1"], gold_label=three)
     mrpc = tsv("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", Quality=two)
+    similar = tsv("index", "sentence1", "sentence2", "score", index=["1"], score=["5.0", "1.2", "0.0"])
     swag = csv(tsv("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label", label=list("0123")))
     cosmos = csv(tsv("context", "question", "answer0", "answer1", "answer2", "answer3", "label", label=list("0123")))
     verdicts = csv(tsv("premise", "hypothesis", "verdict", verdict=three))
@@ -119,6 +120,7 @@ def files() -> dict[str, str]:
     }
     for split in ("train", "dev", "test"):
         result |= {f"glue/SST-2/{split}.tsv": binary, f"glue/RTE/{split}.tsv": pairs, f"glue/MRPC/{split}.tsv": mrpc}
+        result[f"glue/STS-B/{split}.tsv"] = similar
     for name in ("train", "dev_matched", "dev_mismatched"):
         result[f"glue/MNLI/{name}.tsv"] = mnli
     for name in ("train", "dev"):

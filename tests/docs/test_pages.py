@@ -39,6 +39,7 @@ OUTPUTS = ("output", "output_dir")  # settings that name what is written
 TWO_STEPS = {"max_steps": 2, "logging_steps": 1, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 SHORT: dict[str, dict[str, Any]] = {
     "transformers.TrainingArguments": TWO_STEPS,
+    "sentence_transformers.SentenceTransformerTrainingArguments": TWO_STEPS,
     "mybert.pretraining.PretrainingArguments": TWO_STEPS
     | {"model_size": "tiny", "phase2_steps": 0.5}
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
