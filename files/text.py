@@ -56,6 +56,11 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
         where = Path(path)
         if not str(path):
             raise ValueError("The name of a file to read is empty; expected a file, a folder or a pattern.")
+        if "://" in str(path):
+            raise FileNotFoundError(
+                f"{path} is an address; expected a file, a folder or a pattern: copy or mount what an object store "
+                "has, or pipe it into standard input (-)."
+            )
         if str(path) == STDIN:
             files[STDIN] = None
             continue

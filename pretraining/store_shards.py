@@ -23,8 +23,8 @@ _NUMBER = "id"  # the column of `ray.data.range` and of Spark's `range`
 class StoreShards:
     """Builds the shards of a token store whose numbers come in batches, on the workers of an engine.
 
-        ray.data.range(64, override_num_blocks=64).map_batches(shards, batch_size=1).take_all()  # Ray Data
-        spark.range(0, 64, numPartitions=64).mapInPandas(shards, shards.schema).collect()  # Spark
+        ray.data.range(8, override_num_blocks=8).map_batches(shards, batch_size=1).take_all()  # Ray Data
+        spark.range(0, 8, numPartitions=8).mapInPandas(shards, shards.schema).collect()  # Spark
 
     A shard is what `build_token_store` makes with its `shard_index`, byte for byte, whoever builds it. What a worker
     has tokenized of a shard when it is lost lies beside it: whoever builds the shard anew goes on from there.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertTokenizer
+from mybert.pretraining import build_token_store
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "benchmarks").glob("*.py"))
@@ -50,6 +51,17 @@ def test_vocabulary_and_encoding(run, text, vocab):
 def test_encoding_in_processes(run, text, vocab):
     shown = run("tokenization_speed", "processes", text, "--vocab", vocab, "--repeats", 1)
     assert "| 1 |" in shown and "| 2 |" in shown
+
+
+@pytest.mark.slow
+def test_many_ranks(run, tmp_path, text, vocab):
+    tokenizer, store = vocab.parent, tmp_path / "store.safetensors"
+    build_token_store(text, MyBertTokenizer.from_pretrained(tokenizer), store, show_progress=False)
+    shown = run(
+        "many_ranks", store, "--tokenizer", tokenizer, "--ranks", 1, 4, "--model_size", "tiny", "--batch_size", 2
+    )
+    assert "\n| 1 |" in shown and "\n| 4 |" in shown
+    assert "A checkpoint of tiny: 0.05 GB" in shown and "ms of it to seal." in shown
 
 
 @pytest.mark.slow

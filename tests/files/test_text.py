@@ -135,6 +135,10 @@ def test_expand_paths(tmp_path):
     (tmp_path / "empty").mkdir()
     for path, message in (
         (f"{tmp_path}/no.txt", "There is no file or folder"),
+        (
+            "s3://bucket/*.txt",
+            "s3://bucket/\\*.txt is an address; expected a file, a folder or a pattern: copy or mount",
+        ),
         (f"{tmp_path}/*.gz", "holds no text file"),
         (f"{tmp_path}/empty", "holds no text file"),
     ):

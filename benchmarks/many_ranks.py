@@ -1,0 +1,143 @@
+"""What training on many ranks asks of storage, of the processes that make batches, and of checkpoints.
+
+    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer
+    python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8 --model_size large
+
+A rank's batches are those that accelerate gives it of `PretrainingDataset`, of the first group of an epoch. Bytes are
+those that the process had the storage read (Linux, /proc/self/io), after the file was dropped from memory; a page that
+is there already, or is read ahead by another, is not counted. The checkpoint is the one that `PretrainingTrainer`
+writes after a step.
+"""
+
+import argparse
+import os
+import re
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.data_loader import BatchSamplerShard
+from torch.utils.data import BatchSampler
+from transformers import TrainerCallback, TrainingArguments
+
+from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
+from ..pretraining.store_format import store_files
+from ..pretraining.trainer import WholeBatches
+from ..runs.checkpoints import seal_checkpoint
+from ..tokenization import MyBertTokenizer
+from .timing import describe_setting, timed
+
+
+def bytes_read() -> int:
+    """What the storage has read for this process so far."""
+    found = re.search(r"^read_bytes: (\d+)", Path("/proc/self/io").read_text(), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def forget(path: Path) -> None:
+    """Drop a store's pages from memory, as far as nobody has them mapped."""
+    for file in store_files(path):
+        with file.open("rb") as data:
+            os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def own_memory() -> float:
+    """Memory that this process has of its own, mapped files left out, in MiB."""
+    found = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) / 1024 if found else 0.0
+
+
+def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: int) -> str:
+    """Make the batches of the first of so many ranks, as far as they are of the first group; a row of the table."""
+    forget(path)
+    begun, before = bytes_read(), own_memory()
+    opening, dataset = timed(
+        lambda: PretrainingDataset(
+            TokenStore(path), cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id
+        )
+    )
+    opened = bytes_read()
+    planning, _ = timed(lambda: dataset[0])
+    planned = bytes_read()
+    group = int(dataset._layout(0).ends[0])
+    collator = PretrainingCollator(tokenizer)
+    whole = BatchSampler(WholeBatches(len(dataset), ranks * batch_size), batch_size, drop_last=False)
+    batches = iter(BatchSamplerShard(whole, ranks, 0))
+    sampling, indices = timed(lambda: list(islice(batches, group // (ranks * batch_size))))
+    start, tokens = time.process_time(), 0
+    for batch in indices:
+        tokens += int(collator([dataset[index] for index in batch])["attention_mask"].sum())
+    seconds, read = time.process_time() - start, bytes_read() - planned
+    count = max(1, len(indices))
+    return (
+        f"| {ranks} | {opening:.2f} s, {(opened - begun) / 1e6:.1f} MB | {planning:.2f} s, "
+        f"{(planned - opened) / 1e6:.1f} MB | {sampling / count * 1e3:.2f} ms | {tokens:,} | "
+        f"{read / max(1, tokens):.1f} | {tokens / max(seconds, 1e-9) / 1e6:.2f} M | {own_memory() - before:,.0f} |"
+    )
+
+
+class SaveTime(TrainerCallback):
+    """Seconds between the end of a step and the end of what is saved after it."""
+
+    seconds = 0.0
+    _begin = 0.0
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Begin."""
+        self._begin = time.perf_counter()
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """End."""
+        self.seconds = time.perf_counter() - self._begin
+
+
+def save_once(model_size: str, folder: str) -> str:
+    """Train a model for a step and save a checkpoint; what that took."""
+    layers, width, heads = MODEL_SIZES[model_size]
+    config = MyBertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width
+    )
+    row = {"input_ids": torch.arange(8), "attention_mask": torch.ones(8, dtype=torch.long), "labels": torch.arange(8)}
+    save_time = SaveTime()
+    arguments = TrainingArguments(folder, max_steps=1, save_steps=1, logging_strategy="no", disable_tqdm=True)
+    rows = [row | {"next_sentence_label": torch.tensor(0)}] * arguments.per_device_train_batch_size
+    trainer = PretrainingTrainer(
+        model=MyBertForPreTraining(config), args=arguments, train_dataset=rows, callbacks=[save_time]
+    )
+    trainer.train()
+    checkpoint = Path(folder) / "checkpoint-1"
+    size = sum(file.stat().st_size for file in checkpoint.rglob("*") if file.is_file())
+    sealing, _ = timed(lambda: seal_checkpoint(checkpoint))
+    return (
+        f"A checkpoint of {model_size}: {size / 1e9:.2f} GB, {save_time.seconds:.1f} s to write "
+        f"({size / 1e6 / max(save_time.seconds, 1e-9):,.0f} MB/s), {sealing * 1e3:.1f} ms of it to seal."
+    )
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 8, 256])
+    parser.add_argument("--batch_size", type=int, default=32, help="sequences of a rank and micro-batch")
+    parser.add_argument("--model_size", choices=MODEL_SIZES, default="base", help="of the checkpoint")
+    arguments = parser.parse_args()
+    tokenizer = MyBertTokenizer.from_pretrained(arguments.tokenizer)
+    print(f"{describe_setting()}\n{arguments.store}: {TokenStore(arguments.store, tokenizer).summary}\n")
+    print(
+        "| ranks | opening | planning a group | sampler, a batch | tokens of the share | bytes read a token |", end=""
+    )
+    print(" tokens a CPU second | own memory, MiB |\n|---|---|---|---|---|---|---|---|")
+    for ranks in arguments.ranks:
+        print(read_share(arguments.store, tokenizer, ranks, arguments.batch_size), flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"\n{save_once(arguments.model_size, folder)}")
+
+
+if __name__ == "__main__":
+    main()
