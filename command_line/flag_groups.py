@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("split_sentences", "join_lines", "document_end", "heading_pattern", "num_processes", "drop"),
     ),
     "What is left out": ("dry_run", "symbol_share", "scripts", "tokens_per_character", "near_duplicate_similarity"),
-    "Token store": ("append", "num_shards", "shard_index"),
+    "Token store": ("append", "num_shards", "shard_index", "shard_by"),
     "Vocabulary": (
         *("vocab_size", "layout", "lower_case", "algorithm", "strip_accents", "character_coverage", "min_frequency"),
         "held_out_fraction",

@@ -11,6 +11,8 @@ from .unicode_scripts import script_names
 
 # What text may be left out for, in the order in which it is looked at.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
+_OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # what is left out depends on other documents
+ShardBy = Literal["documents", "files"]
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
 SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
@@ -99,7 +101,14 @@ class StoreSettings(FilterSettings, CorpusSettings):
     """
 
     shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
-    num_shards: int = field(default=1, metadata={"help": "Shards of the store; each takes every so many-th document."})
+    num_shards: int = field(default=1, metadata={"help": "Shards of the store, which share its text."})
+    shard_by: ShardBy = field(
+        default="documents",
+        metadata={
+            "help": "What each shard has: documents, every so many-th of all text, which it reads; or files, as many "
+            "in a row as the others, and reads no other."
+        },
+    )
     append: bool = field(default=False, metadata={"help": "Put the text behind what the store holds already."})
 
     def __post_init__(self) -> None:
@@ -111,6 +120,18 @@ class StoreSettings(FilterSettings, CorpusSettings):
                 f"shard_index is {self.shard_index}; expected 0 to {self.num_shards - 1} (num_shards - 1)."
                 if self.num_shards > 0
                 else f"num_shards is {self.num_shards}; expected 1 or more."
+            )
+        if self.shard_by not in get_args(ShardBy):
+            raise ValueError(f"shard_by is {self.shard_by!r}; expected one of {', '.join(get_args(ShardBy))}.")
+        asks = [
+            reason
+            for reason in self.drop
+            if reason in _OF_ALL_TEXT and not (reason == "other_scripts" and self.scripts)
+        ]
+        if self.shard_by == "files" and asks:
+            raise ValueError(
+                f"shard_by is files and drop has {asks[0]}, for which each shard has to look at all text; expected "
+                "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
             )
 
 

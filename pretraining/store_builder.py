@@ -18,7 +18,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
-from ..files.corpus import Corpus
+from ..files.corpus import Corpus, expand_sources
 from ..files.frames import GivenData, is_frame
 from ..files.sentences import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
@@ -75,9 +75,9 @@ def build_token_store(
         overwrite: Whether a token store that is there is replaced; other files, and links, never are.
         show_progress: Whether to show a progress bar.
         settings: Those of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
-            (each shard takes every so many-th document and may be built on another machine), `append`, and `drop` with
-            its thresholds (see `CorpusFilter`). Text of less than four million characters takes one process unless
-            their number is given.
+            (each shard may be built on another machine), `shard_by` ("documents": each takes every so many-th;
+            "files": each reads its share of the files and no other), `append`, and `drop` with its thresholds (see
+            `CorpusFilter`). Text of less than four million characters takes one process unless their number is given.
 
     Returns:
         What the store (or this shard) holds.
@@ -171,7 +171,8 @@ def inspect_corpus(
 def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> CorpusFilter:
     counts_tokens = tokenizer is not None and "many_tokens" in store.drop
     encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
-    return CorpusFilter(store.drop, store, encoder, (store.shard_index, store.num_shards))
+    shard = (store.shard_index, store.num_shards) if store.shard_by == "documents" else (0, 1)
+    return CorpusFilter(store.drop, store, encoder, shard)
 
 
 def _recorded_filters(
@@ -199,20 +200,36 @@ def _recorded_filters(
 
 
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
-    """All lines, and "" after each document."""
-    if is_frame(documents):
-        return Corpus(GivenData(type(documents).__name__, documents), settings).lines()
+    """All lines, or those of a shard's files, and "" after each document."""
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
-    items = iter(documents)
+    in_memory = is_frame(documents)
+    items = iter(() if in_memory else documents)
     first = next(items, None)
     given: Iterable = chain([] if first is None else [first], items)
-    are_files = isinstance(first, (str, PathLike))
-    return Corpus(given, settings).lines() if are_files else lines_of_documents(given)
+    if isinstance(first, (str, PathLike)):
+        return Corpus(_files_of_shard(given, settings), settings).lines()
+    if settings.num_shards > 1 and settings.shard_by == "files":
+        raise ValueError("shard_by is files and the documents are in memory; expected files, or shard_by documents.")
+    if in_memory:
+        return Corpus(GivenData(type(documents).__name__, documents), settings).lines()
+    return lines_of_documents(given)
+
+
+def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> list[str]:
+    """The files that a shard reads; of its own as many in a row as of others, so that they hold the text in order."""
+    sources, count = expand_sources(files), settings.num_shards
+    if settings.shard_by == "documents":
+        return sources
+    if len(sources) < count:
+        raise ValueError(
+            f"shard_by is files and there are {len(sources)} of them for {count} shards; expected as many."
+        )
+    return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 
 
 def _of_shard(lines: Iterator[str], settings: StoreSettings) -> Iterator[str]:
-    if settings.num_shards == 1:
+    if settings.num_shards == 1 or settings.shard_by == "files":
         return lines
     return _every_nth_document(lines, settings.shard_index, settings.num_shards)
 

@@ -269,6 +269,47 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
     assert path.read_bytes() == whole
 
 
+def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, documents, tokenizer):
+    files = [tmp_path / f"{number}.txt" for number in range(5)]
+    for number, file in enumerate(files):
+        file.write_text("\n\n".join("\n".join(document) for document in documents[12 * number : 12 * number + 12]))
+    whole, _ = build(tmp_path, files, tokenizer)
+    settings = {"num_shards": 3, "shard_by": "files", "drop": ["symbol_lines"], "show_progress": False}
+    counts = []
+    for index in (2, 1, 0):
+        counts.append(build_token_store(files, tokenizer, tmp_path / "s", shard_index=index, **settings).documents)
+        files[-1].write_bytes(b"\xff")  # which only the last shard reads
+    assert counts == [24, 24, 12]
+    assert arrays_of(TokenStore(tmp_path / "s", tokenizer)) == arrays_of(TokenStore(whole))
+
+
+@pytest.mark.parametrize(
+    ("files", "settings", "message"),
+    [
+        (2, {}, "shard_by is files and there are 2 of them for 3 shards"),
+        (0, {}, "shard_by is files and the documents are in memory"),
+        (
+            3,
+            {"drop": ["duplicates"]},
+            "shard_by is files and drop has duplicates, for which each shard has to look at",
+        ),
+        (3, {"drop": ["other_scripts"]}, r"drop has other_scripts, .* expected shard_by documents, or scripts\."),
+        (3, {"shard_by": "lines"}, "shard_by is 'lines'; expected one of documents, files"),
+    ],
+)
+def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, settings, message):
+    paths = [tmp_path / f"{number}.txt" for number in range(files)]
+    for path in paths:
+        path.write_text("the cat\n")
+    settings = {"num_shards": 3, "shard_by": "files", "show_progress": False} | settings
+    with pytest.raises(ValueError, match=message):
+        build_token_store(paths or documents, tokenizer, tmp_path / "s", **settings)
+    if not paths:
+        frame = pytest.importorskip("pandas").DataFrame({"text": ["the cat"] * 9})
+        with pytest.raises(ValueError, match=message):
+            build_token_store(frame, tokenizer, tmp_path / "s", **settings)
+
+
 def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenizer):
     pandas = pytest.importorskip("pandas")
     settings = {"num_shards": 3, "drop": ["duplicates"]}
