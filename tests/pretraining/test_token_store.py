@@ -286,7 +286,7 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
 @pytest.mark.parametrize(
     ("files", "settings", "message"),
     [
-        (2, {}, "shard_by is files and there are 2 of them for 3 shards"),
+        (2, {}, "shard_by is files and there are 2 of them; expected at least 3, one a shard"),
         (0, {}, "shard_by is files and the documents are in memory"),
         (
             3,
