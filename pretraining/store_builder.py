@@ -223,7 +223,7 @@ def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> lis
         return sources
     if len(sources) < count:
         raise ValueError(
-            f"shard_by is files and there are {len(sources)} of them for {count} shards; expected as many."
+            f"shard_by is files and there are {len(sources)} of them; expected at least {count}, one a shard."
         )
     return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 
