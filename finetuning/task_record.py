@@ -73,7 +73,7 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
         kinds = ", ".join(config.architectures or []) or "a plain encoder"
         raise ValueError(
             f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
-            + (", or pass --task fill_mask or --task next_sentence" if PRETRAINING_HEAD in heads else "")
+            + (", or evaluate and predict with --task fill_mask or next_sentence" if PRETRAINING_HEAD in heads else "")
             + ", or mybert features --pooling mean for vectors of texts."
         )
     name = names[0]

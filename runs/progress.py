@@ -35,6 +35,7 @@ class ReadableProgress(ProgressCallback):
         super().__init__()
         self.prediction_bar: Any = None
         self.budget = budget
+        self._first_step = 0  # of this call's training
         self._last = ""
 
     def on_train_begin(
@@ -43,7 +44,7 @@ class ReadableProgress(ProgressCallback):
         """Begin the bar, at the step from which training goes on."""
         if args.logging_steps is None:
             state.logging_steps = fitting_logging_steps(state.max_steps)
-        self.current_step = state.global_step
+        self.current_step = self._first_step = state.global_step
         if state.is_world_process_zero:
             self.training_bar = tqdm(
                 total=state.max_steps if self.budget is None else None,
@@ -83,7 +84,7 @@ class ReadableProgress(ProgressCallback):
     ) -> None:
         """Say an entry of the log, unless it is the same as the one before."""
         share = None if self.budget is None else int(self.budget.position) / TICKS
-        line = log_line(logs or {}, state.global_step, state.max_steps, share)
+        line = log_line(logs or {}, state.global_step, state.max_steps, share, self._first_step)
         if not state.is_world_process_zero or not line or line == self._last:
             return
         self._last = line
@@ -93,7 +94,9 @@ class ReadableProgress(ProgressCallback):
             tqdm.write(line)
 
 
-def log_line(logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None) -> str:
+def log_line(
+    logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
+) -> str:
     """An entry of a log in words and at most 80 columns a line; "" if there is nothing to say.
 
     Args:
@@ -101,9 +104,10 @@ def log_line(logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: 
         step: Steps that were taken.
         max_steps: Steps of the whole run.
         share_of_time: Where its length is measured in time how much of that is over, in [0, 1].
+        first_step: Steps that were taken when this call, or this phase of a run, began; its end counts its own.
     """
     if "train_runtime" in logs:
-        text = f"Trained {step:,} steps in {_duration(logs['train_runtime'])}."
+        text = f"Trained {step - first_step:,} steps in {_duration(logs['train_runtime'])}."
         return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."
     values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_SPEEDS)}
     parts = {name.partition("_")[0] for name in values}

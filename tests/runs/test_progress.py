@@ -35,6 +35,10 @@ def test_an_entry_of_the_log_in_words(logs, line):
     assert log_line(logs, 1500, 20000) == line
 
 
+def test_the_end_counts_the_steps_of_its_time():
+    assert log_line({"train_runtime": 60.0}, 1500, 1500, first_step=1000) == "Trained 500 steps in 1 min 0 s."
+
+
 def test_lines_fit_a_terminal_and_are_broken_between_values():
     logs = {f"eval_recall_of_type_{number}": number / 7 for number in range(12)}
     lines = log_line(logs, 1500, 20000).splitlines()

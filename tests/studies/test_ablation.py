@@ -153,3 +153,14 @@ def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
     assert parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags).tasks == {
         "rte": {"data_dir": "RTE"}
     }
+
+
+def test_the_recipe_of_sizes_has_a_model_for_each():
+    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / "ablation_sizes.yaml"
+    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
+    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
+    assert "--config ablation_sizes " in recipe.read_text()
+    assert len(set(arguments.models().values())) == 3
+    runs = [arguments.pretraining_of(row, None) for row in arguments.rows]
+    assert {(run.max_steps, run.batch_size(run.phases()[0]), run.max_length) for run in runs} == {(2000, 32, 64)}
+    assert [MODEL_SIZES[run.model_size][:2] for run in runs] == [(2, 128), (4, 256), (4, 512)]
