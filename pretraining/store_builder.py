@@ -97,6 +97,7 @@ def build_token_store(
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     check_output_files([path], overwrite or store.append)
+    lines = _read(documents, store)  # what is wrong with its files is said before a folder is made
     with locked(path):
         check_output_files([path], overwrite or store.append)  # as it is now that nobody else writes
         earlier = [path] if path.exists() else []
@@ -106,7 +107,6 @@ def build_token_store(
                 raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
         elif earlier and store_metadata(path).get("format") != FORMAT:
             raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
-        lines = _read(documents, store)
         chunks = _chunks(_of_shard(kept.lines(lines) if store.drop else lines, store))
         folder = path.with_name(f".{path.name}.partial")
         folder.mkdir(exist_ok=True)

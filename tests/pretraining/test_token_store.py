@@ -308,6 +308,7 @@ def test_shards_that_files_do_not_give(tmp_path, documents, tokenizer, files, se
         frame = pytest.importorskip("pandas").DataFrame({"text": ["the cat"] * 9})
         with pytest.raises(ValueError, match=message):
             build_token_store(frame, tokenizer, tmp_path / "s", **settings)
+    assert not (tmp_path / "s").exists()
 
 
 def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenizer):
