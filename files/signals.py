@@ -3,12 +3,14 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 INTERRUPTED = 130  # exit status of a process that was ended by Ctrl-C, as shells have it
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UNTIL_REPEATED = (0.1, 1.0)  # seconds
 
 
 @contextmanager
@@ -38,8 +40,44 @@ def interruptible() -> Iterator[None]:
 
     previous = {number: signal.signal(number, interrupt) for number in _SIGNALS}
     try:
-        yield
+        with _heard_while_waiting():
+            yield
     finally:
         if not was_interrupted:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def _heard_while_waiting() -> Iterator[None]:
+    """Breaks off the system call that the main thread waits in when one of `_SIGNALS` has come.
+
+    Python runs handlers between its own instructions. A signal that comes after the last of them and before the call,
+    say `read` of a terminal, would be heard when the call returns, if it ever does. Another one, SIGURG, which nobody
+    else listens to, comes a moment later: the call returns at once, and Python runs the handlers of both.
+    """
+    if not hasattr(signal, "SIGURG"):  # Windows has neither it nor calls that signals break off
+        yield
+        return
+    main_thread = threading.get_ident()
+    wakeup, told = os.pipe()
+    os.set_blocking(told, False)
+
+    def repeat() -> None:
+        while number := os.read(wakeup, 1)[0]:
+            if number in _SIGNALS:
+                for seconds in _UNTIL_REPEATED:
+                    time.sleep(seconds)
+                    signal.pthread_kill(main_thread, signal.SIGURG)
+        os.close(wakeup)
+
+    handler = signal.signal(signal.SIGURG, lambda number, frame: None)
+    previous = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    threading.Thread(target=repeat, name="mybert-signals", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        signal.signal(signal.SIGURG, handler)
+        os.write(told, b"\0")
+        os.close(told)

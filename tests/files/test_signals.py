@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -41,11 +42,46 @@ def test_a_second_signal_ends_at_once_with_one_line(first, moment):
     assert process.returncode == 130
 
 
+WAITS_FOR_INPUT = """
+import os, signal, sys, threading, time
+from mybert.files import interruptible
+
+def not_noticed_by_the_main_thread():
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), int(sys.argv[1]))
+
+with interruptible():
+    threading.Thread(target=not_noticed_by_the_main_thread).start()
+    try:
+        os.read(0, 1)
+    except KeyboardInterrupt:
+        print("cleaned up")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_heard_by_who_already_waits(number):
+    """Its handler could not run before: the same as one that comes between Python's last look and the call."""
+    command = [sys.executable, "-c", WAITS_FOR_INPUT, str(int(number))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            process.wait(timeout=20)
+        finally:
+            process.kill()
+        assert process.stdout.read() == "cleaned up\n"
+    assert process.returncode == 0
+
+
 def test_the_signals_are_given_back():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGURG)
+    before = [signal.getsignal(number) for number in numbers]
+    threads = threading.active_count()
     with interruptible():
         assert signal.getsignal(signal.SIGTERM) not in before
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in numbers] == before
+    assert signal.set_wakeup_fd(-1) == -1
+    while threading.active_count() > threads:  # the thread that repeats signals ends by itself
+        time.sleep(0.01)
     error = []
     with interruptible():
         child = os.fork()
