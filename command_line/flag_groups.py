@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("new_pieces", "new_piece_frequency", "append_pieces", "new_rows"),
         *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads", "dropout", "bilstm"),
         "embeddings",
+        "teacher_embeddings",
         *("new_head", "from_scratch", "keep_model_type"),
     ),
     "Smaller": ("drop_layers", "keep_layers", "keep_heads"),

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 _FIELDS = FinetuningArguments.__dataclass_fields__
 _DECISIVE = (
-    *("teacher", "student", "tokenizer", "distillation_temperature", "hard_label_weight"),
+    *("teacher", "student", "tokenizer", "teacher_embeddings", "distillation_temperature", "hard_label_weight"),
     *("hidden_state_weight", "relation_weight", "relation_heads"),
 )
 # Settings of `finetune` that have no meaning beside a teacher, or none yet.
@@ -44,6 +44,10 @@ class DistillationArguments(FinetuningArguments):
     )
     tokenizer: str | None = field(
         default=None, metadata={"help": "Folder of a new student's tokenizer (default: the teacher's)."}
+    )
+    teacher_embeddings: bool = field(
+        default=False,
+        metadata={"help": "A new student's word embeddings begin as principal components of the teacher's."},
     )
     unlabelled: list[str] | None = field(
         default=None,
@@ -133,6 +137,11 @@ class DistillationArguments(FinetuningArguments):
         if self.tokenizer and not self.is_new_student:
             raise ValueError(
                 f"tokenizer is {self.tokenizer!r} and {self.student} has its own; it is for a new student, one of "
+                f"{', '.join(MODEL_SIZES)}."
+            )
+        if self.teacher_embeddings and not self.is_new_student:
+            raise ValueError(
+                f"teacher_embeddings is set and {self.student} has its own; they are for a new student, one of "
                 f"{', '.join(MODEL_SIZES)}."
             )
         refused = dict.fromkeys(_NOT_WITH_A_TEACHER, "distillation has no such setting")

@@ -14,7 +14,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ...modeling_mybert import IGNORED_LABEL
-from .layer_losses import LayerLosses
+from .layer_losses import LAYER_LOSSES
 from .soft_targets import Objective
 
 
@@ -45,22 +45,18 @@ class DistillationLoss:
         objective: What the network says.
         temperature: What both logits are divided by, above 0. A value has none: its loss is the squared error.
         hard_label_weight: Weight of labels, in [0, 1].
-        layers: What is learnt from the teacher's layers.
     """
 
-    def __init__(
-        self, objective: Objective, temperature: float, hard_label_weight: float, layers: LayerLosses | None = None
-    ) -> None:
+    def __init__(self, objective: Objective, temperature: float, hard_label_weight: float) -> None:
         self.objective = objective
         self.temperature = temperature
         self.hard_label_weight = hard_label_weight
-        self.layers = layers
 
     def __call__(self, outputs: Any, lesson: Lesson, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
         """The loss of a batch.
 
         Args:
-            outputs: The student's, with hidden states where layers are learnt.
+            outputs: The student's, with `LAYER_LOSSES` where layers are learnt.
             lesson: What it is to learn.
             num_items_in_batch: `count` of the whole optimizer step; None for that of the batch.
         """
@@ -77,8 +73,7 @@ class DistillationLoss:
         if has_label is not None:
             soft = soft * (1 - self.hard_label_weight * has_label.float())
         loss = (total + self._sum(soft, self._taught(lesson.targets), lesson)) / items
-        if self.layers is not None:
-            each = self.layers(outputs["hidden_states"], lesson.inputs)
+        if (each := outputs.get(LAYER_LOSSES)) is not None:
             loss = loss + (each if lesson.shares is None else each * lesson.shares).sum() / sequences
         return loss
 

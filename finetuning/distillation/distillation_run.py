@@ -33,6 +33,7 @@ from .distillation_trainer import DistillationTrainer
 from .layer_losses import LayerLosses
 from .soft_targets import joined, objective_of, outputs_of_rows, with_soft_targets
 from .teacher import TEACHER_OUTPUTS, Teacher
+from .teacher_embeddings import begin_with_teacher
 
 logger = logging.getLogger(__name__)
 
@@ -100,11 +101,6 @@ class Distillation(Finetuning):
         assert self.arguments.task
         objective_of(self.arguments.task, self.arguments.resolve_task())
         self.arguments.check_student()
-        if self.arguments.hidden_state_weight and self.arguments.world_size > 1:
-            raise ValueError(
-                f"hidden_state_weight is {self.arguments.hidden_state_weight} in {self.arguments.world_size} "
-                "processes; hidden states are learnt in one."
-            )
 
     def read(self, task: Task) -> DistillationRun:
         """Read the data, labelled and not, and refuse what teacher and student cannot have in common."""
@@ -196,7 +192,7 @@ class Distillation(Finetuning):
         worth = f", {metric} {self.of_teacher[metric]:.4g}" if (metric := self._metric) in self.of_teacher else ""
         logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, f"{teacher.parameters:,}", worth)
         logger.info("Student: %s, %s parameters.", self.arguments.student, f"{self.parameters['student']:,}")
-        if not self.arguments.learns_layers:
+        if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
             del self.teacher  # has said what it has to say
         return replace(run, train=joined(taught), parts=())
 
@@ -219,6 +215,9 @@ class Distillation(Finetuning):
                 pad_token_id=run.tokenizer.pad_token_id,
             )
         model, new = starting_model(run, arguments, seed, config)
+        if self.arguments.teacher_embeddings:
+            found = self.teacher.found
+            begin_with_teacher(model, found.model, run.tokenizer, found.tokenizer)
         if (layers_learnt := self._layer_losses()) is not None:
             layers_learnt.check(model)
         self.parameters["student"] = model.num_parameters()
@@ -234,11 +233,9 @@ class Distillation(Finetuning):
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
         """What trains the student."""
         own = self.arguments
-        loss = DistillationLoss(
-            *(objective_of(str(own.task), run.task), own.distillation_temperature, own.hard_label_weight),
-            self._layer_losses(),
-        )
-        return DistillationTrainer(run, arguments, loss, **settings)
+        objective = objective_of(str(own.task), run.task)
+        loss = DistillationLoss(objective, own.distillation_temperature, own.hard_label_weight)
+        return DistillationTrainer(run, arguments, loss, self._layer_losses(), **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
         """Student and teacher on the validation data."""

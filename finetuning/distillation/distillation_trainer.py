@@ -10,6 +10,7 @@ from ..task import WINDOW_WEIGHT
 from ..task_run import TaskRun
 from ..task_trainer import TaskTrainer
 from .distillation_loss import DistillationLoss, Lesson
+from .layer_losses import LayerLosses
 from .soft_targets import SOFT_TARGETS, collate_soft_targets
 
 _LABELS = ("labels", "start_positions", "end_positions")
@@ -21,22 +22,31 @@ class DistillationTrainer(TaskTrainer):
     Args:
         run: The task and its data.
         args: Settings.
-        loss: The loss; what it learns of layers is attached to the model while it is trained.
+        loss: The loss.
+        layers: What is learnt from the teacher's layers; attached to the model while it is trained.
         **kwargs: Further arguments of `Trainer`.
     """
 
-    def __init__(self, run: TaskRun, args: FinetuningArguments, loss: DistillationLoss, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        run: TaskRun,
+        args: FinetuningArguments,
+        loss: DistillationLoss,
+        layers: LayerLosses | None = None,
+        **kwargs: Any,
+    ) -> None:
         args.remove_unused_columns = False  # soft targets are for the loss, not for the model
         self.loss = loss
-        if loss.layers is not None:
-            loss.layers.attach(kwargs["model"], args.seed)
+        self.layers = layers
+        if layers is not None:
+            layers.attach(kwargs["model"], args.seed)
         super().__init__(run, args, compute_loss_func=loss, **kwargs)
         self.data_collator = collate_soft_targets(self.data_collator, run.tokenizer)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """A batch as the model reads it, with a `Lesson` as `labels`."""
         lesson = _lesson(inputs)
-        wants_states = self.loss.layers is not None and lesson.targets is not None
+        wants_states = self.layers is not None and lesson.targets is not None
         return {**lesson.inputs, "labels": lesson} | ({"output_hidden_states": True} if wants_states else {})
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
@@ -49,8 +59,8 @@ class DistillationTrainer(TaskTrainer):
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
         """`Trainer.train`; then the student is rid of what was only for training."""
         output = super().train(*args, **kwargs)
-        if self.loss.layers is not None:
-            self.loss.layers.detach()
+        if self.layers is not None:
+            self.layers.detach()
         return output
 
 

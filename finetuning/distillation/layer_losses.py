@@ -18,6 +18,9 @@ from ..encoder_parts import attention_projections, encoder_layers
 PROJECTIONS = "hidden_state_projections"
 """Attribute of a student in training: from its width to the teacher's, one linear map for each state."""
 
+LAYER_LOSSES = "layer_losses"
+"""In a student's outputs: the loss of each sequence (B,)."""
+
 _READ = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -59,8 +62,13 @@ class LayerLosses:
                 attention_projections(encoder_layers(model)[-1])
 
     def attach(self, student: PreTrainedModel, seed: int) -> None:
-        """Give a student the linear maps, so that they are trained and stand in its checkpoints."""
+        """Let a student say `LAYER_LOSSES` whenever its hidden states are asked for.
+
+        The linear maps become a part of it, so that they are trained and stand in its checkpoints; and the losses come
+        with its outputs, so that what wraps it, as several processes do, knows which parameters they come from.
+        """
         self.student = student
+        self._hook = student.register_forward_hook(self._add_to_outputs, with_kwargs=True)
         if self.hidden_state_weight:
             generator = torch.Generator().manual_seed(seed)
             width, wanted = student.config.hidden_size, self.teacher.config.hidden_size
@@ -70,9 +78,15 @@ class LayerLosses:
             student.add_module(PROJECTIONS, nn.ModuleList(maps))
 
     def detach(self) -> None:
-        """Take the linear maps away again."""
+        """Take all that away again."""
+        self._hook.remove()
         if self.hidden_state_weight:
             delattr(self.student, PROJECTIONS)
+
+    def _add_to_outputs(self, student: nn.Module, args: Any, inputs: Mapping[str, Any], outputs: Any) -> Any:
+        if not inputs.get("output_hidden_states"):
+            return outputs
+        return {**outputs, LAYER_LOSSES: self(outputs["hidden_states"], inputs)}
 
     def __call__(self, hidden_states: Sequence[torch.Tensor], inputs: Mapping[str, Any]) -> torch.Tensor:
         """The loss of each sequence (B,).

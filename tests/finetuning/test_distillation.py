@@ -31,7 +31,8 @@ from mybert.finetuning.distillation import distillation_run
 from mybert.finetuning.distillation import teacher as teacher_module
 from mybert.finetuning.distillation.distillation_loss import DistillationLoss, Lesson
 from mybert.finetuning.distillation.distillation_run import Distillation
-from mybert.finetuning.distillation.layer_losses import PROJECTIONS, LayerLosses
+from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses
+from mybert.finetuning.distillation.teacher_embeddings import begin_with_teacher
 
 NAN = float("nan")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -308,11 +309,12 @@ def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
     layers = LayerLosses(teacher, 2.0, 3.0, relation_heads=4)
     layers.check(student)
     layers.attach(student, seed=0)
-    found = layers(student(**batch, output_hidden_states=True).hidden_states, batch)
+    assert LAYER_LOSSES not in student(**batch)
+    found = student(**batch, output_hidden_states=True)[LAYER_LOSSES]
     maps = getattr(student, PROJECTIONS)
     for row, expected in enumerate(found):
         single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
-        own = student(**single, output_hidden_states=True).hidden_states
+        own = student(**single, output_hidden_states=True)["hidden_states"]
         right = teacher(**single, output_hidden_states=True).hidden_states
         states = (((maps[0](own[0]) - right[0]) ** 2).mean() + ((maps[1](own[1]) - right[2]) ** 2).mean()) / 2
         relations = 0.0
@@ -331,6 +333,7 @@ def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
     assert not any(parameter.grad is not None for parameter in teacher.parameters())
     layers.detach()
     assert not hasattr(student, PROJECTIONS)
+    assert LAYER_LOSSES not in student(**batch, output_hidden_states=True)
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
@@ -477,6 +480,43 @@ def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed
     )
 
 
+@pytest.mark.parametrize("words", ["plain", "other_words"])
+@pytest.mark.parametrize("width", [8, 24])
+def test_words_begin_as_the_principal_components_of_the_teachers(folders, words, width):
+    teacher = MyBertModel.from_pretrained(folders["teacher"])
+    known, own = (MyBertTokenizer.from_pretrained(folders[name]).get_vocab() for name in ("teacher", words))
+    tokenizers = [MyBertTokenizer.from_pretrained(folders[name]) for name in (words, "teacher")]
+    torch.manual_seed(0)
+    student = MyBertModel(MyBertConfig(vocab_size=len(own), **SIZE | {"hidden_size": width}))
+    before = student.get_input_embeddings().weight.detach().clone()
+    both = [piece for piece in own if piece in known]
+    assert begin_with_teacher(student, teacher, *tokenizers) == len(both) < (99 if words == "plain" else len(own))
+    after = student.get_input_embeddings().weight.detach()
+    theirs = teacher.get_input_embeddings().weight.detach()[[known[piece] for piece in both]].numpy()
+    theirs = theirs - theirs.mean(0)
+    left, values, _ = np.linalg.svd(theirs, full_matrices=False)
+    expected = left[:, :width] * values[:width]  # up to signs, and the size, which is that of new weights, three times
+    found = after[[own[piece] for piece in both]].numpy()
+    scale = np.linalg.norm(found, axis=1).mean() / np.linalg.norm(expected, axis=1).mean()
+    assert np.allclose(found @ found.T, expected @ expected.T * scale**2, atol=1e-4)
+    assert np.linalg.norm(found, axis=1).mean() == pytest.approx(3 * 0.4 * width**0.5, rel=1e-4)
+    others = [number for piece, number in own.items() if piece not in known]
+    assert torch.equal(after[others], before[others])
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
+    settings = arguments(teacher="bert", student="tiny", train_file=labelled(), teacher_embeddings=begins)
+    run = Distillation(settings)
+    found = prepared(run)
+    run.begun(found)
+    words = BertForSequenceClassification.from_pretrained(folders["bert"]).get_input_embeddings().weight
+    for seed in (42, 43):
+        weights = run.start(found, settings, seed)[0].get_input_embeddings().weight
+        ratio = (torch.cdist(weights, weights) / torch.cdist(words, words))[~torch.eye(len(words), dtype=bool)]
+        assert (ratio.std() / ratio.mean() < 1e-3) == begins
+
+
 @pytest.mark.parametrize("settings", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, settings):
     names = {0: "bad", 1: "fair", 2: "good"}
@@ -552,6 +592,8 @@ def refusals():
         "validation_split is set without train_file": {
             **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,
         },
+        "teacher_embeddings is set and .* has its own; they are for a new student": base
+        | {"student": "plain", "teacher_embeddings": True},
         "tokenizer is '.*' and .* has its own": base | {"student": "plain", "tokenizer": "other_words"},
     }  # fmt: skip
 

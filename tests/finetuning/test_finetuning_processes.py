@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mybert import MyBertConfig, MyBertForPreTraining
+from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification
 
 pytestmark = pytest.mark.slow
 
@@ -64,3 +64,32 @@ def test_two_processes_are_one_run(tmp_path, tokenizer):
     measured = json.loads(said[said.index("{") :])  # once, and nothing behind it
     assert measured == pytest.approx({name: metrics[0][name] for name in measured}, abs=1e-6)
     assert measured["accuracy"] > 0
+
+
+def test_two_processes_distill_as_one(tmp_path, tokenizer):
+    size = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": len(tokenizer)}
+    size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
+    for name, layers in (("teacher", 2), ("begin", 1)):
+        torch.manual_seed(layers)
+        config = MyBertConfig(**size, num_hidden_layers=layers, id2label={0: "x", 1: "y"}, label2id={"x": 0, "y": 1})
+        MyBertForSequenceClassification(config).save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    texts = [f"the {word} {verb}" for word in ("cat", "dog", "mat", "tree") for verb in ("sat", "ran under a tree")]
+    (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
+    (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:7]) + "\n")
+    command = (
+        "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
+        "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet"
+    ).split()
+    launch(tmp_path, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
+    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
+    launch(tmp_path, *command, *two, launcher=TORCHRUN)
+    start, one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("begin", "one", "two"))
+    for name in ("bert.encoder.layer.0.attention.self.key.weight", "bert.encoder.layer.0.output.dense.weight"):
+        assert (one[name] - start[name]).abs().max() > 1e-3
+    assert one.keys() == start.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, both[name], atol=2e-6, rtol=0)
+    reports = [json.loads((tmp_path / run / "distillation.json").read_text()) for run in ("one", "two")]
+    assert reports[0] == reports[1]
+    assert len(list((tmp_path / "two" / "teacher_outputs").iterdir())) == 2  # data.tsv, twice, is one
