@@ -32,6 +32,13 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, whose defaults are for a model that has learnt."""
 
     objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
+    train_embeddings_first: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of --max_steps, in [0, 1), in which embeddings and heads learn alone, so that new pieces "
+            "find their place before the layers change. 0 for none."
+        },
+    )
     optim: str = field(default="adamw", metadata=_FIELDS["optim"].metadata)
     warmup_steps: float = field(default=0.06, metadata=_FIELDS["warmup_steps"].metadata)
 
@@ -49,8 +56,18 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learnt from text, for the model's "
                 "own tokenizer."
             )
+        if not 0 <= self.train_embeddings_first < 1:
+            raise ValueError(
+                f"train_embeddings_first is {self.train_embeddings_first}; expected a share of the steps in [0, 1)."
+            )
+        if self.train_embeddings_first and self.max_steps <= 0 and self.max_hours is None:
+            raise ValueError("max_steps is not set; train_embeddings_first is a share of them.")
         NewPiecesSettings.__post_init__(self)
         PretrainingArguments.__post_init__(self)
+
+    def steps_of_embeddings(self) -> int:
+        """Steps at the beginning in which embeddings and heads learn alone."""
+        return round(self.train_embeddings_first * self.max_steps)
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """What the model's vocabulary gets; None if it stays."""
@@ -58,7 +75,8 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
 
     def decisive(self) -> dict[str, Any]:
         """What decides the result of a run, as JSON values; the data's contents apart."""
-        return super().decisive() | {"command": "adapt"} | settings_of(NewPiecesSettings, self)
+        own = {"train_embeddings_first": self.train_embeddings_first} if self.train_embeddings_first else {}
+        return super().decisive() | own | {"command": "adapt"} | settings_of(NewPiecesSettings, self)
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:

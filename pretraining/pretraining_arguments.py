@@ -53,6 +53,7 @@ class Phase:
         max_length: Longest sequence in tokens.
         per_device_train_batch_size: Sequences of a micro-batch on a device.
         gradient_accumulation_steps: Micro-batches of a step.
+        freezes_layers: Whether embeddings and heads learn alone.
         last_step: Step that ends the phase, or part of the time (in `TICKS`) where that measures the run; None for the
             run's last.
     """
@@ -61,6 +62,7 @@ class Phase:
     max_length: int
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
+    freezes_layers: bool = False
     last_step: int | None = None
 
 
@@ -320,18 +322,23 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     def phases(self) -> list[Phase]:
         """The parts of the run between the steps at which its objective, its length or its batch changes."""
         causal_steps = round(self.causal_share * self.max_steps)
+        frozen_steps = self.steps_of_embeddings()
         ramp = self._ramp()
         long_from = None
         if self.phase2_max_length is not None:
             steps = round(self.phase2_steps if self.phase2_steps >= 1 else self.phase2_steps * self.max_steps)
             long_from = self.max_steps - max(steps, 1)
-            for name, end in (("causal_share", causal_steps), ("batch_ramp", max(ramp, default=0))):
+            for name, end in (
+                ("causal_share", causal_steps),
+                ("train_embeddings_first", frozen_steps),
+                ("batch_ramp", max(ramp, default=0)),
+            ):
                 if end >= long_from:
                     raise ValueError(
                         f"{name} is {getattr(self, name)} and phase2_steps {self.phase2_steps}; together they leave "
                         "nothing of max_steps for the first phase."
                     )
-        begins = sorted({0, causal_steps, long_from or 0, *ramp})
+        begins = sorted({0, causal_steps, frozen_steps, long_from or 0, *ramp})
         phases = []
         for begin, last_step in zip(begins, [*begins[1:], None], strict=True):
             length, rows, batches = self.max_length, None, None
@@ -346,6 +353,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                     max_length=length,
                     per_device_train_batch_size=rows or self.per_device_train_batch_size,
                     gradient_accumulation_steps=smaller or batches or self.gradient_accumulation_steps,
+                    freezes_layers=begin < frozen_steps,
                     last_step=last_step,
                 )
             )
@@ -358,6 +366,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return {
             last: size for number, size in enumerate(sizes, start=1) if (last := round(steps * number / len(sizes)))
         }
+
+    def steps_of_embeddings(self) -> int:
+        """Steps at the beginning in which embeddings and heads learn alone."""
+        return 0
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
         """What the vocabulary of the model to start from gets; None if it stays."""

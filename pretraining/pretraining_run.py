@@ -132,7 +132,8 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
 
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
-    direction = "left to right, " if phase.objective == "ltr" else ""
+    how = "left to right, " if phase.objective == "ltr" else ""
+    how += "embeddings and heads alone, " if phase.freezes_layers else ""
     end = ""
     if phase.last_step:
         share = 100 * phase.last_step / arguments.max_steps
@@ -140,7 +141,7 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
             f", up to step {phase.last_step}" if arguments.max_hours is None else f", up to {share:.3g} % of the time"
         )
     batch = f"batches of {arguments.batch_size(phase)}"
-    return f"{direction}sequences of up to {phase.max_length} tokens, {batch}{end}"
+    return f"{how}sequences of up to {phase.max_length} tokens, {batch}{end}"
 
 
 class _EndOfPhase(TrainerCallback):
@@ -222,6 +223,7 @@ def _trainer(
             tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
         ),
         is_causal=phase.objective == "ltr",
+        freezes_layers=phase.freezes_layers,
         budget=budget,
         ema_decay=arguments.ema_decay,
         processing_class=tokenizer,

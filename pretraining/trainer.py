@@ -66,20 +66,31 @@ class PretrainingTrainer(ResumableTrainer):
       an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
       that share its batch.
     - Training may be left to right (`is_causal`); evaluation of the model is in its own direction all the same.
+    - Layers may be frozen; the optimizer knows them all the same, so that a run goes on from its checkpoints when they
+      learn.
     - Checkpoints and divergence: see `ResumableTrainer`.
 
     Args:
         *args: Those of `ResumableTrainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
         is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
+        freezes_layers: Whether embeddings and heads learn alone.
         **kwargs: Those of `ResumableTrainer`.
     """
 
     data_collator: Any
 
-    def __init__(self, *args: Any, eval_collator: Any = None, is_causal: bool | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        eval_collator: Any = None,
+        is_causal: bool | None = None,
+        freezes_layers: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.eval_collator = eval_collator
+        self.freezes_layers = freezes_layers
         self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}
         if is_causal is not None:
             self._evaluation_settings["is_decoder"] = self.model.config.is_decoder
@@ -114,7 +125,10 @@ class PretrainingTrainer(ResumableTrainer):
                 self.optimizer = MuonWithAdamW(*split, muon_lr=rate, fused=True, **settings)
             else:
                 self.optimizer = MyBertAdamW(groups, **settings, correct_bias=name == "adamw", fused=True)
-        return super().create_optimizer(model)
+        optimizer = super().create_optimizer(model)
+        if self.freezes_layers:
+            self.model.base_model.encoder.requires_grad_(False)
+        return optimizer
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """Google's where `lr_scheduler_type` is linear, its default."""

@@ -121,6 +121,39 @@ def test_an_interrupted_run_goes_on_to_the_last_bit(tmp_path, folder, text):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+def weights(path):
+    return load_file(path / "model.safetensors")
+
+
+@pytest.mark.parametrize("optim", ["adamw", "muon"])
+def test_embeddings_and_head_learn_first_and_then_everything(tmp_path, folder, text, optim):
+    begin = {"model": str(folder), "new_pieces": 0, "train_embeddings_first": 0.5, "save_steps": 1, "optim": optim}
+    begin |= {"save_total_limit": 9, "warmup_steps": 0}
+    adapt(settings(tmp_path, folder, text, **begin))
+    before, first, second = weights(folder), *(weights(tmp_path / "out" / f"checkpoint-{step}") for step in (2, 3))
+    for name, weight in before.items():
+        is_of_layer = ".encoder." in name
+        assert torch.equal(weight, first[name]) == is_of_layer, name
+        assert not torch.equal(first[name], second[name]), name
+    phases = AdaptArguments(**begin, text=[text], output_dir="x", max_steps=10, phase2_max_length=256).phases()
+    found = [(phase.freezes_layers, phase.max_length, phase.last_step) for phase in phases]
+    assert found == [(True, 128, 5), (False, 128, 9), (False, 256, None)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_run_goes_on_exactly_before_and_behind_the_border(tmp_path, folder, text, step):
+    given = {"train_embeddings_first": 0.5, "save_steps": 1, "save_total_limit": 9, "max_steps": 6, "optim": "adamw"}
+    adapt(settings(tmp_path, folder, text, **given, output_dir=str(tmp_path / "whole")))
+    adapt(settings(tmp_path, folder, text, **given))
+    for later in range(step + 1, 7):
+        shutil.rmtree(tmp_path / "out" / f"checkpoint-{later}")
+    (tmp_path / "out" / "model.safetensors").unlink()
+    adapt(settings(tmp_path, folder, text, **given))
+    one, other = weights(tmp_path / "whole"), weights(tmp_path / "out")
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
     BertModel(BertConfig(vocab_size=len(old), **SIZE)).save_pretrained(tmp_path / "encoder")
     old.save_pretrained(tmp_path / "encoder")
@@ -135,6 +168,8 @@ def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
         ({"new_pieces": -1}, "new_pieces is -1 and new_piece_frequency 5; expected at least 0 and 1"),
         ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learnt from text"),
         ({"model": "gone"}, "gone"),
+        ({"train_embeddings_first": 1.0}, r"train_embeddings_first is 1.0; expected a share of the steps in \[0, 1\)"),
+        ({"train_embeddings_first": 0.5, "max_steps": -1}, "max_steps is not set; train_embeddings_first is a share"),
     ],
 )
 def test_mistakes(tmp_path, folder, text, change, message):
