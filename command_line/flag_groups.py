@@ -77,7 +77,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
     "What is learnt from the teacher": (
-        *("distillation_temperature", "hard_label_weight", "hidden_state_weight", "relation_weight", "relation_heads"),
+        *("distillation_temperature", "hard_label_weight", "hidden_state_weight", "relation_weight", "relations"),
+        "relation_heads",
     ),
     "Table": ("suite", "only", "rows", "variants", "pretraining", "finetuning", "grid"),
     "Picture": ("view", "layer"),

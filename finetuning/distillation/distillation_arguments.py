@@ -15,16 +15,18 @@ from ..given_data import data_name, sources_of
 from ..heads import check_model
 from ..task import Task
 from ..task_arguments import task_for_model
+from .layer_losses import RELATIONS
 
 logger = logging.getLogger(__name__)
 
 _FIELDS = FinetuningArguments.__dataclass_fields__
 _DECISIVE = (
     *("teacher", "student", "tokenizer", "teacher_embeddings", "distillation_temperature", "hard_label_weight"),
-    *("hidden_state_weight", "relation_weight", "relation_heads"),
+    *("hidden_state_weight", "relation_weight", "relation_heads", "relations"),
 )
 # Settings of `finetune` that have no meaning beside a teacher, or none yet.
 _NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
+_KNOWN_RELATIONS = {*RELATIONS, "qk"}
 _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
 
 
@@ -65,10 +67,14 @@ class DistillationArguments(FinetuningArguments):
     )
     relation_weight: float = field(
         default=0.0,
-        metadata={"help": "Weight of the loss on relations of the last layer's queries, keys, values (MiniLMv2)."},
+        metadata={"help": "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM)."},
     )
     relation_heads: int | None = field(
         default=None, metadata={"help": "Heads of these relations (default: as many as fit, at most the teacher's)."}
+    )
+    relations: list[str] = field(
+        default_factory=lambda: list(RELATIONS),
+        metadata={"help": "These relations, each of two of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv)."},
     )
     task: str | None = field(  # type: ignore[assignment]
         default=None, metadata={"help": "The task (default: what the teacher was fine-tuned for)."}
@@ -132,6 +138,14 @@ class DistillationArguments(FinetuningArguments):
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
         if weight == 1 and not self.learns_layers:
             raise ValueError("hard_label_weight is 1: nothing is learnt from the teacher; expected less, or finetune.")
+        if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
+            raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
+        if set(self.relations) != set(RELATIONS) and not self.relation_weight:
+            raise ValueError(f"relations is {self.relations} without relation_weight; expected both.")
+        if self.relation_heads and "qk" in self.relations:
+            raise ValueError(
+                f"relation_heads is {self.relation_heads}; attention (qk in relations) has its own heads."
+            )
         if self.relation_heads and not self.relation_weight:
             raise ValueError(f"relation_heads is {self.relation_heads} without relation_weight; expected both.")
         if self.tokenizer and not self.is_new_student:
@@ -201,6 +215,7 @@ class DistillationArguments(FinetuningArguments):
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,
             "weight of relations": self.relation_weight or None,
+            "relations": " ".join(self.relations) if self.relation_weight else None,
         }
         return {name: value for name, value in found.items() if value is not None}
 

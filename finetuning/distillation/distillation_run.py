@@ -227,8 +227,13 @@ class Distillation(Finetuning):
         arguments = self.arguments
         if not arguments.learns_layers:
             return None
-        weights = (arguments.hidden_state_weight, arguments.relation_weight, arguments.relation_heads)
-        return LayerLosses(self.teacher.found.model, *weights)
+        return LayerLosses(
+            self.teacher.found.model,
+            arguments.hidden_state_weight,
+            arguments.relation_weight,
+            arguments.relation_heads,
+            arguments.relations,
+        )
 
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
         """What trains the student."""

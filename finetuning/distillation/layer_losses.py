@@ -1,7 +1,8 @@
 """What a student learns from a teacher's layers, which runs beside it on the same tokens.
 
 Hidden states: Jiao et al. (2020), "TinyBERT", section 3.1 (equations 8 and 9). Relations: Wang et al. (2021),
-"MiniLMv2", section 3.1: queries with queries, keys with keys, values with values.
+"MiniLMv2", section 3.1: queries with queries, keys with keys, values with values; of queries with keys, which are
+attention itself, and values with values Wang et al. (2020), "MiniLM", sections 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ PROJECTIONS = "hidden_state_projections"
 LAYER_LOSSES = "layer_losses"
 """In a student's outputs: the loss of each sequence (B,)."""
 
+RELATIONS = ("qq", "kk", "vv")
+"""Those of MiniLMv2: each of two of query, key, value."""
+
 _READ = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -33,9 +37,10 @@ class LayerLosses:
     Args:
         teacher: The teacher, in evaluation mode, where the student will be.
         hidden_state_weight: Weight of the mean squared error of hidden states, at least 0.
-        relation_weight: Weight of the divergence of relations, summed over the three, at least 0.
+        relation_weight: Weight of the divergence of relations, summed over them, at least 0.
         relation_heads: Into how many parts vectors are cut for relations; None for as many as fit both widths, at most
             the teacher's heads.
+        relations: Which ones, see `RELATIONS`; "qk" is attention, head by head, in models with equally many heads.
     """
 
     def __init__(
@@ -44,20 +49,23 @@ class LayerLosses:
         hidden_state_weight: float,
         relation_weight: float,
         relation_heads: int | None = None,
+        relations: Sequence[str] = RELATIONS,
     ) -> None:
         self.teacher = teacher
         self.hidden_state_weight = hidden_state_weight
         self.relation_weight = relation_weight
         self.relation_heads = relation_heads
+        self.relations = relations
 
     def check(self, student: PreTrainedModel) -> None:
         """Refuse a student, or a teacher, whose relations are not to be had.
 
         Raises:
-            ValueError: If a width is no multiple of the number of heads, or a model is not built like BERT.
+            ValueError: If a width is no multiple of the number of heads, a model is not built like BERT, or attention
+                is compared and the models have other numbers of heads.
         """
         if self.relation_weight:
-            relation_heads(self.relation_heads, self.teacher, student)
+            self._heads(student)
             for model in (self.teacher, student):
                 attention_projections(encoder_layers(model)[-1])
 
@@ -120,16 +128,30 @@ class LayerLosses:
 
     def _of_relations(self, found: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The divergence of the relations; both get what goes into their last layer (B, L, D)."""
-        heads = relation_heads(self.relation_heads, self.teacher, self.student)
+        heads = self._heads(self.student)
         with torch.no_grad():
             right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
         own = [part(found) for part in attention_projections(encoder_layers(self.student)[-1])]
         total = torch.zeros(len(mask), device=mask.device)
-        for target, states in zip(right, own, strict=True):
-            expected, said = _log_relations(target, heads, mask), _log_relations(states, heads, mask)
+        for relation in self.relations:
+            one, other = ("qkv".index(letter) for letter in relation)
+            expected = _log_relations(right[one], right[other], heads, mask)
+            said = _log_relations(own[one], own[other], heads, mask)
             divergence = (expected.exp() * (expected - said)).sum(-1).mean(1)  # over keys, then heads: (B, L)
             total = total + _mean_of_tokens(divergence, mask)
         return total
+
+    def _heads(self, student: PreTrainedModel) -> int:
+        """Into how many parts vectors are cut; attention has heads of its own."""
+        if "qk" not in self.relations:
+            return relation_heads(self.relation_heads, self.teacher, student)
+        numbers = [model.config.num_attention_heads for model in (self.teacher, student)]
+        if numbers[0] != numbers[1]:
+            raise ValueError(
+                f"relations has 'qk', attention itself, and teacher and student have {numbers[0]} and {numbers[1]} "
+                "heads; expected equally many."
+            )
+        return numbers[0]
 
 
 def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
@@ -155,10 +177,10 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
     return wanted
 
 
-def _log_relations(states: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
+def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
     """Logarithms of the scaled dot products' softmax over tokens, of vectors (B, L, D) cut in parts: (B, H, L, L)."""
-    parts = states.float().unflatten(-1, (heads, -1)).transpose(1, 2)
-    scores = parts @ parts.transpose(-1, -2) / parts.shape[-1] ** 0.5
+    left, right = (states.float().unflatten(-1, (heads, -1)).transpose(1, 2) for states in (one, other))
+    scores = left @ right.transpose(-1, -2) / left.shape[-1] ** 0.5
     return scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).log_softmax(-1)
 
 

@@ -336,6 +336,32 @@ def test_layer_losses_are_those_made_by_hand(folders, tokenizer):
     assert LAYER_LOSSES not in student(**batch, output_hidden_states=True)
 
 
+def test_attention_is_learnt_head_by_head(folders, tokenizer):
+    torch.manual_seed(0)
+    teacher = MyBertForSequenceClassification.from_pretrained(folders["teacher"], attn_implementation="eager").eval()
+    small = MyBertConfig(vocab_size=len(tokenizer), **SIZE | {"hidden_size": 8, "num_hidden_layers": 1})
+    student = MyBertForSequenceClassification._from_config(small, attn_implementation="eager").eval()
+    batch = dict(tokenizer([*TEXTS[3:5], "the cat"], padding=True, return_tensors="pt"))
+    layers = LayerLosses(teacher, 0.0, 1.0, relations=["qk", "vv"])
+    layers.check(student)
+    layers.attach(student, seed=0)
+    found = student(**batch, output_hidden_states=True)[LAYER_LOSSES]
+    layers.detach()
+    for row, expected in enumerate(found):
+        single = {name: values[[row]][:, : batch["attention_mask"][row].sum()] for name, values in batch.items()}
+        said = [model(**single, output_attentions=True, output_hidden_states=True) for model in (student, teacher)]
+        q, p = (outputs.attentions[-1][0] for outputs in said)
+        wanted = (p * (p / q).log()).sum(-1).mean()
+        tables = []
+        for model, outputs in zip((student, teacher), said, strict=True):
+            values = model.base_model.encoder.layer[-1].attention.self.value(outputs.hidden_states[-2])[0]
+            pieces = values.chunk(SIZE["num_attention_heads"], dim=1)
+            tables.append([softmax(piece @ piece.T / piece.shape[1] ** 0.5, -1) for piece in pieces])
+        for q, p in zip(*tables, strict=True):
+            wanted = wanted + (p * (p / q).log()).sum(-1).mean() / SIZE["num_attention_heads"]
+        torch.testing.assert_close(expected, wanted, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers, tmp_path):
     found = []
@@ -585,6 +611,12 @@ def refusals():
         "hard_label_weight is 1: nothing is learnt from the teacher": base | {"hard_label_weight": 1},
         "relation_heads is 3; expected what divides the widths of teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},
+        "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},
+        "relations is .'vv'. without relation_weight": base | {"relations": ["vv"]},
+        "relations has 'qk', attention itself, and teacher and student have 2 and 4 heads; expected": base
+        | {"student": "mini", "relations": ["qk", "vv"], "relation_weight": 1.0},
+        "relation_heads is 4; attention .qk in relations. has its own": base
+        | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "relation_heads is 3 without relation_weight": base | {"relation_heads": 3},
         "folds is 3, and distillation has no such setting": base | {"folds": 3},
         "bilstm is True, and a new student": base | {"bilstm": True},
