@@ -204,10 +204,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
         ValueError: If a setting is wrong, a file is not what its task expects, or training diverges.
         OSError: If a file cannot be read or written.
     """
-    runs = {
-        task: [(chosen, arguments.finetuning_of(task, chosen)) for chosen in arguments.combinations()]
-        for task in arguments.only
-    }  # mistakes show before hours of training
+    runs = _planned(arguments)
     suite = read_suite(arguments.suite)
     outcomes: dict[str, TaskOutcome] = {}
     for task, choices in runs.items():
@@ -234,6 +231,27 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     logger.info("\n%s", table)
     _write_submission(suite, {task: choices[0][1] for task, choices in runs.items()}, outcomes, output_dir)
     return report
+
+
+def _planned(arguments: SuiteArguments) -> dict[str, list[tuple[dict[str, Any], FinetuningArguments]]]:
+    """Task -> each choice from the grid with its settings; mistakes show here, before hours of training.
+
+    Raises:
+        ValueError: If a setting is wrong; or see below.
+        OSError: If files of a task are missing; the message also says which tasks can be measured.
+    """
+    runs: dict[str, list[tuple[dict[str, Any], FinetuningArguments]]] = {}
+    mistakes: list[Exception] = []
+    for task in arguments.only:
+        try:
+            runs[task] = [(chosen, arguments.finetuning_of(task, chosen)) for chosen in arguments.combinations()]
+        except (ValueError, OSError) as error:
+            mistakes.append(error)
+    if not mistakes:
+        return runs
+    if not runs:
+        raise mistakes[0]
+    raise type(mistakes[0])(f"{mistakes[0]} Nothing is missing for {', '.join(runs)}.") from mistakes[0]
 
 
 def _title(suite: Suite, task: str) -> str:
