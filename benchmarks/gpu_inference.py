@@ -9,11 +9,10 @@ import torch
 
 from .accelerator import GpuSettings, Section
 from .model_speed import SENTENCES
-from .peers import Batch, Encoder, encoder_of, twins
+from .peers import PEER, Batch, Encoder, encoder_of, twins
 from .runtimes import random_batch
 from .timing import take_turns
 
-PEER = "transformers SDPA"
 HEADER = """| size | batch | full | | milliseconds | real tokens/s | times as fast |
 |---|---|---:|---|---:|---:|---:|"""
 # Mean difference of states of size 1: bfloat16 has a precision of 0.004, and there are as many roundings as layers.

@@ -9,34 +9,26 @@ import logging
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from tqdm import tqdm
 
-from ..files import read_rows, write_text
+from ..files import own_process, read_rows, write_text
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
 from .kernel_speed import kernel_table
-from .peers import (
-    Batch,
-    Encoder,
-    cpu_encoders,
-    encoder_of,
-    products,
-    sentence_encoder,
-    training_twins,
-    twins,
-)
-from .runtimes import RUNTIMES, random_batch, sorted_by_length
-from .timing import REST, describe_setting, speed_table, take_turns, timed
+from .peers import PEER, Batch, sentence_encoder, training_twins, twins
+from .runtimes import PRODUCTS, RUNTIMES, RuntimeEncoders, pytorch_encoders, random_batch
+from .timing import describe_setting, in_turns, speed_table, take_turns, timed
 
 logger = logging.getLogger(__name__)
-
-PEER = "transformers SDPA"
 
 # Tokens of 32 sentences of SST-2's development set (sentences 577 to 608), 45 % full when padded.
 SENTENCES: tuple[int, ...] = (7, 8, 8, 9, 10, 12, 12, 13, 16, 17, 20, 22, 23, 24, 24, 25)
@@ -52,6 +44,7 @@ INFERENCE = {
 TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model size
 TRAINING_LENGTH = 128
 ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
+_PYTORCH = "PyTorch"
 WORKLOADS = (*INFERENCE, "kernels", "training", "memory", *ON_SENTENCES)
 # Largest difference in float32 of states, scores and vectors; of gradients in parts of their norm. Measured: 7e-6.
 TOLERANCE = 1e-5
@@ -130,7 +123,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     """
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
-    parts = [f"Machine: {describe_setting()} In turns, in one process; medians of {arguments.repeats} unless said."]
+    parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
     logger.info(parts[0])
     workloads = arguments.workloads or ()
     inference = [name for name in INFERENCE if name in workloads]
@@ -167,45 +160,70 @@ def _section(title: str, table: str) -> list[str]:
     return [f"## {title}", table]
 
 
+class _Side(NamedTuple):
+    """An encoder in its runtime's process, and whether it gets its batches in groups, sorted by length."""
+
+    ask: Callable[..., Any]
+    name: str
+    is_sorted: bool = False
+
+    def states(self, lengths: tuple[int, ...]) -> np.ndarray | None:
+        return self.ask("states", self.name, lengths, self.is_sorted)
+
+    def seconds(self, lengths: tuple[int, ...]) -> float:
+        return self.ask("seconds", self.name, lengths, self.is_sorted)
+
+
 def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
-    ours, theirs = twins(**_settings(arguments.model_size))
-    encoders: dict[str, Encoder] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
-    if arguments.compiled:
-        encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
-        encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
-    parts = []
-    others: dict[str, Encoder] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for runtime, make_encoders in RUNTIMES.items():
+    """A section for each workload; the runtimes' processes hold their models from the first to the last."""
+    runtimes = {_PYTORCH: partial(pytorch_encoders, compiled=arguments.compiled), **RUNTIMES}
+    settings, threads = _settings(arguments.model_size), torch.get_num_threads()
+    encoders: dict[str, list[_Side]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        for runtime, make in tqdm(runtimes.items(), "preparing", leave=False):
+            process = own_process(runtime, RuntimeEncoders, make, settings, threads, folder)
             try:
-                others |= make_encoders(theirs, Path(folder))
+                ask = stack.enter_context(process)
             except ImportError as error:
                 logger.warning("Without %s: %s.", runtime, error)
-        for name in names:
-            what, lengths = INFERENCE[name]
-            batch = random_batch(lengths)
-            fill = sum(lengths) / batch["input_ids"].numel()
-            sides = encoders | others
-            if fill < 1:  # the best case of who runs padding
-                sides |= {f"{name}, sorted": sorted_by_length(encode) for name, encode in others.items()}
-            notes = _differences(sides, batch)
-            runs: dict[str, Callable[[], Any]] = {name: partial(encode, batch) for name, encode in sides.items()}
-            runs["(linear layers' products alone)"] = products(ours, sum(lengths))
-            seconds = take_turns(runs, arguments.repeats, REST)
-            title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
-            parts += _section(title, speed_table(seconds, PEER, notes))
-    return parts
+            else:
+                encoders[runtime] = [_Side(ask, name) for name in ask("names")]
+        return [part for name in names for part in _inference_section(name, encoders, arguments)]
 
 
-def _differences(encoders: Mapping[str, Encoder], batch: Batch) -> dict[str, str]:
-    """Largest difference of each encoder's states at tokens from the peer's."""
-    is_token = batch["attention_mask"].bool()
-    expected = encoders[PEER](batch)[is_token]
-    notes = {}
-    for name, encode in encoders.items():
-        difference = float((encode(batch)[is_token] - expected).abs().max())
-        assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
-        notes[name] = f"largest difference {difference:.0e}"
+def _inference_section(name: str, encoders: Mapping[str, list[_Side]], arguments: BenchArguments) -> list[str]:
+    what, lengths = INFERENCE[name]
+    is_token = random_batch(lengths)["attention_mask"].bool().numpy()
+    fill = float(is_token.mean())
+    sides = {side.name: side for runtime in encoders.values() for side in runtime}
+    if fill < 1:  # the best case of who runs padding
+        others = [side for runtime, those in encoders.items() if runtime != _PYTORCH for side in those]
+        sides |= {f"{side.name}, sorted": side._replace(is_sorted=True) for side in others}
+    sides[PRODUCTS] = sides.pop(PRODUCTS)  # the last row
+    notes = differences({name: side.states(lengths) for name, side in sides.items()}, is_token)
+    seconds = in_turns({name: partial(side.seconds, lengths) for name, side in sides.items()}, arguments.repeats)
+    title = f"{name}: {what} ({fill:.0%} full), {arguments.model_size}"
+    return _section(title, speed_table(seconds, PEER, notes))
+
+
+def differences(states: Mapping[str, np.ndarray | None], is_token: np.ndarray) -> dict[str, str]:
+    """Largest difference of each side's states at tokens from the peer's, in words.
+
+    Args:
+        states: `(B, T, D)`, by side; None of what gives none.
+        is_token: `(B, T)`.
+
+    Raises:
+        AssertionError: If a side in float32 differs.
+    """
+    expected, notes = states[PEER], {}
+    assert expected is not None, "the peer is an encoder"
+    for name, found in states.items():
+        if found is not None:
+            difference = float(abs(found[is_token] - expected[is_token]).max())
+            assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
+            notes[name] = f"largest difference {difference:.0e}"
     return notes
 
 
@@ -269,15 +287,27 @@ def _training(arguments: BenchArguments) -> list[str]:
     return parts
 
 
-def _step_memory(name: str, size: str) -> int:
-    """Bytes by which one training step raises the process's peak memory; for a fresh process."""
-    model = training_twins(**_settings(size))[name]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)  # without moments: they are the same on both sides
-    batch = _training_batch(TRAINING.get(size, 8), half_full=False)
-    before = _memory_status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again here
-    training_step(model, optimizer, batch)
-    return _memory_status("VmHWM") - before
+class TrainingStep:
+    """A side's first training step, for a process of its own.
+
+    Args:
+        name: Of the side, as `training_twins` has it.
+        settings: Of the network.
+        batch_size: Sequences of the batch.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, int], batch_size: int) -> None:
+        self._model = training_twins(**settings)[name]
+        # Without moments: they are the same on both sides.
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
+        self._batch = _training_batch(batch_size, half_full=False)
+
+    def memory(self) -> int:
+        """Bytes by which it raises the process's peak memory."""
+        before = _memory_status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again here
+        training_step(self._model, self._optimizer, self._batch)
+        return _memory_status("VmHWM") - before
 
 
 def _memory_status(name: str) -> int:
@@ -289,18 +319,14 @@ def _memory(arguments: BenchArguments) -> list[str]:
     if not Path("/proc/self/clear_refs").exists():
         logger.warning("Without memory: this system does not tell a process's peak.")
         return []
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
-
     lines = ["| | transformers SDPA, MB | mybert, MB | share |", "|---|---|---|---|"]
     for size in arguments.training_sizes:
-        peaks = []
+        rows, peaks = TRAINING.get(size, 8), []
         for name in (PEER, "mybert"):
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                peaks.append(pool.submit(_step_memory, name, size).result() / 1e6)
+            with own_process(f"{name}'s step", TrainingStep, name, _settings(size), rows) as ask:
+                peaks.append(ask("memory") / 1e6)
         lines.append(
-            f"| {size}, {TRAINING.get(size, 8)} x {TRAINING_LENGTH} | {peaks[0]:,.0f} | {peaks[1]:,.0f} | "
-            f"{peaks[1] / peaks[0]:.2f} |"
+            f"| {size}, {rows} x {TRAINING_LENGTH} | {peaks[0]:,.0f} | {peaks[1]:,.0f} | {peaks[1] / peaks[0]:.2f} |"
         )
     return _section("memory: what one MLM + NSP step adds to the peak, gradients included", "\n".join(lines))
 

@@ -5,6 +5,7 @@ Every encoder is a function from a batch (`input_ids` and `attention_mask`) to t
 
 import copy
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import BertConfig, BertModel
 
 from ..modeling_mybert import MyBertConfig, MyBertModel
 
+PEER = "transformers SDPA"  # whom all others are compared to
 Batch = dict[str, torch.Tensor]
 Encoder = Callable[[Batch], torch.Tensor]
 
@@ -36,14 +38,16 @@ def encoder_of(model: Callable[..., Any]) -> Encoder:
     return encode
 
 
-def products(model: torch.nn.Module, tokens: int) -> Callable[[], None]:
-    """The matrix products of a model's linear layers with so many tokens, and nothing else: how fast it could be."""
+def products(model: torch.nn.Module) -> Callable[[Batch], None]:
+    """The matrix products of a model's linear layers for a batch's tokens, nothing else: how fast it could be."""
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
-    inputs = {
-        layer.in_features: torch.randn(tokens, layer.in_features, device=layer.weight.device) for layer in layers
-    }
 
-    def run() -> None:
+    @lru_cache(1)
+    def inputs_of(tokens: int) -> dict[int, torch.Tensor]:
+        return {width: torch.randn(tokens, width) for width in {layer.in_features for layer in layers}}
+
+    def run(batch: Batch) -> None:
+        inputs = inputs_of(int(batch["attention_mask"].sum()))
         with torch.no_grad():
             for layer in layers:
                 layer(inputs[layer.in_features])
@@ -53,7 +57,7 @@ def products(model: torch.nn.Module, tokens: int) -> Callable[[], None]:
 
 def cpu_encoders(model: MyBertModel) -> dict[str, Encoder]:
     """Our encoder as it can be made faster on a CPU: weights prepacked, in bfloat16 or int8."""
-    if model.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():
         return {}
     encoders = {"mybert, prepacked": encoder_of(copy.deepcopy(model).prepack_weights())}
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
@@ -80,4 +84,4 @@ def training_twins(**settings: float) -> dict[str, torch.nn.Module]:
     theirs = BertForPreTraining(BertConfig(**settings)).train()
     ours = MyBertForPreTraining(MyBertConfig(**settings)).train()
     ours.load_state_dict(theirs.state_dict())
-    return {"transformers SDPA": theirs, "mybert": ours}
+    return {PEER: theirs, "mybert": ours}

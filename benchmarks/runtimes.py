@@ -1,12 +1,14 @@
-"""transformers' BERT in the runtimes that people serve it with: ONNX Runtime, OpenVINO and CTranslate2, on a CPU.
+"""BERT in the runtimes that people serve it with on a CPU: PyTorch, ONNX Runtime, OpenVINO and CTranslate2.
 
-Each function takes the model and an empty folder and returns encoders by name, with as many threads as PyTorch has.
-What is not installed raises `ImportError`.
+Each runtime is measured in a process of its own, for it is slower beside another one's threads, even if they sleep:
+PyTorch's OpenMP (libgomp) no longer waits actively for the next product where a process has more of its threads than
+there are cores. So one function for each runtime takes the network's settings, the number of threads and a folder for
+files, and returns encoders by name, all of the same random weights. What is not installed raises `ImportError`.
 """
 
 import copy
-import warnings
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,13 @@ import torch
 from transformers import BertModel
 
 from ..files import no_warnings
-from .peers import Batch, Encoder
+from .peers import PEER, Batch, Encoder, cpu_encoders, encoder_of, products, twins
+from .timing import timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
+PRODUCTS = "(linear layers' products alone)"
+REST = 0.1  # seconds; ONNX Runtime's threads look out for more work for 0.05, PyTorch's for 0.01
+_SHORT = 0.3  # seconds of a call that is seen warm, as one of many in a row
 _EXAMPLES = ((7, 9), (128, 60, 30, 20, 12, 8), (24, 24, 24, 24), (200, 90))  # lengths of batches to calibrate with
 
 
@@ -50,7 +56,58 @@ def sorted_by_length(encode: Encoder) -> Encoder:
     return encode_in_groups
 
 
-def onnx_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+class RuntimeEncoders:
+    """The encoders of one runtime, in the process that measures them.
+
+    Args:
+        make: Makes them: `pytorch_encoders` or one of `RUNTIMES`.
+        settings: Of the network, as `MyBertConfig` takes them.
+        threads: Of the runtime.
+        folder: For files of models.
+    """
+
+    def __init__(
+        self, make: Callable[..., dict[str, Any]], settings: Mapping[str, int], threads: int, folder: Path
+    ) -> None:
+        torch.set_num_threads(1)  # of PyTorch where it only converts the model
+        with no_warnings():
+            self._encoders = make(settings, threads, folder)
+
+    def names(self) -> list[str]:
+        """Of the encoders."""
+        return list(self._encoders)
+
+    def states(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> np.ndarray | None:
+        """What an encoder gives for the batch of these lengths, with `sorted_by_length` if asked; `(B, T, D)`."""
+        states = self._run(name, lengths, is_sorted)()
+        return None if states is None else states.float().numpy()
+
+    def seconds(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> float:
+        """Seconds of a call, when other processes have come to rest; of a short one, seconds of a second call."""
+        run = self._run(name, lengths, is_sorted)
+        time.sleep(REST)
+        seconds = timed(run)[0]
+        return seconds if seconds > _SHORT else timed(run)[0]
+
+    def _run(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> Callable[[], Any]:
+        encode = self._encoders[name]
+        return partial(sorted_by_length(encode) if is_sorted else encode, random_batch(lengths))
+
+
+def pytorch_encoders(
+    settings: Mapping[str, int], threads: int, folder: Path, compiled: bool = False
+) -> dict[str, Any]:
+    """PyTorch: transformers' BERT and ours, both compiled, too, if asked, and the products alone (`PRODUCTS`)."""
+    torch.set_num_threads(threads)
+    ours, theirs = twins(**settings)
+    encoders: dict[str, Any] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
+    if compiled:
+        encoders["transformers, compiled"] = encoder_of(torch.compile(theirs, dynamic=True))
+        encoders["mybert, compiled"] = encoder_of(torch.compile(ours, dynamic=True))
+    return {**encoders, PRODUCTS: products(ours)}
+
+
+def onnx_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
     """ONNX Runtime: the exported model, the one of its own optimizer for BERT, and its dynamic int8 quantization."""
     import onnx  # noqa: F401
     import onnxscript  # noqa: F401
@@ -58,30 +115,28 @@ def onnx_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
     from onnxruntime.transformers.fusion_options import FusionOptions
     from onnxruntime.transformers.optimizer import optimize_model
 
+    _, model = twins(**settings)
     plain, optimized, int8 = (folder / f"{name}.onnx" for name in ("plain", "optimized", "int8"))
     example = random_batch((7, 9), model.config.vocab_size)
     shapes = {name: {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC} for name in example}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(model, (), str(plain), kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
-        config = model.config
-        optimize_model(
-            str(plain),
-            model_type="bert",
-            num_heads=config.num_attention_heads,
-            hidden_size=config.hidden_size,
-            optimization_options=FusionOptions("bert"),
-        ).save_model_to_file(str(optimized))
-        quantize_dynamic(str(plain), str(int8), weight_type=QuantType.QInt8)
+    torch.onnx.export(model, (), str(plain), kwargs=example, dynamic_shapes=shapes, dynamo=True, verbose=False)
+    optimize_model(
+        str(plain),
+        model_type="bert",
+        num_heads=model.config.num_attention_heads,
+        hidden_size=model.config.hidden_size,
+        optimization_options=FusionOptions("bert"),
+    ).save_model_to_file(str(optimized))
+    quantize_dynamic(str(plain), str(int8), weight_type=QuantType.QInt8)
     files = {"ONNX Runtime": plain, "ONNX Runtime, BERT optimizer": optimized, "ONNX Runtime int8": int8}
-    return {name: _onnx_encoder(path) for name, path in files.items()}
+    return {name: _onnx_encoder(path, threads) for name, path in files.items()}
 
 
-def _onnx_encoder(path: Path) -> Encoder:
+def _onnx_encoder(path: Path, threads: int) -> Encoder:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     types = {entry.name: np.int32 if "int32" in entry.type else np.int64 for entry in session.get_inputs()}
 
@@ -92,20 +147,16 @@ def _onnx_encoder(path: Path) -> Encoder:
     return encode
 
 
-def openvino_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
     """OpenVINO in float32, bfloat16 and int8 (NNCF, calibrated)."""
     import nncf
     import openvino
 
+    _, model = twins(**settings)
     batches = [random_batch(lengths, model.config.vocab_size) for lengths in _EXAMPLES]
     core = openvino.Core()
-    settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # PyTorch's threads run on the same cores
-    }
-    with no_warnings(), torch.no_grad():
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+    with torch.no_grad():
         converted = openvino.convert_model(_StatesOnly(model), example_input=batches[0])
         data = nncf.Dataset([{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches])
         quantized = nncf.quantize(copy.deepcopy(converted), data, model_type=nncf.ModelType.TRANSFORMER)
@@ -115,7 +166,7 @@ def openvino_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
         ("OpenVINO bfloat16", converted, {"INFERENCE_PRECISION_HINT": "bf16"}),
         ("OpenVINO int8", quantized, {}),
     ):
-        compiled = core.compile_model(converted_model, "CPU", {**settings, **precision})
+        compiled = core.compile_model(converted_model, "CPU", {**hints, **precision})
         encoders[name] = partial(_openvino_states, compiled.create_infer_request())
     return encoders
 
@@ -136,11 +187,12 @@ def _openvino_states(request: Any, batch: Batch) -> torch.Tensor:
     return torch.from_numpy(results[0])
 
 
-def ctranslate2_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
+def ctranslate2_encoders(settings: Mapping[str, int], threads: int, folder: Path) -> dict[str, Encoder]:
     """CTranslate2 in float32 and int8."""
     import ctranslate2
     from ctranslate2.converters.transformers import BertLoader
 
+    _, model = twins(**settings)
     with_pooler = BertModel(copy.deepcopy(model.config))  # which its converter wants
     with_pooler.load_state_dict(model.state_dict(), strict=False)
     with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer says
@@ -153,7 +205,6 @@ def ctranslate2_encoders(model: BertModel, folder: Path) -> dict[str, Encoder]:
         spec.optimize(quantization=precision)
         (folder / precision).mkdir()
         spec.save(str(folder / precision))
-        threads = torch.get_num_threads()
         encoder = ctranslate2.Encoder(
             str(folder / precision), compute_type=precision, inter_threads=1, intra_threads=threads
         )
@@ -168,7 +219,7 @@ def _ctranslate2_states(encoder: Any, batch: Batch) -> torch.Tensor:
     return torch.from_numpy(np.array(encoder.forward_batch(rows, token_type_ids=segments).last_hidden_state))
 
 
-RUNTIMES: dict[str, Callable[[BertModel, Path], dict[str, Encoder]]] = {
+RUNTIMES: dict[str, Callable[..., dict[str, Any]]] = {
     "ONNX Runtime": onnx_encoders,
     "OpenVINO": openvino_encoders,
     "CTranslate2": ctranslate2_encoders,

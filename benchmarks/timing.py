@@ -6,15 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
 from ..files import describe_environment
-
-REST = 0.3  # seconds; threads of OpenMP and ONNX Runtime look out for more work for up to 0.2 before they sleep
-_SHORT = 0.3  # seconds of a call that is seen warm, as one of many in a row
 
 
 def describe_setting() -> str:
@@ -40,27 +38,32 @@ def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_co
     return clock() - start, result
 
 
-def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int, rest: float = 0.0) -> dict[str, list[float]]:
+def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
     """Time every run, one after the other, again and again: what disturbs the machine then disturbs all alike.
 
     Args:
         runs: What to call, by name; each is called once before, untimed.
         repeats: Timed calls of each.
-        rest: Seconds of nothing before each turn, for runs with threads of their own (`REST`), which otherwise wait
-            for work in a loop during the next one's turn. A short run is then called once more, untimed, before.
 
     Returns:
         Seconds of each call, by name.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    is_short = {name: timed(run)[0] < _SHORT for name, run in runs.items()}
+    for run in runs.values():
+        run()
+    return in_turns({name: partial(_seconds, run) for name, run in runs.items()}, repeats)
+
+
+def in_turns(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """As `take_turns`, of what measures itself, such as a run in another process, and gives its seconds."""
+    seconds: dict[str, list[float]] = {name: [] for name in measures}
     for _ in tqdm(range(repeats), leave=False):
-        for name, run in runs.items():
-            time.sleep(rest)
-            if rest and is_short[name]:
-                run()
-            seconds[name].append(timed(run)[0])
+        for name, measure in measures.items():
+            seconds[name].append(measure())
     return seconds
+
+
+def _seconds(run: Callable[[], Any]) -> float:
+    return timed(run)[0]
 
 
 def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mapping[str, str] | None = None) -> str:

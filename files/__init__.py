@@ -14,7 +14,7 @@ from .model_files import (
 from .signals import INTERRUPTED, interruptible
 from .tables import is_table, parse_json, read_conll, read_rows, stream_rows
 from .text import content_suffix, expand_paths, open_text, read_blocks
-from .workers import worker_processes
+from .workers import own_process, worker_processes
 from .writing import (
     MODEL_FOLDER,
     PARTIAL,
@@ -61,6 +61,7 @@ __all__ = [
     "no_warnings",
     "only_errors",
     "open_text",
+    "own_process",
     "parse_json",
     "read_blocks",
     "read_conll",

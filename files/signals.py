@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import FrameType
 
 INTERRUPTED = 130  # exit status of a process that was ended by Ctrl-C, as shells have it
@@ -46,6 +47,27 @@ def interruptible() -> Iterator[None]:
         if not was_interrupted:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are heard when the block has ended. Processes that are started in it never hear of Ctrl-C."""
+    came: list[int] = []
+    heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
+    can_be_masked = hasattr(signal, "pthread_sigmask")  # not on Windows
+    if can_be_masked:
+        resource_tracker.ensure_running()  # multiprocessing's, whose start lifts the mask
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if can_be_masked:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+        if came:
+            signal.raise_signal(came[0])
 
 
 @contextmanager

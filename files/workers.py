@@ -2,12 +2,18 @@
 
 import os
 import signal
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing import connection, parent_process
+from contextlib import contextmanager, suppress
+from multiprocessing import connection, get_context, parent_process
 from typing import Any
+
+from .signals import interrupts_held_back
+
+_PATIENCE = 5.0  # seconds until a process ends that was asked to
 
 
 @contextmanager
@@ -39,8 +45,80 @@ def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, 
         initializer(*initargs)
 
 
+@contextmanager
+def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
+    """A process that makes an object, calls its methods when asked to, one after the other, and sleeps between.
+
+    It starts empty, so what is loaded there and which threads run there is the object's affair alone. It ends with the
+    block, in the middle of a call if need be, and with this process, however that ends.
+
+    Args:
+        what: What it is for, in messages.
+        make: Makes the object there; a class or function that can be imported by its name.
+        arguments: What `make` is called with. They are pickled, as all that goes there and comes back is.
+
+    Yields:
+        A function that calls a method of the object: its name and arguments. It returns and raises what the method
+        does.
+
+    Raises:
+        Exception: What `make` raises.
+        OSError: If the process has ended by itself.
+    """
+    context = get_context("spawn")
+    pipe, its_end = context.Pipe()
+    process = context.Process(target=_serve, args=(its_end, make, arguments))
+
+    def answer(*request: Any) -> Any:
+        try:
+            if request:
+                pipe.send(request)
+            is_result, value, where = pipe.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            process.join()
+            raise OSError(
+                f"The process of {what} has ended by itself (exit status {process.exitcode}), as it does where the "
+                "system ends it for want of memory."
+            ) from None
+        if not is_result:
+            raise value from RuntimeError(f"in the process of {what}:\n{where}")
+        return value
+
+    try:
+        with interrupts_held_back():
+            process.start()
+        its_end.close()
+        answer()  # what there is to say of the object: whether it could be made
+        yield lambda method, *arguments: answer(method, arguments)
+    finally:
+        if process.pid is not None:
+            process.terminate()
+            process.join(_PATIENCE)
+            process.kill()
+            process.join()
+        pipe.close()
+
+
+def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Make the object by a first call; then call its methods."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # what libraries opened is closed
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    held = None
+    with suppress(EOFError, BrokenPipeError):  # when nobody asks any more
+        while True:
+            try:
+                result = call(*arguments)
+                if held is None:
+                    held, result = result, None
+                pipe.send((True, result, ""))
+            except Exception as error:
+                pipe.send((False, error, traceback.format_exc()))
+            method, arguments = pipe.recv()
+            call = getattr(held, method)
+
+
 def _end_with_parent() -> None:
-    """A pool's workers would wait for work for ever when their parent is killed."""
+    """Workers would wait for work for ever when their parent is killed."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

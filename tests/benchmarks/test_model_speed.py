@@ -1,9 +1,11 @@
 """`mybert bench`: every workload runs at a tiny size, and sides that disagree are no benchmark."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 
-from mybert.benchmarks import kernel_speed, model_speed, timing
+from mybert.benchmarks import kernel_speed, model_speed, runtimes
 from mybert.benchmarks.model_speed import (
     INFERENCE,
     ON_SENTENCES,
@@ -12,8 +14,8 @@ from mybert.benchmarks.model_speed import (
     BenchArguments,
     run_benchmarks,
 )
-from mybert.benchmarks.runtimes import GROUP, RUNTIMES, random_batch, sorted_by_length
-from mybert.benchmarks.timing import REST, speed_table, take_turns
+from mybert.benchmarks.runtimes import GROUP, REST, RUNTIMES, RuntimeEncoders, random_batch, sorted_by_length
+from mybert.benchmarks.timing import speed_table, take_turns
 from mybert.cli import main
 from mybert.modeling_mybert import linear_kernels
 
@@ -23,6 +25,22 @@ def small(monkeypatch):
     """Short batches and few repetitions."""
     monkeypatch.setattr(model_speed, "TRAINING", {"tiny": 2})
     monkeypatch.setattr(model_speed, "INFERENCE", {name: (what, (7, 3)) for name, (what, _) in INFERENCE.items()})
+
+
+@pytest.fixture
+def in_this_process(monkeypatch):
+    """What runs in processes of its own runs here; the names of what would have started."""
+    threads, started = torch.get_num_threads(), []
+
+    @contextmanager
+    def here(what, make, *arguments):
+        held = make(*arguments)
+        started.append(what)
+        yield lambda method, *arguments: getattr(held, method)(*arguments)
+
+    monkeypatch.setattr(model_speed, "own_process", here)
+    yield started
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
@@ -49,22 +67,22 @@ def test_ratio_is_the_median_of_the_turns():
     assert "| ours | 1.0000 | 4.00 | exact |" in table
 
 
-@pytest.mark.parametrize(("rest", "short"), [(0.0, ["call"]), (REST, ["rest", "call", "call"])])
-def test_a_short_run_comes_after_a_rest_and_warm(monkeypatch, rest, short):
-    """Another runtime's threads wait for work in a loop for a while; a turn begins when they sleep."""
+def test_runs_take_turns():
     calls = []
-    monkeypatch.setattr(timing.time, "sleep", lambda seconds: calls.extend(["rest"] * (seconds == REST)))
-    monkeypatch.setattr(timing, "timed", lambda run: (run(), 0.1 if run == quick else 9.0)[::-1])
+    seconds = take_turns({name: lambda name=name: calls.append(name) for name in "ab"}, 2)
+    assert calls == ["a", "b"] * 3  # the first time untimed
+    assert [len(values) for values in seconds.values()] == [2, 2]
 
-    def quick():
-        calls.append("call")
 
-    def slow():
-        calls.append("long call")
-
-    assert take_turns({"quick": quick, "slow": slow}, 2, rest) == {"quick": [0.1] * 2, "slow": [9.0] * 2}
-    turn = [*short, *["rest"] * bool(rest), "long call"]
-    assert calls == ["call", "long call", *turn, *turn]
+@pytest.mark.parametrize(("took", "calls"), [(0.1, ["rest", "call", "call"]), (9.0, ["rest", "call"])])
+def test_a_short_run_is_measured_warm_and_all_after_a_rest(monkeypatch, in_this_process, tmp_path, took, calls):
+    """Another process's threads wait for work in a loop for a while; a turn begins when they sleep."""
+    seen = []
+    monkeypatch.setattr(runtimes.time, "sleep", lambda seconds: seen.extend(["rest"] * (seconds == REST)))
+    monkeypatch.setattr(runtimes, "timed", lambda run: (took * len(seen), run()))
+    encoders = RuntimeEncoders(lambda *_: {"ours": lambda batch: seen.append("call")}, {}, 1, tmp_path)
+    assert encoders.seconds("ours", (7, 3), False) == took * (len(calls) - 1)
+    assert seen == calls
 
 
 @pytest.mark.slow
@@ -109,8 +127,8 @@ def test_both_kernels(monkeypatch):
     assert "kernels" not in run_benchmarks(BenchArguments(workloads=["kernels"], repeats=1))
 
 
-def test_sides_that_disagree_are_refused(small, monkeypatch):
-    real = model_speed.twins
+def test_sides_that_disagree_are_refused(small, monkeypatch, in_this_process):
+    real = runtimes.twins
 
     def unequal(**settings):
         ours, theirs = real(**settings)
@@ -118,21 +136,29 @@ def test_sides_that_disagree_are_refused(small, monkeypatch):
             ours.embeddings.word_embeddings.weight.add_(0.01 * torch.randn(ours.config.hidden_size))
         return ours, theirs
 
-    monkeypatch.setattr(model_speed, "twins", unequal)
+    monkeypatch.setattr(runtimes, "twins", unequal)
     monkeypatch.setattr(model_speed, "RUNTIMES", {})
     with pytest.raises(AssertionError, match="mybert differs by"):
         run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
 
 
-def test_what_is_not_installed_is_said(small, monkeypatch, caplog):
+def test_each_runtime_has_a_process_and_what_is_not_installed_is_said(small, monkeypatch, caplog, in_this_process):
     def not_installed(*_):
         raise ImportError("No module named 'openvino'")
 
-    monkeypatch.setattr(model_speed, "RUNTIMES", {"OpenVINO": not_installed})
+    def fast(settings, threads, folder):
+        assert (threads, torch.get_num_threads(), list(folder.iterdir())) == (2, 1, [])
+        _, theirs = runtimes.twins(**settings)
+        return {"Fast": runtimes.encoder_of(theirs)}
+
+    monkeypatch.setattr(model_speed, "RUNTIMES", {"OpenVINO": not_installed, "Fast Runtime": fast})
     with caplog.at_level("WARNING"):
-        report = run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1))
+        report = run_benchmarks(BenchArguments(workloads=["sentences"], model_size="tiny", repeats=1, threads=2))
+    assert in_this_process == ["PyTorch", "Fast Runtime"]
     assert "Without OpenVINO: No module named 'openvino'." in caplog.text
-    assert "| mybert int8 |" in report and "OpenVINO" not in report
+    rows = [line.split(" | ")[0] for line in report.splitlines() if "largest difference" in line or "alone" in line]
+    assert rows[0] == "| transformers SDPA" and "| mybert int8" in rows
+    assert rows[-3:] == ["| Fast", "| Fast, sorted", "| (linear layers' products alone)"]
 
 
 def test_batches_in_groups_of_equal_length():
@@ -156,12 +182,13 @@ def test_batches_in_groups_of_equal_length():
 def test_other_runtimes_agree(runtime, packages, tmp_path):
     for package in packages:
         pytest.importorskip(package)
-    _, theirs = model_speed.twins(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
+    settings = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 128}
+    _, theirs = runtimes.twins(**settings)
     batch = random_batch((20, 5, 9, 7, 3, 12, 8, 9, 10, 11))
     tokens = batch["attention_mask"].bool()
     with torch.no_grad():
         expected = theirs(**batch).last_hidden_state[tokens]
-    encoders = RUNTIMES[runtime](theirs, tmp_path)
+    encoders = RUNTIMES[runtime](settings, 1, tmp_path)
     assert f"{runtime} int8" in encoders
     for name, encode in encoders.items():
         tolerance = 0.1 if "int8" in name or "bfloat16" in name else 1e-5
