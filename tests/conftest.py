@@ -1,5 +1,6 @@
 """What all tests share: no network, few threads, tiny text."""
 
+import gc
 import importlib
 import logging
 import os
@@ -20,6 +21,13 @@ from mybert import MyBertTokenizer
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_loaded_is_no_garbage() -> None:
+    """`Trainer` collects garbage several times a run: a third of a second each, if all libraries are looked through."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -253,6 +253,7 @@ def test_the_command_says_what_matters_and_nothing_else(tmp_path, caplog, capfd,
     assert logging.root.handlers == handlers and logging.root.manager.disable == 0
 
 
+@pytest.mark.slow
 def test_an_opset_that_cannot_be_written(tmp_path):
     save_model(tmp_path / "model", "next-sentence")
     with pytest.raises(errors.ConversionError, match="opset is 13, but the exporter of PyTorch can only write"):

@@ -225,6 +225,7 @@ def test_partitions_that_do_not_tile(tmp_path, extents, message):
         read_tensor_bundle(tmp_path / "m")["part"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="measures memory as Linux reports it")
 def test_listing_reads_only_the_index_and_a_tensor_only_its_bytes(tmp_path):
     """The data file is sparse and 1.3 GB: reading all of it would take the memory that the process does not have."""

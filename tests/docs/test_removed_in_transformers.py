@@ -96,6 +96,7 @@ def test_what_takes_their_place(tmp_path):
     assert "processing_class" in parameters and "tokenizer" not in parameters
 
 
+@pytest.mark.slow
 @gone_since_5_20
 def test_pipelines_are_gone_without_mybert():
     """In a process of its own: with mybert imported they are there."""

@@ -44,6 +44,7 @@ save_file(outputs, sys.argv[3])
 """
 
 
+@pytest.mark.slow
 def test_every_head_is_a_plain_bert(model_dir, load, make_batch, outputs_of, tokenizer, tmp_path):
     folders, inputs = {}, {}
     for head, auto_class in HEADS.items():

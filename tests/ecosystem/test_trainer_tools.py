@@ -76,6 +76,7 @@ def search(trainer, **settings):
     )
 
 
+@pytest.mark.slow
 def test_search_with_the_pretraining_trainer(make_pretraining_trainer, load):
     started = []
 
@@ -97,6 +98,7 @@ def test_search_with_the_pretraining_trainer(make_pretraining_trainer, load):
     assert len(set(started)) == 1, "each trial starts with the same weights"
 
 
+@pytest.mark.slow
 def test_search_with_the_fine_tuning_trainer(finetuning):
     arguments, task, run = finetuning
 

@@ -167,6 +167,7 @@ def tagging(tmp_path, encoder):
     return make
 
 
+@pytest.mark.slow
 def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
     before = (encoder / "model.safetensors").read_bytes()
     metrics = finetune(tagging(features="weighted_last_four"))

@@ -172,6 +172,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_name_folder_revision_subfolder_and_cache(client, hub, hub_environment, make_model_dir, tmp_path):
     model_dir = make_model_dir("MyBertForMaskedLM")
     publish(model_dir, "owner/tiny", private=True)

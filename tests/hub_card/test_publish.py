@@ -225,6 +225,7 @@ def test_the_hubs_refusal_is_passed_on(client, hub, model_dir):
     assert not hub.repositories
 
 
+@pytest.mark.slow
 def test_the_token_is_neither_shown_nor_stored(hub, hub_environment, model_dir, tmp_path):
     token = hub_environment["HF_TOKEN"]
     code = (

@@ -166,6 +166,7 @@ def save_with_code(model, folder, monkeypatch) -> None:
     (folder / "config.json").write_text(json.dumps({**written, "auto_map": everything}))  # as a publication has it
 
 
+@pytest.mark.slow
 def test_code_saved_with_a_model_runs_without_the_package(heads, tmp_path, monkeypatch):
     """Every head, in one new process: loading, its loss and gradients."""
     jobs = {}

@@ -30,6 +30,7 @@ def settings(tmp_path, text_file, **others):
     )
 
 
+@pytest.mark.slow
 def test_the_mean_is_evaluated_and_saved(tmp_path, text_file):
     pretrain(settings(tmp_path, text_file, output_dir=str(tmp_path / "plain")))
     measured = pretrain(settings(tmp_path, text_file, ema_decay=0.9))

@@ -143,6 +143,7 @@ def settings(tmp_path, text_file, **others):
     )
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
     calls = []
     monkeypatch.setattr(

@@ -76,6 +76,7 @@ def global_order(batches_of_ranks):
     return [row for batches in zip(*batches_of_ranks, strict=True) for batch in batches for row in batch["rows"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "accumulation"), [(RANKS, 1), (8, 3)])
 def test_all_ranks_together_read_what_one_reads(as_rank, ranks, accumulation):
     total = ranks * BATCH * accumulation
@@ -103,6 +104,7 @@ def test_all_ranks_together_read_what_one_reads(as_rank, ranks, accumulation):
         assert global_order([batches[epoch] for batches in found]) == rows
 
 
+@pytest.mark.slow
 def test_a_resumed_run_reads_on_where_it_stopped(as_rank, tmp_path, monkeypatch):
     """`Trainer`'s own loop, of some of the ranks, in which nothing is computed."""
     accumulation, seen = 2, []

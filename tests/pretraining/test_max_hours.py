@@ -62,6 +62,7 @@ def test_the_schedule_is_of_the_time():
         assert optimizer.param_groups[0]["lr"] == pytest.approx(factor)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 def test_a_run_ends_with_its_time(tmp_path, settings, caplog):
     with caplog.at_level("INFO", logger="mybert"):
@@ -84,6 +85,7 @@ def test_a_run_ends_with_its_time(tmp_path, settings, caplog):
     assert max(entry["step"] for entry in history(tmp_path)) == steps
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("stop", [9, 27])  # in the first phase, and in the second
 def test_a_stop_does_not_count(tmp_path, settings, monkeypatch, stop):

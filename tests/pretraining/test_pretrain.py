@@ -66,6 +66,7 @@ def test_text_becomes_a_model_folder(tmp_path, text_file):
     assert "## " in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, capsys):
     pretrain(arguments(tmp_path, text_file, objective="mlm", output_dir=str(tmp_path / "first")))
     capsys.readouterr()
@@ -112,6 +113,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
     assert "Training time" not in (out / "README.md").read_text()  # the first part's is not known any more
 
 
+@pytest.mark.slow
 def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
     metrics = pretrain(arguments(tmp_path, text_file))
     card = tmp_path / "out" / "README.md"
@@ -177,6 +179,7 @@ def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypa
     assert passes() == 1 + look
 
 
+@pytest.mark.slow
 def test_everything_is_prepared_once(tmp_path, text_file, monkeypatch):
     calls = []
 

@@ -116,6 +116,7 @@ def test_a_model_goes_on_learning(tmp_path, arguments):
     assert not (tmp_path / "other_run").exists()
 
 
+@pytest.mark.slow
 def test_a_token_store_in_place_of_text(tmp_path, arguments, text_file, tokenizer, documents):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     build_token_store(documents, tokenizer, tmp_path / "store.safetensors", show_progress=False)
@@ -146,6 +147,7 @@ def test_packed_rows(tmp_path, arguments):
     assert any("nsp_accuracy" in entry for entry in log(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer):
     text = text_file.rename(tmp_path / "my-text.txt")
     assert arguments(text=str(text)).text == arguments(text=text).text == [str(text)]
@@ -159,6 +161,7 @@ def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer
     assert (tmp_path / "again" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_lasting_workers_evaluate_on_the_same_examples(tmp_path, arguments):
     settings = {"learning_rate": 0.0, "weight_decay": 0.0, "eval_strategy": "steps", "eval_steps": 1}
     pretrain(arguments("plain", **settings))
@@ -169,6 +172,7 @@ def test_lasting_workers_evaluate_on_the_same_examples(tmp_path, arguments):
     assert lasting == plain == [plain[0]] * 5
 
 
+@pytest.mark.slow
 def test_the_data_may_have_a_seed_of_its_own(tmp_path, arguments):
     losses = []
     for seed in (None, 42, 7):

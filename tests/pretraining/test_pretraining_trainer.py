@@ -119,6 +119,7 @@ def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_pa
             assert logged["loss"] == pytest.approx(logged["mlm_loss"] + logged["nsp_loss"], abs=2e-4)
 
 
+@pytest.mark.slow
 def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
     exact = run(tmp_path, examples(), 8, 1)[1]
     for batch_size, accumulation in ((8, 1), (2, 4)):

@@ -84,6 +84,7 @@ def test_the_batches_of_an_hour_on_a_gpu_grow_from_512_to_2048_sequences():
     assert arguments.bf16 and arguments.torch_compile and arguments.pack
 
 
+@pytest.mark.slow
 def test_an_hour_on_a_gpu_runs_small(text_file, tmp_path):
     """All of the recipe but its size, its time and its compiler."""
     small = "--num_hidden_layers 1 --hidden_size 16 --num_attention_heads 2 --vocab_size 90 --layout compact"

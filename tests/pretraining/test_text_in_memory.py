@@ -51,6 +51,7 @@ def test_every_kind_of_text_teaches_as_a_file_does(tmp_path, documents, from_fil
     assert "in memory" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_other_text_is_refused(tmp_path, documents):
     def pretrain(text):
         mybert.pretrain(text=text, output_dir=tmp_path / "out", **SETTINGS)

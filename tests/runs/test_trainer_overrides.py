@@ -177,6 +177,7 @@ def test_a_checkpoint_that_is_written_again_has_no_seal_meanwhile(tmp_path, monk
     assert last_complete_checkpoint(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_an_attempt_that_got_further_does_not_change_what_stays(tmp_path):
     for steps in (4, 6):
         trainer = make_trainer(tmp_path)
@@ -227,6 +228,7 @@ def test_no_secret_is_written(tmp_path):
         assert b"hf_ThisIsSecret" not in content, path
 
 
+@pytest.mark.slow
 def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
     make_trainer(tmp_path).train()
     (tmp_path / "checkpoint-12").mkdir()  # of an attempt that was killed
