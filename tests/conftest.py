@@ -25,7 +25,7 @@ WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was
 
 @pytest.fixture(scope="module", autouse=True)
 def what_is_loaded_is_no_garbage() -> None:
-    """`Trainer` collects garbage several times a run: a third of a second each, if all libraries are looked through."""
+    """`Trainer` collects garbage several times a run: a third of a second each, with all libraries."""
     gc.collect()
     gc.freeze()
 
