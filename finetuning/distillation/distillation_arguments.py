@@ -16,6 +16,7 @@ from ..heads import check_model
 from ..task import Task
 from ..task_arguments import task_for_model
 from .layer_losses import RELATIONS
+from .soft_targets import objective_of
 
 logger = logging.getLogger(__name__)
 
@@ -207,11 +208,13 @@ class DistillationArguments(FinetuningArguments):
     @property
     def card_settings(self) -> dict[str, Any]:
         """How it was distilled."""
+        is_of_values = objective_of(str(self.task), self.resolve_task()) == "value"  # a value has no temperature
         found = {
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,
+            "word embeddings began as": "principal components of the teacher's" if self.teacher_embeddings else None,
             "texts without labels": ", ".join(map(data_name, self.unlabelled or ())) or None,
-            "temperature of distillation": self.distillation_temperature,
+            "temperature of distillation": None if is_of_values else self.distillation_temperature,
             "weight of the data's labels": self.hard_label_weight if self.train_file or self.dataset else None,
             "weight of hidden states": self.hidden_state_weight or None,
             "weight of relations": self.relation_weight or None,

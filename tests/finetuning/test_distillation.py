@@ -295,6 +295,8 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
     assert losses and np.isfinite(losses).all()
     assert set(result["teacher"]) <= set(result)
     assert bool(result["teacher"]) == bool(settings)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert ("temperature" in card) == (model != "value") and "| weight of the data's labels | 0.5 |" in card
 
 
 # Layers
@@ -533,6 +535,7 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, begins):
     settings = arguments(teacher="bert", student="tiny", train_file=labelled(), teacher_embeddings=begins)
+    assert ("word embeddings began as" in settings.card_settings) == begins
     run = Distillation(settings)
     found = prepared(run)
     run.begun(found)
