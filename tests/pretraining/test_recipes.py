@@ -23,7 +23,7 @@ def load(path, *flags) -> PretrainingArguments:
 def test_the_recipes_are_there():
     assert {path.stem for path in RECIPES} >= {
         *("base", "budget_24h", "two_phase", "laptop_10_minutes", "laptop_1_hour", "gpu_1_hour"),
-        *("ablation", "ablation_small", "ablation_sizes"),
+        *("ablation", "ablation_small", "ablation_sizes", "ablation_short_runs"),
     }
 
 

@@ -164,3 +164,16 @@ def test_the_recipe_of_sizes_has_a_model_for_each():
     runs = [arguments.pretraining_of(row, None) for row in arguments.rows]
     assert {(run.max_steps, run.batch_size(run.phases()[0]), run.max_length) for run in runs} == {(2000, 32, 64)}
     assert [MODEL_SIZES[run.model_size][:2] for run in runs] == [(2, 128), (4, 256), (4, 512)]
+
+
+def test_the_recipe_of_short_runs_changes_one_part_after_the_other():
+    recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / "ablation_short_runs.yaml"
+    flags = ["--config", str(recipe), "--text", "corpus", "--output_dir", "out"]
+    arguments = parse_flags("ablation", cli.COMMANDS["ablation"], AblationArguments, flags)
+    assert "--config ablation_short_runs " in recipe.read_text()
+    assert len(arguments.rows) == 8
+    assert len(set(arguments.models().values())) == 7  # the row without pretraining needs no model of its own
+    runs = {row: arguments.pretraining_of(row, None) for row in arguments.rows}
+    assert {(run.max_steps, run.vocab_size, run.model_size) for run in runs.values()} == {(2000, 8000, "tiny")}
+    best = runs["counts, muon"]
+    assert (best.embeddings, best.optim, best.mlm_probability, best.causal_share) == ("cooccurrence", "muon", 0.4, 0.0)
