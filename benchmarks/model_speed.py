@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..files import own_process, read_rows, write_text
+from ..files import own_process, read_rows, refuse_address, write_text
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
@@ -96,6 +96,8 @@ class BenchArguments:
             for value in given:
                 if value not in known:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
+        for path in filter(None, (self.sst2, self.output)):
+            refuse_address(path)
         for name in ("repeats", "sentences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..files import refuse_address
 from .spelling import did_you_mean
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
@@ -70,6 +71,7 @@ def _settable(parser: ArgumentParser) -> dict[str, Action]:
 
 
 def _config_file(path: str) -> Path:
+    refuse_address(path, "a file or the name of a recipe")
     file = Path(path)
     if not file.exists() and file.name == path:
         file = _RECIPES / f"{path}.yaml"

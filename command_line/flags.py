@@ -219,14 +219,18 @@ def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
     if not leading or not names:
         return flags
     plain = [name.removesuffix("...") for name in names]
-    given = {flag.partition("=")[0].replace("-", "_") for flag in rest if flag.startswith("--")}
-    if twice := [name for name, _ in zip(plain, leading, strict=False) if f"__{name}" in given]:
+    if twice := [name for name, _ in zip(plain, leading, strict=False) if name in _given(rest)]:
         raise ValueError(f"{twice[0]} is given twice, as {leading[plain.index(twice[0])]!r} and as --{twice[0]}.")
     takes_list = len(names) == 1 or names[-1].endswith("...")
     if len(leading) > len(names) and not takes_list:
         raise ValueError(f"{len(leading)} values ({' '.join(leading)}); expected {' '.join(names).upper()}.")
     named = [part for name, value in zip(plain, leading, strict=False) for part in (f"--{name}", value)]
     return [*named, *leading[len(names) :], *rest]
+
+
+def _given(flags: Sequence[str]) -> set[str]:
+    """Names of the flags."""
+    return {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
 
 
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
@@ -254,6 +258,9 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     settings, of_other = read_settings(path, parser, _parser_of(command.config_of)) if path is not None else ({}, {})
     if of_other:
         settings |= arguments_class.of_training(of_other)
+    for names in getattr(arguments_class, "alternatives", ()):  # what a flag says instead counts
+        if chosen := _given(flags).intersection(names):
+            settings = {name: value for name, value in settings.items() if name in chosen or name not in names}
     parser.set_defaults(**settings)
     for action in parser._actions:
         action.required = action.required and settings.get(action.dest) is None

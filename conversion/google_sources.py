@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from ..files import refuse_address
 from .errors import (
     BrokenArchiveError,
     CompressionRatioError,
@@ -69,7 +70,9 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
 
     Raises:
         ConversionError: If there is no checkpoint, more than one, or the archive is broken or unsafe.
+        FileNotFoundError: If it is an address.
     """
+    refuse_address(source, "a folder, an archive or a checkpoint prefix: copy or mount what an object store has")
     path = Path(source)
     if path.is_file() and (unpack := _archive_kind(path)):
         with tempfile.TemporaryDirectory(prefix="mybert-") as scratch:

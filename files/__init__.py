@@ -1,5 +1,6 @@
 """Files and the machine: what every room needs to read, to write without loss, and to use all cores."""
 
+from .addresses import refuse_address
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
 from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
@@ -67,6 +68,7 @@ __all__ = [
     "read_conll",
     "read_json_object",
     "read_rows",
+    "refuse_address",
     "refuse_link_outside",
     "remove",
     "stays_in_place",

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from .addresses import refuse_address
+
 _LONGEST_ANSWER = 5  # seconds
 _FILES = (
     "config.json",
@@ -20,6 +22,7 @@ def check_path(name: str | os.PathLike[str]) -> None:
     Raises:
         FileNotFoundError: If there is no such folder or file.
     """
+    refuse_address(name, "a model folder, or a name on the Hub")
     path, name = Path(name), os.fspath(name)
     is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
     is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder

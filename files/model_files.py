@@ -12,6 +12,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from .addresses import refuse_address
+
 WEIGHTS_FILE = "model.safetensors"
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -93,6 +95,7 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
             was found and what was expected.
     """
     model_dir = Path(model_dir)
+    refuse_address(model_dir, "a model folder: copy or mount what an object store has")
     if not model_dir.is_dir():
         raise FileNotFoundError(f"There is no folder {model_dir}; expected a model folder.")
     path = model_dir / "config.json"

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .addresses import refuse_address
+
 _ROWS_AT_A_TIME = 256
 
 
@@ -22,6 +24,7 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
         ValueError: If it is no Parquet file, is broken or lacks a column; the message names file and row.
         ImportError: If pyarrow is missing.
     """
+    refuse_address(path)
     try:
         import pyarrow
         from pyarrow.parquet import ParquetFile

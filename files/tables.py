@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from .addresses import refuse_address
 from .parquet import read_parquet
 from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
 
@@ -60,6 +61,7 @@ def stream_rows(
             line.
         ImportError: If pyarrow is missing, for Parquet.
     """
+    refuse_address(path)
     path = Path(path)
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:

@@ -18,9 +18,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, BinaryIO, cast
 
+from .addresses import refuse_address
+
 logger = logging.getLogger(__name__)
 
 STDIN = "-"
+_TEXT = "a file, a folder or a pattern: copy or mount what an object store has, or pipe it into standard input (-)"
 
 SEPARATED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
@@ -56,11 +59,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
         where = Path(path)
         if not str(path):
             raise ValueError("The name of a file to read is empty; expected a file, a folder or a pattern.")
-        if "://" in str(path):
-            raise FileNotFoundError(
-                f"{path} is an address; expected a file, a folder or a pattern: copy or mount what an object store "
-                "has, or pipe it into standard input (-)."
-            )
+        refuse_address(path, _TEXT)
         if str(path) == STDIN:
             files[STDIN] = None
             continue
@@ -207,6 +206,7 @@ class _Digesting:
 
 def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> Iterator[tuple[int, bytes]]:
     """Yield (offset, bytes) of the decompressed stream; the last pair has no bytes."""
+    refuse_address(path)
     with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as file:
         raw = file if digests is None else _Digesting(file)
         stream = raw if path == STDIN else _decompressed(path, cast(IO[bytes], raw))

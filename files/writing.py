@@ -15,11 +15,14 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
+
+from .addresses import refuse_address
 
 # What stands at the top of a model folder, as patterns of names.
 MODEL_FOLDER = (
@@ -48,7 +51,7 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     """Write a file whole or not at all.
 
     Args:
-        path: The file. Its folder is made if it is not there.
+        path: The file. Its folder is made if it is not there; where nothing comes of it, it goes again.
 
     Yields:
         The name to write to, in the same folder; what is there when the block ends is moved into place.
@@ -56,16 +59,35 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     Raises:
         OSError: If it cannot be written; the message names the file, and a full disk is called that.
     """
-    path = Path(path)
+    path = _refuse_address(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
+    with _emptied_again() as made:
+        try:
+            with disk_trouble_in_words(path):
+                _make_folder(path.parent, made)
+                yield temporary
+                temporary.replace(path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path, made: list[Path]) -> None:
+    """Make a folder and those above it; which of them were not there is added, the deepest first."""
+    made[:0] = takewhile(lambda place: not place.exists(), (folder, *folder.parents))
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _emptied_again() -> Iterator[list[Path]]:
+    """A list of folders that were made; those that are empty when the block ends go."""
+    made: list[Path] = []
     try:
-        with disk_trouble_in_words(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            temporary.replace(path)
+        yield made
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -115,18 +137,19 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
     """
     path = Path(path)
     check_output_folder(path, owned, overwrite)
-    with disk_trouble_in_words(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        place = path if stays_in_place(path) else path.parent
-        beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=place))
-    try:
+    with _emptied_again() as made:
         with disk_trouble_in_words(path):
-            beside.chmod(0o777 & ~_umask())  # mkdtemp's are private
-            yield beside
-            check_output_folder(path, owned, overwrite)  # something may have come there meanwhile
-            _move_folder(beside, path)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            _make_folder(path.parent, made)
+            place = path if stays_in_place(path) else path.parent
+            beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=place))
+        try:
+            with disk_trouble_in_words(path):
+                beside.chmod(0o777 & ~_umask())  # mkdtemp's are private
+                yield beside
+                check_output_folder(path, owned, overwrite)  # something may have come there meanwhile
+                _move_folder(beside, path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager
@@ -195,8 +218,9 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
 
     Raises:
         ValueError: If it is a file, or holds something that may not be replaced.
+        FileNotFoundError: If it is an address.
     """
-    path = Path(path)
+    path = _refuse_address(path)
     if "\n" in str(path) or "\0" in str(path):
         raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
     if path.exists() and not path.is_dir():
@@ -228,14 +252,20 @@ def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> 
 
     Raises:
         ValueError: If one is there and may not be replaced, or its name has a line break in it.
+        FileNotFoundError: If one is an address.
     """
-    for path in map(Path, paths):
+    for path in map(_refuse_address, paths):
         if "\n" in str(path) or "\0" in str(path):
             raise ValueError(f"The name of the output file, {str(path)!r}, has a line break or zero byte in it.")
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
             raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+
+
+def _refuse_address(path: str | Path) -> Path:
+    refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
+    return Path(path)
 
 
 def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
@@ -334,12 +364,13 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     """Keep other processes of this package from writing to the same place.
 
     The lock is the operating system's and ends with the process, however that ends; a file `.NAME.lock` beside the
-    place carries it meanwhile, with the words that name its holder.
+    place carries it meanwhile, with the words that name its holder. Folders for it are made where they are not there;
+    those into which nothing has come go again.
 
     Args:
         path: File or folder that is written.
         within: Whether it is a folder that carries the lock itself, as `.lock`: one that stays where it is, and whose
-            parent others may not be allowed to write to. It is made if it is not there.
+            parent others may not be allowed to write to.
 
     Raises:
         BusyError: If another process holds the lock; the message names its machine and number.
@@ -348,27 +379,28 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     path = Path(path).resolve()
     file = path / _LOCK if within else path.with_name(f".{path.name}{_LOCK}")
     lock = FileLock(file, blocking=False)
-    with disk_trouble_in_words(path):
-        for is_last in (False, True):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                lock.acquire()
-                break
-            except FileNotFoundError:  # whoever held it has just removed the folder
-                if is_last:
-                    raise
-            except Timeout:
-                raise BusyError(
-                    f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or name "
-                    "another place."
-                ) from None
-    try:
+    with _emptied_again() as made:
         with disk_trouble_in_words(path):
-            file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
-        yield
-    finally:
-        file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
-        lock.release()
+            for is_last in (False, True):
+                _make_folder(file.parent, made)
+                try:
+                    lock.acquire()
+                    break
+                except FileNotFoundError:  # whoever held it has just removed the folder
+                    if is_last:
+                        raise
+                except Timeout:
+                    raise BusyError(
+                        f"{path} is being written by {_holder(file) or 'another process'}; wait until it ends, or "
+                        "name another place."
+                    ) from None
+        try:
+            with disk_trouble_in_words(path):
+                file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+            yield
+        finally:
+            file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
+            lock.release()
 
 
 def _holder(lock_file: Path) -> str:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
+from ..files import refuse_address
 from ..files.frames import GivenData
 from ..runs import RunArguments, started_on_cpus
 from .given_data import source_of, sources_of
@@ -306,6 +307,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             return
         folder = Path(self.data_dir)
         if not folder.is_dir():
+            refuse_address(self.data_dir)
             raise ValueError(f"data_dir is {self.data_dir!r}, which is no folder.")
         if not task.files:
             raise ValueError(f"The task {self.task} is on own data, which has no known file names; use train_file.")

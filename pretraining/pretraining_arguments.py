@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -74,6 +74,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     `text_column` has a document a row; or an iterable of documents, each a text or a list of sentences, which is no
     list of texts: those are names of files.
     """
+
+    # Of settings that exclude each other, one that is a flag takes the place of another's in a recipe.
+    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("max_steps", "max_hours"), ("text", "data"))
 
     text: list[str] = field(
         default_factory=list,

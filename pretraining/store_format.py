@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from ..files import refuse_address
 from ..tokenization import MyBertTokenizer
 
 FORMAT = "mybert-token-store"
@@ -144,6 +145,7 @@ def store_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         if not path.is_file():
+            refuse_address(path)
             raise FileNotFoundError(f"There is no token store {path}.")
         return [path]
     names = sorted(entry.name for entry in path.iterdir() if _SHARD_NAME.fullmatch(entry.name))

@@ -101,8 +101,6 @@ class RunFolder:
             OSError: If the folder cannot be made or written to, or a file cannot be read.
         """
         self._check(files, folders)
-        if not self.path.exists():
-            self._held.callback(_remove_if_empty, self.path)
         self._held.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # as it is now that nobody else writes
         for left in self.path.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote something

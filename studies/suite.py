@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ..files import write_json, write_text, written_beside
+from ..files import refuse_address, write_json, write_text, written_beside
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.task_arguments import evaluation_names
 from .settings import (
@@ -57,6 +57,7 @@ def read_suite(name: str) -> Suite:
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
     if not path.is_file():
+        refuse_address(name)
         known = ", ".join(sorted(suite.stem for suite in _SUITES.glob("*.yaml")))
         raise FileNotFoundError(f"There is no suite {name}; expected {known}, or a YAML file.")
     try:
@@ -156,6 +157,7 @@ class SuiteArguments(StudySettings):
     def _found(self, task: str, setting: str, names: str | Sequence[str]) -> str:
         """The first of a file's or folder's names that is there."""
         if not Path(self.data_dir).is_dir():
+            refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is no folder.")
         names = [names] if isinstance(names, str) else list(names)
         for name in names:

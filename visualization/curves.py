@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import read_json_object
+from ..files import read_json_object, refuse_address
 from .pictures import new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
     """
     from transformers.trainer_utils import get_last_checkpoint
 
+    refuse_address(run_dir)
     run_dir = Path(run_dir)
     state_file = run_dir / "trainer_state.json"
     if not state_file.is_file():

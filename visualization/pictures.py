@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import write_text, written_beside
+from ..files import refuse_address, write_text, written_beside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,8 +78,9 @@ def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", "
 
     Raises:
         ValueError: If the name has none of the endings, or a line break in it.
-        FileNotFoundError: If its folder does not exist.
+        FileNotFoundError: If its folder does not exist, or it is an address.
     """
+    refuse_address(output_path, "a file to write to")
     path = Path(output_path)
     if not str(path).isprintable():
         raise ValueError(

@@ -114,3 +114,50 @@ def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, do
     assert len(said) == 1 and 20 < len(said[0]) < 600, said
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(("out", ".out"))]
     assert sorted(path.name for path in model.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "vocab s3://b/x --output_dir out",
+        "vocab texts.txt --output_dir s3://b/x",
+        "data texts.txt --tokenizer MODEL --output s3://b/x",
+        "data texts.txt --tokenizer s3://b/x --output out",
+        "pretrain --data s3://b/x --tokenizer MODEL --output_dir out",
+        "pretrain --data texts.txt --output_dir s3://b/x",
+        "finetune --task sst2 --data_dir s3://b/x --model MODEL --output_dir out",
+        "finetune --task sst2 --train_file s3://b/x --model MODEL --output_dir out",
+        "finetune --task sst2 --train_file texts.tsv --model s3://b/x --output_dir out",
+        "finetune --task sst2 --train_file texts.tsv --model MODEL --output_dir s3://b/x",
+        "finetune --config s3://b/x",
+        "evaluate --task sst2 --model MODEL --data s3://b/x",
+        "evaluate --task sst2 --model s3://b/x --data texts.tsv",
+        "predict MODEL s3://b/x",
+        "predict MODEL texts.tsv --output s3://b/x.csv",
+        "predict s3://b/x texts.tsv",
+        "features --model MODEL --text s3://b/x --output out.jsonl",
+        "glue --model MODEL --data_dir s3://b/x --output_dir out",
+        "prune s3://b/x texts.tsv",
+        "prune MODEL s3://b/x",
+        "convert google s3://b/x --output_dir out",
+        "convert bert s3://b/x --output_dir out",
+        "convert bert MODEL --output_dir s3://b/x",
+        "convert to-bert s3://b/x --output_dir out",
+        "convert onnx s3://b/x --output_dir out",
+        "card s3://b/x",
+        "push s3://b/x owner/name",
+        "attention s3://b/x hello",
+        "attention MODEL hello --output s3://b/x.html",
+        "curves s3://b/x",
+        "bench --output s3://b/x",
+        "bench --sst2 s3://b/x",
+    ],
+)
+def test_an_address_is_called_one(command, whole, tmp_path, monkeypatch, capsys):
+    """Of an object store, say, wherever a file or folder is read or written: nothing is made of its name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("the cat sat\n\na dog ran\n")
+    (tmp_path / "texts.tsv").write_text("sentence\tlabel\nthe cat sat\t1\na dog ran\t0\n")
+    assert cli.main([str(whole) if word == "MODEL" else word for word in command.split()]) == 2
+    assert "s3://b/x" in (said := capsys.readouterr().err) and " is an address; expected a" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", "texts.tsv"}

@@ -12,7 +12,7 @@ from transformers import TrainingArguments
 
 from mybert import cli
 from mybert.command_line.flag_groups import GROUPS
-from mybert.command_line.flags import CommandParser, name_positional
+from mybert.command_line.flags import CommandParser, name_positional, parse_flags
 
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {"data", "encoding", "model", "output", "output_dir", "overwrite", "seed", "task", "text", "tokenizer"}
@@ -162,3 +162,28 @@ def test_what_a_command_requires_is_refused_without_it(name):
     if command.required:
         with pytest.raises(ValueError, match=r"not set|is empty"):
             arguments_class()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "expected"),
+    [
+        ("max_hours: 1.0\ntext: a.txt", "--max_steps 5", {"max_steps": 5, "max_hours": None, "text": ["a.txt"]}),
+        ("max_hours: 1.0\nmax_steps: null", "--text a.txt --max-hours=2", {"max_hours": 2.0}),
+        ("max_steps: 7\ntext: a.txt", "--max_hours 2", {"max_hours": 2.0}),
+        ("max_steps: 7\ntext: a.txt", "--data store --tokenizer t", {"max_steps": 7, "text": [], "data": "store"}),
+        ("data: store\ntokenizer: t", "--text a.txt", {"text": ["a.txt"], "data": None, "tokenizer": "t"}),
+    ],
+)
+def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, expected, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    arguments = ["--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
+    command = cli.COMMANDS["pretrain"]
+    found = parse_flags("pretrain", command, command.load()[0], arguments)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, capsys):
+    (tmp_path / "recipe.yaml").write_text("max_hours: 1.0\nmax_steps: 5\ntext: a.txt\noutput_dir: out")
+    for flags in (["--config", str(tmp_path / "recipe.yaml")], "--text a.txt --max_hours 1 --max_steps 5".split()):
+        assert cli.main(["pretrain", *flags, "--output_dir", str(tmp_path / "out")]) == 2
+        assert "max_hours is 1.0 and max_steps 5; expected one of them." in capsys.readouterr().err

@@ -2,12 +2,25 @@
 
 import errno
 import os
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
-from mybert.files import BusyError, disk_trouble_in_words, files_written_beside, locked
+from mybert.files import (
+    BusyError,
+    check_output_files,
+    check_output_folder,
+    disk_trouble_in_words,
+    files_written_beside,
+    folder_written_beside,
+    locked,
+    refuse_address,
+    write_text,
+    written_beside,
+)
 
 
 def test_files_appear_when_all_are_written(tmp_path):
@@ -67,3 +80,40 @@ def test_a_lock_on_a_full_disk(tmp_path, monkeypatch):
     ):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("guard", [locked, partial(locked, within=True), written_beside, folder_written_beside])
+def test_folders_that_were_made_for_nothing_go_again(guard, tmp_path):
+    (tmp_path / "here").mkdir()
+    for wrong in (True, False):
+        with suppress(ValueError), guard(tmp_path / "here" / "a" / "b" / "c") as place:
+            if wrong:
+                raise ValueError("the input is")
+            if place is not None and guard is written_beside:
+                place.write_text("what comes of it")
+        assert list(tmp_path.iterdir()) == [tmp_path / "here"]
+        stays = not wrong and guard in (written_beside, folder_written_beside)
+        assert (tmp_path / "here" / "a" / "b" / "c").exists() == stays
+        assert stays or not list((tmp_path / "here").iterdir())
+
+
+def test_folders_with_something_in_them_stay(tmp_path):
+    with pytest.raises(ValueError, match="later"), locked(tmp_path / "a" / "b" / "c"):
+        write_text(tmp_path / "a" / "half", "what a later call goes on with")
+        raise ValueError("later")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "half"]
+
+
+def test_addresses_are_no_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    address = "s3://bucket/x"
+    sentence = "^s3://bucket/x is an address; expected a file or folder to write to"
+    for write in (check_output_folder, lambda path: check_output_files([path]), lambda path: write_text(path, "x")):
+        for path in (address, Path(address)):
+            with pytest.raises(FileNotFoundError, match=sentence):
+                write(path)
+    assert not list(tmp_path.iterdir())
+    for path in ("C:/x", "a:b/c", "x", "http:", tmp_path):  # names of files all the same
+        refuse_address(path)
+    Path(address).mkdir(parents=True)
+    refuse_address(address)
