@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from . import __version__
-from .command_line import COMMANDS, Command, did_you_mean, sentence_for
+from .command_line import COMMANDS, Command, did_you_mean
 from .command_line.console import (
     calm_libraries,
     drop_output,
@@ -16,7 +16,7 @@ from .command_line.console import (
     print_mistake,
     sentence_for_command,
 )
-from .files import INTERRUPTED, interruptible
+from .files import INTERRUPTED, interruptible, sentence_for
 
 NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
 _HELP = {"-h", "--help", "--help_all", "--help-all"}

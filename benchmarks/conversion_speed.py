@@ -27,6 +27,7 @@ from ..conversion import (
 )
 from ..files import write_json
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
+from .script import script
 from .timing import describe_setting, run_apart, timed
 
 CONFIGURATION: dict[str, Any] = {
@@ -124,6 +125,7 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
     return [*rows, ("write back as a checkpoint", seconds, "")]
 
 
+@script
 def main() -> None:
     """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

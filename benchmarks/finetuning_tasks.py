@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..finetuning import TASKS, FinetuningArguments, finetune
+from .script import script
 from .timing import describe_setting
 
 COMMON: dict[str, Any] = {
@@ -123,6 +124,7 @@ def compare_features(arguments: argparse.Namespace) -> None:
 PARTS = {"tasks": compare_classes, "modes": compare_modes, "features": compare_features}
 
 
+@script
 def main() -> None:
     """Run what is asked for and print its tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

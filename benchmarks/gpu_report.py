@@ -26,6 +26,7 @@ from .accelerator import GpuSettings, Section, matrix_rate
 from .gpu_inference import inference_section
 from .gpu_recipe import recipe_section
 from .gpu_training import training_section
+from .script import script
 from .timing import describe_setting
 from .vocabulary_head import vocabulary_section
 
@@ -96,6 +97,7 @@ def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> b
     return is_good
 
 
+@script
 def main() -> None:
     """Read the arguments, measure and write; exit status 1 if something did not agree or broke off."""
     defaults = GpuSettings()

@@ -29,6 +29,7 @@ from ..pretraining.store_format import store_files
 from ..pretraining.trainer import WholeBatches
 from ..runs.checkpoints import seal_checkpoint
 from ..tokenization import MyBertTokenizer
+from .script import script
 from .timing import describe_setting, timed
 
 
@@ -118,6 +119,7 @@ def save_once(model_size: str, folder: str) -> str:
     )
 
 
+@script
 def main() -> None:
     """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

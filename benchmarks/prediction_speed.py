@@ -10,6 +10,7 @@ from transformers import AutoTokenizer, BertForSequenceClassification, HfArgumen
 
 from ..files import only_errors, read_rows
 from ..finetuning import predict
+from .script import column, script
 from .timing import describe_setting, timed
 
 
@@ -31,10 +32,11 @@ class PredictionSpeedArguments:
     )
 
 
+@script
 def main() -> None:
     """Run the benchmark and print a table of rows a second; all but loading counts, in both."""
     (arguments,) = HfArgumentParser(PredictionSpeedArguments).parse_args_into_dataclasses()
-    texts = [str(row[arguments.text_column]) for row in read_rows(arguments.data)[: arguments.rows]]
+    texts = column(read_rows(arguments.data)[: arguments.rows], arguments.text_column, arguments.data)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     with only_errors():
         model = BertForSequenceClassification.from_pretrained(arguments.model, trust_remote_code=False).eval()

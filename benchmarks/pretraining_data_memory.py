@@ -26,6 +26,7 @@ from safetensors.numpy import save_file
 
 from ..files import expand_paths, open_text
 from ..pretraining.store_format import FORMAT, VERSION
+from .script import script
 from .timing import run_apart
 
 BUILD = """
@@ -133,6 +134,7 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
         print(f"| {what} | {seconds:.2f} | +{mebibytes:,.0f} |")
 
 
+@script
 def main() -> None:
     """Run one of the two."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -141,6 +143,8 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=1000.0)
     parser.add_argument("--tokens", type=float, help="tokens of a made-up store")
     arguments = parser.parse_args()
+    if not arguments.tokens and not (arguments.files and arguments.vocab):
+        parser.error("name --tokens, or files and their --vocab")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
         if arguments.tokens:

@@ -25,6 +25,7 @@ import numpy as np
 from ..files import expand_paths, open_text
 from ..pretraining import PretrainingCollator, PretrainingDataset, TokenStore, build_token_store
 from ..tokenization import MyBertTokenizer
+from .script import script
 from .timing import describe_setting, run_apart, timed
 
 GOOGLE = """
@@ -85,6 +86,7 @@ def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) ->
     return rows
 
 
+@script
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -15,6 +15,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import read_rows
+from .script import column, script
 from .timing import describe_setting, timed
 
 BATCH_SIZE = 32
@@ -30,6 +31,7 @@ def classify_all(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, sen
     return classes
 
 
+@script
 def main() -> None:
     """Print a table for each file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -47,8 +49,11 @@ def main() -> None:
     print(describe_setting())
     for path in arguments.files:
         rows = read_rows(path)
-        sentences = [row["sentence"] for row in rows]
-        labels = [model.config.label2id[row["label"]] for row in rows]
+        sentences = column(rows, "sentence", path)
+        labels = column(rows, "label", path)
+        if unknown := set(labels) - set(model.config.label2id):
+            known = ", ".join(model.config.label2id)
+            raise ValueError(f"{path} has the label {min(unknown)!r}; the model knows {known}.")
         print(
             f"\n{path.name}, {len(rows)} sentences\n\n| | accuracy, % | same answers, % | seconds |\n|---|---|---|---|"
         )
@@ -58,7 +63,7 @@ def main() -> None:
             expected = expected or classes
             right, same = (
                 sum(one == other for one, other in zip(classes, others, strict=True)) / len(rows)
-                for others in (labels, expected)
+                for others in ([model.config.label2id[label] for label in labels], expected)
             )
             print(f"| {name} | {right:.2%} | {same:.2%} | {seconds:.1f} |".replace("%", ""))
 

@@ -20,6 +20,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForQuestionAnswering, BertTokenizer, HfArgumentParser, pipeline
 
 from ..files import only_errors, read_rows
+from .script import script
 from .timing import describe_setting, take_turns
 
 
@@ -111,6 +112,7 @@ def plain_loop(
     return results
 
 
+@script
 @only_errors()
 def main() -> None:
     """Measure and print."""

@@ -47,6 +47,7 @@ from ..files import read_json_object, write_json
 from ..files.corpus import Corpus, DocumentSettings
 from ..metrics import hidden_words, word_loss
 from ..pretraining import PretrainingArguments, pretrain, read_documents
+from .script import script
 from .timing import describe_setting
 
 FIRST_STEPS, TIMED_STEPS = 5, 40
@@ -218,6 +219,7 @@ def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     return AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=False), BertTokenizer.from_pretrained(folder)
 
 
+@script
 def main() -> None:
     """Read the arguments, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -28,6 +28,7 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from ..files import expand_paths, open_text
 from ..tokenization import BulkEncoder, MyBertTokenizer, train_wordpiece
+from .script import script
 from .timing import describe_setting, timed
 
 
@@ -168,6 +169,7 @@ def measure_memory(files: list[str], vocab_size: int) -> None:
         os.waitpid(child, 0)
 
 
+@script
 def main() -> None:
     """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -178,6 +180,8 @@ def main() -> None:
     parser.add_argument("--vocab_size", type=int, default=30522)
     parser.add_argument("--repeats", type=int, default=3)
     arguments = parser.parse_args()
+    if arguments.what in ("encode", "processes") and arguments.vocab is None:
+        parser.error(f"{arguments.what} needs a --vocab")
     files = [file for file in expand_paths(arguments.files) if "heldout" not in file] or arguments.files
     print(f"{describe_setting()}\n")
     if arguments.what == "train":

@@ -1,7 +1,6 @@
-"""What stands between shell and library: commands, flags and their help, settings files, words for mistakes."""
+"""What stands between shell and library: commands, flags and their help, settings files, what is shown."""
 
 from .command_table import COMMANDS, Command
-from .console import sentence_for
 from .spelling import did_you_mean
 
-__all__ = ["COMMANDS", "Command", "did_you_mean", "sentence_for"]
+__all__ = ["COMMANDS", "Command", "did_you_mean"]

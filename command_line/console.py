@@ -1,6 +1,5 @@
-"""What a command shows: plain lines beside progress bars, and a sentence for each mistake."""
+"""What a command shows: plain lines beside progress bars, and mistakes in its own words."""
 
-import errno
 import logging
 import os
 import re
@@ -12,15 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
-from safetensors import SafetensorError
-
 from .spelling import did_you_mean
 
 _PACKAGE = __package__.partition(".")[0]
-LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _CHOICE = re.compile(r"(?:is|has|no row) '(?P<word>[^']+)'; expected (?:(?:one|some) of )?(?P<known>[\w+ ,'-]+)\.$")
-_NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 # Warnings of torch and transformers about calls that no user makes.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
 
@@ -124,24 +119,6 @@ def drop_output() -> None:
     """Send what is still to come on standard output nowhere."""
     with suppress(OSError):  # a stream without a file, as tests have
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def sentence_for(error: Exception) -> str:
-    """What a mistake of the user's or a want of the machine's is in words; "" for what is neither."""
-    text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
-        text = f"there is not enough memory ({text or 'an allocation failed'})."
-    elif isinstance(error, RecursionError):
-        text = "what was read is nested too deeply."
-    elif isinstance(error, SafetensorError):
-        text = f"the weights are no whole safetensors file: {text}."
-    elif isinstance(error, OSError) and error.strerror:
-        cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        text = f"{error.filename}: {cause}." if error.filename else f"{cause}."
-    elif not isinstance(error, ValueError | OSError | ImportError):
-        return ""
-    half = (LONGEST_SENTENCE - 5) // 2
-    return text if len(text) <= LONGEST_SENTENCE else f"{text[:half]} ... {text[-half:]}"
 
 
 def sentence_for_command(sentence: str, arguments_class: Any) -> str:

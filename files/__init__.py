@@ -4,6 +4,7 @@ from .addresses import refuse_address
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
 from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
+from .mistakes import sentence_for
 from .model_files import (
     WEIGHTS_FILE,
     check_model_folder,
@@ -71,6 +72,7 @@ __all__ = [
     "refuse_address",
     "refuse_link_outside",
     "remove",
+    "sentence_for",
     "stays_in_place",
     "stream_rows",
     "tensor_shapes",

@@ -95,6 +95,42 @@ def test_questions(run):
     assert shown.count("same answers 4/4") == 3
 
 
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("conversion_speed --folder nowhere", "nowhere"),
+        ("finetuning_tasks nowhere --data nowhere --output_dir out", "data_dir is 'nowhere/glue/CoLA', which is no"),
+        ("gpu_report --sizes tiny --sections training --tests nowhere.xml", "nowhere.xml: No such file"),
+        ("many_ranks nowhere --tokenizer TOKENIZER", "There is no token store nowhere."),
+        ("prediction_speed --model TOKENIZER --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
+        ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
+        ("pretraining_data_memory nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("pretraining_data_speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
+        ("quantization_accuracy ./nowhere t.tsv", "nowhere"),
+        ("quantization_accuracy MODEL nowhere.tsv", "nowhere.tsv: No such file or directory."),
+        ("quantization_accuracy MODEL t.tsv", "t.tsv has the columns a, label; expected sentence."),
+        ("quantization_accuracy MODEL u.tsv", "u.tsv has the label '7'; the model knows 0, 1."),
+        ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
+        ("time_to_quality nowhere --heldout nowhere --ours nowhere", "There is no file or folder nowhere."),
+        ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
+        ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
+        ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
+        ("pretraining_data_memory", "name --tokens, or files and their --vocab"),
+    ],
+)
+def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, model, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tokenizer.save_pretrained("tokenizer")
+    (tmp_path / "t.tsv").write_text("a\tlabel\nx\t0\n")
+    (tmp_path / "u.tsv").write_text("sentence\tlabel\nx\t7\n")
+    places = {"TOKENIZER": tmp_path / "tokenizer", "MODEL": model}
+    with pytest.raises(SystemExit) as ended:
+        run(*(places.get(word, word) for word in command.split()))
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and sentence in said and "Traceback" not in said
+    assert said.splitlines()[-1].startswith(command.partition(" ")[0])
+
+
 def test_every_script_is_run_somewhere():
     tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py"))
     assert not {name for name in SCRIPTS if f'"{name}"' not in tests and f"benchmarks.{name}" not in tests}
@@ -116,16 +152,20 @@ def test_speed_of_predictions(run, tmp_path, tokenizer):
     assert float(shown.partition("scores differ by ")[2].split()[0]) < 1e-5
 
 
-@pytest.mark.slow
-def test_accuracy_of_quantized_models(run, tmp_path):
-    tokenizer = MyBertTokenizer(
-        vocab={t: i for i, t in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
-    )
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    MyBertTokenizer(vocab={piece: number for number, piece in enumerate(pieces)}).save_pretrained(folder)
     labels = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
     size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    MyBertForSequenceClassification(MyBertConfig(vocab_size=6, **size, **labels)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_accuracy_of_quantized_models(run, model, tmp_path):
     (tmp_path / "dev.tsv").write_text("sentence\tlabel\na a\t0\na b a\t1\n")
-    rows = run("quantization_accuracy", tmp_path, tmp_path / "dev.tsv").splitlines()[-4:]
+    rows = run("quantization_accuracy", model, tmp_path / "dev.tsv").splitlines()[-4:]
     assert [row.split("|")[1].strip() for row in rows][::3] == ["float32", "int8"]
     assert [row.split("|")[3].strip() for row in rows[:2]] == ["100.00"] * 2
