@@ -46,6 +46,7 @@ MODELS = {
     "all-MiniLM-L6-v2": (BertForPreTraining, TWO),
     "my-rte": (MyBertForSequenceClassification, ["entailment", "not_entailment"]),
     "my-sst2": (MyBertForSequenceClassification, ["0", "1"]),
+    "my-stsb": (MyBertForSequenceClassification, ["value"]),
     "my-ner": (MyBertForTokenClassification, TAGS),
     "my-squad": (MyBertForQuestionAnswering, TWO),
     "my-swag": (MyBertForMultipleChoice, TWO),
@@ -54,7 +55,14 @@ MODELS = {
 }
 
 # As fine-tuning records it.
-TASK_OF_MODEL = {"my-rte": "rte", "my-sst2": "sst2", "my-ner": "ner", "my-squad": "squad", "my-swag": "swag"}
+TASK_OF_MODEL = {
+    "my-rte": "rte",
+    "my-sst2": "sst2",
+    "my-stsb": "stsb",
+    "my-ner": "ner",
+    "my-squad": "squad",
+    "my-swag": "swag",
+}
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"] * 4
 
