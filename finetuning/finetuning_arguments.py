@@ -170,6 +170,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
                 "and approach 'finetune'."
             )
+        if self.label_smoothing_factor and not task.learns_classes:
+            raise ValueError(
+                f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
+                "classes or choices is right."
+            )
         self._find_files(task)
         self._check_training_data()
         if self.validation_split and self.validation_file:

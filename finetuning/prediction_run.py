@@ -148,11 +148,13 @@ class _Prediction:
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
         """Every row with what is predicted for it, in order."""
         self.predictor.load()
+        count = 0
         with self._progress() as progress:
             for _, rows in self._parts():
                 yield from zip(rows, self.predictor.answers(rows), strict=True)
                 progress.update(len(rows))
-        self._tell_long_texts(progress.n)
+                count += len(rows)
+        self._tell_long_texts(count)
 
     def _progress(self) -> Any:
         total = len(self.data[0]) if len(self.data) == 1 and hasattr(self.data[0], "__len__") else None

@@ -7,6 +7,7 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
@@ -78,6 +79,13 @@ def check_stride(doc_stride: int | None, max_length: int) -> None:
             f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, what a window of "
             f"{max_length} tokens (max_length) holds of a text."
         )
+
+
+def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """A tokenizer that pads behind the tokens, for tasks that find a token of a row by its number."""
+    at_end = copy.copy(tokenizer)
+    at_end.padding_side = "right"
+    return at_end
 
 
 def rounded(value: float) -> float:
@@ -170,6 +178,11 @@ class Task(ABC, Generic[E, P]):
     def has_one_class(self) -> bool:
         """Whether each text or word has one class, so that classes can weigh."""
         return False
+
+    @property
+    def learns_classes(self) -> bool:
+        """Whether what is learnt is one of several, so that labels can be smoothed."""
+        return self.has_one_class
 
     @property
     def may_window(self) -> bool:

@@ -235,7 +235,7 @@ class MyBertModel(MyBertPreTrainedModel):
             input_ids: Token ids (B, L), in [0, V).
             attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L): bool, True where a token
                 is seen, or what is added to the scores. None: no padding.
-            token_type_ids: Segments (B, L), in [0, type_vocab_size). None: all 0.
+            token_type_ids: Segments (B, L) or (1, L), in [0, type_vocab_size). None: all 0.
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
             token_indices: Where `attention_mask` (B, L) is 1 in the flattened batch (S,), for a batch in which every
@@ -264,6 +264,8 @@ class MyBertModel(MyBertPreTrainedModel):
         shape = (words.shape[0], words.shape[1])
         if attention_mask is not None and len(attention_mask.shape) == 2:
             attention_mask = see_all_of_empty_rows(attention_mask)
+        if token_type_ids is not None:
+            token_type_ids = token_type_ids.expand(shape)
         if position_ids is not None:
             position_ids = position_ids.expand(shape)
         elif borders is not None:

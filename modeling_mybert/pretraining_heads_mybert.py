@@ -69,8 +69,10 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
-        self.cls["predictions"].decoder = new_embeddings
-        self.cls["predictions"].bias = new_embeddings.bias
+        head, bias = self.cls["predictions"], new_embeddings.bias
+        head.decoder = new_embeddings
+        # Untied they stay two: of one that has both names one name would be saved, and loading ties nothing.
+        head.bias = bias if bias is None or self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

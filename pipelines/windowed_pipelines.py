@@ -156,18 +156,21 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
         stride = record["doc_stride"] if stride is None else stride
         max_length = record.get("max_length") or longest_input(self)
         windows: list[tuple[int, Sequence[int]]] = []
-        taken: list[tuple[int, slice, slice]] = []  # of each window: its text, its own places there, and in itself
-        for text, mask in enumerate(kept["special_tokens_mask"].tolist()):
-            length = int(model_inputs["attention_mask"][text].sum())
-            inside = [place for place in range(length) if not mask[place]] or [0]
+        taken: list[tuple[int, list[int], slice]] = []  # of each window: its text, its own places there, and in itself
+        masks = (kept["special_tokens_mask"].tolist(), model_inputs["attention_mask"].tolist())
+        for text, (is_special, is_token) in enumerate(zip(*masks, strict=True)):
+            there = [place for place, value in enumerate(is_token) if value]  # padding may be on either side
+            length = len(there)
+            inside = [number for number, place in enumerate(there) if not is_special[place]] or [0]
             first, tokens = inside[0], inside[-1] + 1 - inside[0]
             room = max_length - (length - tokens)
             starts = window_starts(tokens, room, stride)
             for start, (begin, end) in zip(starts, own_tokens(starts, room, tokens), strict=True):
                 held = range(first + start, first + start + min(room, tokens))
-                windows.append((text, [*range(first), *held, *range(first + tokens, length)]))
-                own_places = slice(first + begin, first + end)
-                taken.append((text, own_places, slice(own_places.start - start, own_places.stop - start)))
+                numbers = [*range(first), *held, *range(first + tokens, length)]
+                windows.append((text, [there[number] for number in numbers]))
+                own = slice(first + begin - start, first + end - start)
+                taken.append((text, there[first + begin : first + end], own))
         logits = torch.zeros(*kept["special_tokens_mask"].shape, self.model.config.num_labels)
         for number, values in _window_logits(self, model_inputs, windows):
             text, in_text, in_window = taken[number]

@@ -41,7 +41,7 @@ class DistillationTrainer(TaskTrainer):
         if layers is not None:
             layers.attach(kwargs["model"], args.seed)
         super().__init__(run, args, compute_loss_func=loss, **kwargs)
-        self.data_collator = collate_soft_targets(self.data_collator, run.tokenizer)
+        self.data_collator = collate_soft_targets(self.data_collator)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """A batch as the model reads it, with a `Lesson` as `labels`."""

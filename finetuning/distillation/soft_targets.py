@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from ...modeling_mybert import IGNORED_LABEL
 from ...pipelines import pool_windows
@@ -171,7 +170,7 @@ def _no_labels(label: Any, data: TaskData) -> list[Any]:
 
 
 def collate_soft_targets(
-    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]], tokenizer: PreTrainedTokenizerBase
+    collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]],
 ) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
     """A collator that adds soft targets to the batches of another: (B, K), or (B, L, K) with NaN at padding."""
 
@@ -180,12 +179,9 @@ def collate_soft_targets(
         if SOFT_TARGETS in rows[0]:
             targets = [torch.as_tensor(row[SOFT_TARGETS], dtype=torch.float32) for row in rows]
             if targets[0].ndim == 2:
-                length, at_left = batch["input_ids"].shape[1], tokenizer.padding_side == "left"
-                pads = [length - len(row) for row in targets]
-                sides = [(0, 0, pad, 0) if at_left else (0, 0, 0, pad) for pad in pads]
+                length = batch["input_ids"].shape[1]
                 targets = [
-                    torch.nn.functional.pad(row, side, value=torch.nan)
-                    for row, side in zip(targets, sides, strict=True)
+                    torch.nn.functional.pad(row, (0, 0, 0, length - len(row)), value=torch.nan) for row in targets
                 ]
             batch[SOFT_TARGETS] = torch.stack(targets)
         return batch

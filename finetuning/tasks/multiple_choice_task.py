@@ -87,6 +87,11 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
             row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
         )
 
+    @property
+    def learns_classes(self) -> bool:
+        """One of the choices is right."""
+        return True
+
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
         """The text and the choices."""
         return (example.text, *example.choices)

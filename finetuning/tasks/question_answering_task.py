@@ -19,7 +19,7 @@ from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, answer_positions, best_answers, make_windows
 from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, rounded
+from ..task import Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches that tell MyBERT to compute nothing at padding, which is no answer."""
-        pad = super().collator(tokenizer)
+        pad = super().collator(padding_at_end(tokenizer))
         if model is None or model.config.model_type != "mybert":
             return pad
         return lambda rows: {**pad(rows), "unpad_inputs": True}

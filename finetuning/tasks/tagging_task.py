@@ -30,7 +30,7 @@ from ...pipelines.windows import default_stride
 from ..inference import network_outputs
 from ..labels import Labels
 from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, check_stride, rounded
+from ..task import Task, TaskData, check_stride, padding_at_end, rounded
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.
@@ -212,7 +212,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
         """Batches padded with the label -100."""
-        return DataCollatorForTokenClassification(tokenizer)
+        return DataCollatorForTokenClassification(padding_at_end(tokenizer))
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
         """The most probable tag at the first piece of every word."""

@@ -216,7 +216,7 @@ def test_what_is_cut_is_said_with_the_flag_that_reads_it(tmp_path, encoder, capl
     assert f"train.json: {said}" in caplog.text
 
 
-def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer):
+def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer, caplog):
     names = ("O", "B-PER", "I-PER")
     model = model_of(MyBertForTokenClassification, tokenizer, names)
     task = replace(TASKS["ner"], max_length=16, doc_stride=6)
@@ -235,6 +235,7 @@ def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer):
             logits = model(input_ids=torch.tensor([window])).logits[0, 1:-1]
         wanted += logits[first - start : last - start].softmax(-1).max(-1).values.tolist()
     (found,) = mybert.predict(folder, [text.split()])
+    assert "1 of 1 texts is longer than 16 tokens: read in windows." in caplog.text
     assert found["score"] == pytest.approx(wanted, abs=3e-6)
     # transformers' pipeline gives the same words and entities, whatever it does with them.
     tag = pipeline("token-classification", model=folder, device="cpu")
@@ -244,6 +245,9 @@ def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer):
     assert [text[answer["start"] : answer["end"]] for answer in answers] == text.split()
     grouped = tag([text, "the cat", text], aggregation_strategy="first", batch_size=2)
     assert grouped[0] == grouped[2]
+    tag.tokenizer.padding_side = "left"
+    assert tag(["the cat", text], aggregation_strategy="first", batch_size=2) == grouped[1:]
+    tag.tokenizer.padding_side = "right"
     assert [(item["start"], item["end"]) for item in grouped[0]] == [
         (item["start"], item["end"]) for item in found["entities"]
     ]

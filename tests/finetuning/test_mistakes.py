@@ -118,6 +118,13 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             {"task": "tagging", "continuation_labels": "ignored"},
             "continuation_labels is 'ignored'; expected 'ignore' or 'inside'",
         ),
+        *(
+            (
+                {"task": task, "label_smoothing_factor": 0.1},
+                "label_smoothing_factor is 0.1; expected a task in which one of several classes or choices is right",
+            )
+            for task in ("regression", "multilabel", "squad")
+        ),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
             {"resume_from_checkpoint": "out"},

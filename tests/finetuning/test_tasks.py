@@ -1,5 +1,6 @@
 """What the kinds of tasks read, teach, predict and write."""
 
+import copy
 import functools
 import json
 import logging
@@ -292,6 +293,7 @@ def test_tags_from_tables(tmp_path):
 
 # Question answering
 
+FISH = {"text": "fish", "answer_start": 36}
 CONTEXT = "The cat sat on the mat. The dog ate fish under the tree."
 
 
@@ -332,6 +334,27 @@ def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained,
     settings = {"task": "squad", "model": str(tmp_path / "out"), "output": str(tmp_path / "metrics.json")}
     found = evaluate_model(EvaluateArguments(**settings, data=[data], use_cpu=True))
     assert given == [True] and found == {name: metrics[name] for name in found}
+
+
+@pytest.mark.parametrize("name", ["ner", "squad"])
+def test_a_tokens_number_is_its_place_in_the_batch(tmp_path, tokenizer, name):
+    """Whatever side the tokenizer pads on: labels, and what is predicted, go by these numbers."""
+    at_left = copy.deepcopy(tokenizer)
+    at_left.padding_side = "left"
+    task = replace(TASKS[name], max_length=14)
+    data = {
+        "ner": lambda: task.encode(SENTENCES, TAGS, at_left, "x"),
+        "squad": lambda: task.encode(task.read(squad(tmp_path, [[FISH]])), None, at_left, "x"),
+    }[name]()
+    rows = [data[number] for number in range(len(data))]
+    assert len({len(row["input_ids"]) for row in rows}) > 1
+    batch = task.collator(at_left)(rows)
+    for number, row in enumerate(rows):
+        length = len(row["input_ids"])
+        for values in (batch["input_ids"], *([batch["labels"]] if name == "ner" else [])):
+            wanted = row["labels" if values is not batch["input_ids"] else "input_ids"]
+            assert values[number, :length].tolist() == list(wanted)
+    assert at_left.padding_side == "left"
 
 
 @pytest.mark.parametrize("name", ["squad", "squad_v2"])

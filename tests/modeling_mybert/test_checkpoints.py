@@ -268,6 +268,16 @@ def test_untied_weights_stay_apart(predicting_head, tmp_path):
     assert_same_weights(predicting_head.ours.from_pretrained(tmp_path), model)
 
 
+def test_a_resized_vocabulary_that_is_not_tied_keeps_its_bias(predicting_head, tmp_path):
+    model = predicting_head.model(tie_word_embeddings=False)
+    torch.nn.init.normal_(model.get_output_embeddings().bias)
+    model.resize_token_embeddings(70)
+    model.save_pretrained(tmp_path)
+    for model_class in (predicting_head.ours, predicting_head.theirs):
+        again = model_class.from_pretrained(tmp_path, tie_word_embeddings=False).get_output_embeddings()
+        assert torch.equal(again.bias, model.get_output_embeddings().bias)
+
+
 def test_construction_on_the_meta_device(head):
     with torch.device("meta"):
         model = head.ours(mybert.MyBertConfig(**head.settings()))

@@ -64,9 +64,12 @@ def test_tuples_asked_for_in_the_configuration(head, agree):
     agree(*head.twins(return_dict=False), head.batch(labels=True))
 
 
-def test_token_types(head, agree):
+@pytest.mark.parametrize("rows", ["one for each sequence", "one for all"])
+def test_token_types(head, agree, rows):
     batch = head.batch()
     batch["token_type_ids"] = batch["input_ids"] % 3
+    if rows == "one for all" and head.name != "ForMultipleChoice":
+        batch["token_type_ids"] = batch["token_type_ids"][:1]
     agree(*head.twins(), batch)
 
 
