@@ -69,8 +69,8 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
-        head, bias = self.cls["predictions"], new_embeddings.bias
-        head.decoder = new_embeddings
+        head: nn.Module = self.cls["predictions"]
+        head.decoder, bias = new_embeddings, getattr(new_embeddings, "bias", None)
         # Untied they stay two: of one that has both names one name would be saved, and loading ties nothing.
         head.bias = bias if bias is None or self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 

@@ -169,8 +169,8 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
                 held = range(first + start, first + start + min(room, tokens))
                 numbers = [*range(first), *held, *range(first + tokens, length)]
                 windows.append((text, [there[number] for number in numbers]))
-                own = slice(first + begin - start, first + end - start)
-                taken.append((text, there[first + begin : first + end], own))
+                in_window = slice(first + begin - start, first + end - start)
+                taken.append((text, there[first + begin : first + end], in_window))
         logits = torch.zeros(*kept["special_tokens_mask"].shape, self.model.config.num_labels)
         for number, values in _window_logits(self, model_inputs, windows):
             text, in_text, in_window = taken[number]
