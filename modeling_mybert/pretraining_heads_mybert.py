@@ -4,6 +4,7 @@ Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = h
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -69,7 +70,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
-        head: nn.Module = self.cls["predictions"]
+        head: Any = self.cls["predictions"]
         head.decoder, bias = new_embeddings, getattr(new_embeddings, "bias", None)
         # Untied they stay two: of one that has both names one name would be saved, and loading ties nothing.
         head.bias = bias if bias is None or self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
