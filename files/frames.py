@@ -10,6 +10,7 @@ from .parquet import lacks_column
 from .text import new_digest
 
 _ROWS = 1024  # of a data frame at a time
+_MISSING = ("NAType", "NaTType")  # pandas' own, in columns that are no numbers
 
 
 def is_frame(source: object) -> bool:
@@ -34,9 +35,11 @@ def frame_column(frame: Any, column: str) -> Iterator[Any]:
     names = None if found is None else list(found)  # a data set that is streamed may not know them
     if names is not None and column not in names:
         raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
+    if hasattr(frame, "iloc"):
+        yield from (row[str(column)] for row in frame_rows(frame[[column]]))
+        return
     values = frame[column] if hasattr(frame, "columns") else (row[column] for row in frame)
-    for value in values:
-        yield None if value != value else value  # as pandas has what is missing
+    yield from map(_present, values)
 
 
 def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
@@ -116,7 +119,8 @@ def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any
 def _present(value: Any) -> Any:
     """A value of an array as Python has it; None for what is missing."""
     value = _plain(value)
-    return None if isinstance(value, float) and value != value else value
+    is_missing = isinstance(value, float) and value != value
+    return None if is_missing or type(value).__name__ in _MISSING else value
 
 
 def _plain(value: Any) -> Any:
