@@ -10,7 +10,6 @@ packed batch B is 1 and L the number of its tokens.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -18,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
+from .attention_mybert import eager_attention_forward, is_faster_written_out
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import hooks_from_outside
 from .linear_mybert import linear
@@ -55,38 +55,6 @@ class MyBertEmbeddings(nn.Module):
         return self.dropout(self.LayerNorm(embeddings))
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out, the one implementation that returns its weights.
-
-    Args:
-        module: The attention module; only its `training` flag is read.
-        query, key, value: (B, H, L, D / H).
-        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L); a bool mask is True where a
-            token is seen.
-        scaling: Factor of the scores.
-        dropout: Dropout of the weights, in [0, 1].
-
-    Returns:
-        The context (B, L, H, D / H) and the weights (B, H, L, L).
-    """
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
-    elif attention_mask is not None:
-        scores = scores + attention_mask
-    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout, training=module.training)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
 class MyBertSelfAttention(nn.Module):
     """Multi-head attention up to the context; the output product is the layer's `attention.output`."""
 
@@ -120,9 +88,10 @@ class MyBertSelfAttention(nn.Module):
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
             return context.view(products[0].shape), None
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        implementation = self.config._attn_implementation
+        if implementation == "sdpa" and attention_mask is None and is_faster_written_out(query, self.is_causal):
+            implementation = "eager"
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
             self,
             query.transpose(1, 2),
@@ -212,5 +181,4 @@ __all__ = [
     "MyBertPooler",
     "MyBertResidual",
     "MyBertSelfAttention",
-    "eager_attention_forward",
 ]

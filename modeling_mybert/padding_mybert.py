@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
 
+from .attention_mybert import dot_product_attention
+
 try:
     from torch.nn.attention.varlen import varlen_attn
 except ImportError:  # PyTorch before 2.10
@@ -96,10 +98,8 @@ class Packing:
             queries, keys, values = (part.view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts)
             if first_key:
                 keys, values = keys[:, :, first_key:], values[:, :, first_key:]
-            context = F.scaled_dot_product_attention(
-                queries, keys, values, dropout_p=dropout, scale=scaling, is_causal=is_causal
-            )
-            contexts.append(context.transpose(1, 2).flatten(0, 1))
+            context = dot_product_attention(queries, keys, values, dropout, scaling, is_causal)
+            contexts.append(context.flatten(0, 1))
         return torch.cat(contexts)
 
 

@@ -1,6 +1,6 @@
 """The packed trunk: layers that see tokens only, with the results of the padded computation."""
 
-import runpy
+import importlib.util
 import sys
 import types
 
@@ -678,8 +678,10 @@ def test_the_kernel_of_older_torch(kernel, exists, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", module)
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    loaded_again = runpy.run_path(padding_mybert.__file__)
-    assert loaded_again["any_length_kernel"](torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
+    spec = importlib.util.spec_from_file_location(padding_mybert.__name__, padding_mybert.__file__)
+    loaded_again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded_again)
+    assert loaded_again.any_length_kernel(torch.device("cuda"), torch.bfloat16, 64, 0.0) is exists
 
 
 # Few rows--------

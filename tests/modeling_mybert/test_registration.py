@@ -75,6 +75,7 @@ def answers(first: str) -> dict:
                 "import transformers.modeling_utils",
                 "from mybert import MyBertForMaskedLM",
                 "from mybert import MyBertTokenizer",
+                "import mybert.modeling_mybert.attention_mybert",
                 "import mybert.modeling_mybert.heads_mybert",
                 "import mybert.modeling_mybert.layers_mybert",
                 "import mybert.modeling_mybert.modeling_mybert",
