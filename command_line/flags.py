@@ -10,6 +10,7 @@ import textwrap
 from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
+from inspect import get_annotations
 from itertools import takewhile
 from typing import Any, NoReturn
 
@@ -173,7 +174,7 @@ def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], froze
         return frozenset(), frozenset()
     package = __package__.partition(".")[0]
     own = [kind for kind in arguments_class.__mro__ if kind.__module__.partition(".")[0] == package]
-    stated = {name for kind in own for name in vars(kind).get("__annotations__", {})}
+    stated = {name for kind in own for name in get_annotations(kind)}
     inherited = frozenset(field.name for field in fields(TrainingArguments))
     return inherited, inherited - stated
 

@@ -7,7 +7,8 @@ transformers in which they were read. The recipes' trainers override public ones
 import logging
 import math
 import shutil
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 from transformers import PrinterCallback, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
@@ -176,6 +177,25 @@ class ResumableTrainer(Trainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self._average is not None:
             self._average.exchange()
+
+    @contextmanager
+    def _nothing_dropped(self) -> Iterator[None]:
+        """`dataloader_drop_last` is of training: what is measured or predicted has all examples."""
+        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
+        try:
+            yield
+        finally:
+            self.args.dataloader_drop_last = drop_last
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """`Trainer.get_eval_dataloader`, with the last batch, too."""
+        with self._nothing_dropped():
+            return super().get_eval_dataloader(*args, **kwargs)
+
+    def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """`Trainer.get_test_dataloader`, with the last batch, too."""
+        with self._nothing_dropped():
+            return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer.evaluation_loop`, of the weights' mean if one is kept."""

@@ -6,6 +6,7 @@ import shlex
 import types
 import typing
 from collections import defaultdict
+from inspect import get_annotations
 
 import pytest
 from transformers import TrainingArguments
@@ -31,7 +32,7 @@ def own_fields(name):
     """
     arguments_class, _ = cli.COMMANDS[name].load()
     classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
-    own = {field for kind in classes for field in vars(kind).get("__annotations__", {})}
+    own = {field for kind in classes for field in get_annotations(kind)}
     hints = typing.get_type_hints(arguments_class)
     given = [field for field in dataclasses.fields(arguments_class) if field.init]
     return [(field, hints[field.name]) for field in given if field.name in own]

@@ -226,6 +226,16 @@ def test_a_finished_run_is_not_repeated_with_other_settings(arguments):
     finetune(arguments(**settings, logging_steps=7, dataloader_num_workers=0, run_name="again"))
 
 
+def test_every_example_is_measured_where_training_drops_a_batch(arguments, tmp_path):
+    settings = {"max_steps": 1, "per_device_eval_batch_size": 5, "test_file": [str(tmp_path / "dev.tsv")]}
+    files = []
+    for drop in (False, True):
+        folder = tmp_path / str(drop)
+        finetune(arguments(**settings, dataloader_drop_last=drop, output_dir=str(folder)))
+        files.append([(folder / name).read_text() for name in ("metrics.json", "predictions.tsv")])
+    assert files[0] == files[1] and "test_accuracy" in files[0][0]
+
+
 def test_the_best_checkpoint_is_kept(arguments, tmp_path):
     metrics = finetune(
         arguments(save_strategy="steps", eval_strategy="steps", save_steps=1, eval_steps=1, logging_steps=1)
