@@ -159,7 +159,10 @@ def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
         if "layers" in last
         else f"{len(last['heads'][0])} of {len(first['heads'][0])} heads a layer"
     )
-    return Closing(arguments.output_dir, said, _mybert("predict", arguments.output_dir, "new.txt"))
+    call: tuple[str, ...] = ("predict", arguments.output_dir, "new.txt")
+    if result["metric"] is None:  # nobody has said that there is a head
+        call = ("finetune", arguments.output_dir, "--train_file", "train.tsv", "--output_dir", "tuned")
+    return Closing(arguments.output_dir, said, _mybert(*call))
 
 
 def _features(arguments: Any, result: Mapping[str, Any]) -> Closing:

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -86,9 +87,27 @@ def print_mistake(sentence: str) -> None:
 
 def set_up_output(quiet: bool) -> None:
     """Show what the library has to say in plain lines, beside progress bars."""
+    from tqdm import tqdm
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
-    handler = _TqdmLoggingHandler()
+    class Lines(_TqdmLoggingHandler):
+        """Draws the bars that are shown anew behind a line; tqdm would draw those, too, whose delay is not over."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            unseen = [
+                bar
+                for bar in list(getattr(tqdm, "_instances", ()))
+                if not bar.disable and hasattr(bar, "start_t") and time.time() < bar.start_t + bar.delay
+            ]
+            for bar in unseen:
+                bar.disable = True
+            try:
+                super().emit(record)
+            finally:
+                for bar in unseen:
+                    bar.disable = False
+
+    handler = Lines()
     handler.handleError = _stop_or_go_on
     handler.setStream(sys.stdout)
     handler.setFormatter(_LinesOfTheTerminal("%(message)s"))
@@ -135,6 +154,8 @@ def sentence_for_command(sentence: str, arguments_class: Any) -> str:
         return f"--{name}{'' if value == 'True' else f' {value}'}" if name in flags else found[0]
 
     sentence = _KEYWORD.sub(as_flag, sentence)
+    if flags and "overwrite" not in flags:
+        sentence = sentence.replace(" or pass --overwrite", "")
     if choice := _CHOICE.search(sentence):
         sentence += did_you_mean(choice["word"], re.split(", | or ", choice["known"].replace("'", "")))
     return sentence

@@ -53,7 +53,7 @@ def convert_google_checkpoint(
     """
     settings = FromGoogleOptions(head=head, **options)
     head = find_head(head) if head else None
-    with open_source(source) as found, new_model_folder(output_dir, settings.overwrite) as folder:
+    with open_source(source) as found, new_model_folder(output_dir, settings.overwrite, source) as folder:
         bundle = read_tensor_bundle(found.prefix)
         variables = GoogleVariables(bundle)
         head = head or variables.head()

@@ -13,6 +13,7 @@ from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
     check_model_folder,
+    check_not_read,
     check_output_folder,
     folder_written_beside,
     locked,
@@ -158,18 +159,22 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
 
 
 @contextmanager
-def new_model_folder(output_dir: str | os.PathLike[str], overwrite: bool) -> Iterator[Path]:
+def new_model_folder(
+    output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
+) -> Iterator[Path]:
     """Give an empty folder that takes the place of `output_dir` when all went well; no other process writes there.
 
     Args:
         output_dir: The folder to write.
         overwrite: Whether a model folder that is there may be replaced.
+        source: What it is made from, which never is.
 
     Raises:
         ValueError: If the folder holds something that may not be replaced.
         OSError: If it cannot be written, or another process is writing there.
     """
     output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
+    check_not_read(output, [os.fspath(source)])
     check_output_folder(output, owned, overwrite)
     with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
         yield folder

@@ -98,7 +98,7 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     _require_extra()
     settings = OnnxOptions(**options)
     source = ModelFolder(model_dir)
-    with new_model_folder(output_dir, settings.overwrite) as folder:
+    with new_model_folder(output_dir, settings.overwrite, model_dir) as folder:
         model = _load(source)
         logger.info(f"exporting {source.path}")
         written = _export(model, source.head, folder / ONNX_FILE, settings.opset)

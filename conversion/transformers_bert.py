@@ -116,7 +116,7 @@ def _convert(
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
         raise ModelFolderError(problem=f"{folder.path}: {problem}")
     left_over = folder.left_over()
-    with new_model_folder(output_dir, settings.overwrite) as output:
+    with new_model_folder(output_dir, settings.overwrite, source) as output:
         tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
         save_file(tensors, output / WEIGHTS_FILE, metadata={"format": "pt"})
         del tensors

@@ -173,7 +173,7 @@ class Corpus:
             yield from self._shown(source, self._lines_of(source, digests))
 
     def texts(self, digests: dict[str, str] | None = None) -> Iterator[str]:
-        """Read texts: the lines of plain text, the rows of tables; empty ones are left out.
+        """Read texts: the lines of plain text, the rows of tables; empty ones are left out, which is said.
 
         Args:
             digests: As in `lines`.
@@ -182,13 +182,17 @@ class Corpus:
             OSError, ValueError, ImportError: As in `lines`.
         """
         for source in self.sources:
-            if not self._in_rows(source):
-                yield from (line for line in open_text(source, self._settings.encoding, digests) if line.strip())
-                continue
-            for text in self._rows(source, digests):
+            in_rows, empty = self._in_rows(source), 0
+            found = self._rows(source, digests) if in_rows else open_text(source, self._settings.encoding, digests)
+            for text in found:
                 value = " ".join(text) if isinstance(text, list) else text
                 if value.strip():
                     yield value
+                else:
+                    empty += 1
+            if empty:
+                what = "rows without text" if in_rows else "empty lines"
+                logger.warning("%s: %s are left out (%s).", source, what, f"{empty:,}")
 
     def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
         settings = self._settings
@@ -312,13 +316,13 @@ def _lines_of_rows(rows: Iterable[str | list[str]]) -> Iterator[str | None]:
 
 
 def _texts_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str | list[str]]:
-    """Check documents that are one value each: text, a list of texts or None, which is left out."""
+    """Check documents that are one value each: text, a list of texts or None, which is no text."""
     for number, text in enumerate(values, start=1):
-        if isinstance(text, str):
-            yield text
+        if text is None or isinstance(text, str):
+            yield text or ""
         elif isinstance(text, list) and all(isinstance(sentence, str) for sentence in text):
             yield [sentence.replace("\n", " ") for sentence in text]
-        elif text is not None:
+        else:
             raise ValueError(
                 f"{where} {number}: {column!r} is {type(text).__name__}, expected text or a list of texts."
             )

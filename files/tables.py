@@ -16,6 +16,7 @@ from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_su
 
 logger = logging.getLogger(__name__)
 
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # between columns, here or elsewhere
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is less than many a text
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
@@ -187,7 +188,7 @@ def read_separated(
             if is_first:
                 is_first = False
                 if columns is None or not set(columns).isdisjoint(fields):
-                    header = _checked_header(path, fields)
+                    header = _checked_header(path, fields, kind)
                     continue
             assert header is not None
             if len(fields) == len(header):
@@ -213,8 +214,16 @@ def _is_unclosed(record: Sequence[str]) -> bool:
     return False
 
 
-def _checked_header(path: str | Path, header: Sequence[str]) -> Sequence[str]:
+def _checked_header(path: str | Path, header: Sequence[str], kind: str) -> Sequence[str]:
     """The names of the columns; only those without a name may stand there twice, as nobody can ask for them."""
+    if len(header) == 1:
+        mark = "," if kind == ".csv" else "\t"
+        other = next((sign for sign in _MARKS if sign != mark and sign in header[0]), None)
+        if other is not None:
+            raise ValueError(
+                f"{path} has one column, {header[0][:60]!r}; expected {_MARKS[mark]} between the columns of a {kind} "
+                f"file, not {_MARKS[other]}, and their names in its first line."
+            )
     for name, count in Counter(filter(None, header)).items():
         if count > 1:
             raise ValueError(f"{path} has {count} columns named {name[:60]!r}; expected a name for each column.")

@@ -243,6 +243,20 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
 
 
+def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
+    """Refuse to write where is read from.
+
+    Args:
+        path: A file or folder to write.
+        read: What is read; names at the Hub are none of these places.
+
+    Raises:
+        ValueError: If one is the same, or lies in the folder.
+    """
+    if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
+        raise ValueError(f"{path} is to be read and written; name another place.")
+
+
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
     """Refuse files to write that are there already.
 

@@ -11,7 +11,7 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..files import check_output_files, leave_standard_output, write_json, written_beside
+from ..files import check_not_read, check_output_files, leave_standard_output, write_json, written_beside
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
@@ -163,8 +163,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
     """Refuse to replace files without being told to, and those that are read in any case."""
     for path in paths:
-        if any(isinstance(file, str) and Path(path).resolve() == Path(file).resolve() for file in read):
-            raise ValueError(f"{path} is to be read and written; name another place.")
+        check_not_read(path, [source for source in read if isinstance(source, str)])
     check_output_files(paths, overwrite)
 
 

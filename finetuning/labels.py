@@ -12,6 +12,8 @@ from transformers import PreTrainedConfig
 
 from .rows import DataSource
 
+_TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
+_BREAKS = re.compile(r"\s*[\t\r\n]\s*")  # which tables of predictions could not hold
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
 
 
@@ -40,7 +42,7 @@ class Labels:
         return cls(tuple(name.removeprefix("LABEL_") for name in names))
 
     def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
-        """Ids of labels, which are given by name, or by number where the names are no numbers.
+        """Ids of labels, given by name; by number where the names are no numbers; true and false where they are 0, 1.
 
         Raises:
             ValueError: If a label is not one of the classes.
@@ -50,6 +52,8 @@ class Labels:
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)
         if unknown and not index.keys() & by_number.keys() and set(values) <= by_number.keys():
             return [by_number[value] for value in values]
+        if unknown and set(self.names) == {"0", "1"} and set(values) <= _TRUTH.keys():
+            return [index[_TRUTH[value]] for value in values]
         if unknown:
             known = ", ".join(map(repr, self.names))
             raise ValueError(f"{source} has labels that the training data lacks: {unknown[0]!r}; known are {known}.")
@@ -69,6 +73,6 @@ def _natural_order(name: str) -> tuple[int, float, str]:
 
 
 def label_name(value: Any) -> str:
-    """A label as text; whole numbers are the same label however they are written (1, 1.0, "1", "1.0")."""
-    text = str(int(value)) if isinstance(value, bool) else str(value).strip()
+    """A label as text, in one line; whole numbers are the same however they are written (1, 1.0, "1", "1.0")."""
+    text = str(int(value)) if isinstance(value, bool) else _BREAKS.sub(" ", str(value).strip())
     return _WHOLE_NUMBER.sub(r"\1", text)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..files import open_text, write_text, written_beside
 
 OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
+
+logger = logging.getLogger(__name__)
 
 _PART = "predictions-{:08d}.jsonl"
 
@@ -22,13 +26,34 @@ def part_file(folder: Path, number: int) -> Path:
     return folder / _PART.format(number)
 
 
-def write_part(folder: Path, number: int, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_part(folder: Path, number: int, rows: Iterable[Mapping[str, Any]], output: Path) -> None:
     """Write a part, whole or not at all.
 
+    Args:
+        folder: Where to.
+        number: Which part it is.
+        rows: Its rows.
+        output: The file that all parts are for, which may not be able to hold them: that shows now, not at the end.
+
     Raises:
+        ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
         OSError: If it cannot be written.
     """
-    write_text(part_file(folder, number), "".join(f"{json_line(row)}\n" for row in rows))
+    lines = [json_line(row) for row in rows]
+    if output.suffix.lower() == ".tsv":
+        for row in map(json.loads, lines):
+            _refuse_breaks(row, output)
+    write_text(part_file(folder, number), "".join(f"{line}\n" for line in lines))
+
+
+def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
+    for name, value in row.items():
+        for text, what in ((name, "the name of a column"), (_cell(value), name)):
+            if any(sign in text for sign in "\t\n\r"):
+                raise ValueError(
+                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which no .tsv file holds; expected "
+                    "an output that ends in .csv, .jsonl or .parquet."
+                )
 
 
 def json_line(row: Mapping[str, Any]) -> str:
@@ -52,10 +77,10 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
     Args:
         folder: Where they are.
         count: How many.
-        output: The file; its ending is one of `OUTPUT_ENDINGS`. Values of CSV and TSV that are lists are JSON.
+        output: The file; its ending is one of `OUTPUT_ENDINGS`. Values of CSV and TSV that are lists are JSON, and so
+            are all of a column of Parquet for which no type holds them all.
 
     Raises:
-        ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
         OSError: If a file cannot be read or written.
         ImportError: If pyarrow is missing, for Parquet.
     """
@@ -68,16 +93,16 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
                         with file.open("rb") as source:
                             shutil.copyfileobj(source, target)
             case ".parquet":
-                _write_parquet(path, files)
+                _write_parquet(path, files, output)
             case ending:
-                _write_separated(path, files, output, ending)
+                _write_separated(path, files, ending)
 
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in open_text(file))
 
 
-def _write_separated(path: Path, files: Sequence[Path], output: Path, ending: str) -> None:
+def _write_separated(path: Path, files: Sequence[Path], ending: str) -> None:
     columns = list(dict.fromkeys(name for file in files for row in _rows(file) for name in row))
     with path.open("w", encoding="utf-8", newline="") as target:
         writer = csv.writer(target, lineterminator="\n")
@@ -90,14 +115,8 @@ def _write_separated(path: Path, files: Sequence[Path], output: Path, ending: st
                 cells = [_cell(row.get(name)) for name in columns]
                 if ending == ".csv":
                     writer.writerow(cells)
-                    continue
-                for name, cell in zip(columns, cells, strict=True):
-                    if any(sign in cell for sign in "\t\n\r"):
-                        raise ValueError(
-                            f"{output}: {cell[:40]!r} as {name} has a tab or line break, which no .tsv file holds; "
-                            "expected an output that ends in .csv, .jsonl or .parquet."
-                        )
-                target.write("\t".join(cells) + "\n")
+                else:
+                    target.write("\t".join(cells) + "\n")
 
 
 def _cell(value: Any) -> str:
@@ -106,16 +125,43 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(path: Path, files: Sequence[Path]) -> None:
+def _write_parquet(path: Path, files: Sequence[Path], output: Path) -> None:
     try:
         import pyarrow
         from pyarrow.parquet import ParquetWriter
     except ImportError as error:
         raise ImportError(f"Writing {path} needs the pyarrow package: pip install pyarrow.") from error
-    schemas = (pyarrow.Table.from_pylist(list(_rows(file))).schema for file in files)
-    schema = next(schemas)
-    for other in schemas:
-        schema = pyarrow.unify_schemas([schema, other], promote_options="permissive")
+
+    def type_of_all(earlier: Any, values: list[Any]) -> Any:
+        """The type that holds what a column had and has; None if none does."""
+        if earlier is None:
+            return None
+        try:
+            schemas = [pyarrow.schema({"column": kind}) for kind in (earlier, pyarrow.array(values).type)]
+            return pyarrow.unify_schemas(schemas, promote_options="permissive").field("column").type
+        except (pyarrow.ArrowException, OverflowError):
+            return None
+
+    types: dict[str, Any] = {}
+    for file in files:
+        for name, values in _columns(file).items():
+            types[name] = type_of_all(types.get(name, pyarrow.null()), values)
+    for name in (name for name, kind in types.items() if kind is None):
+        logger.warning("%s: %r has values of several kinds; they are written as text.", output, name)
+    schema = pyarrow.schema({name: kind or pyarrow.string() for name, kind in types.items()})
     with ParquetWriter(path, schema) as writer:
         for file in files:
-            writer.write_table(pyarrow.Table.from_pylist(list(_rows(file)), schema=schema))
+            columns, rows = _columns(file), sum(1 for _ in _rows(file))
+            arrays = []
+            for name, kind in types.items():
+                values = columns.get(name, [None] * rows)
+                if kind is None:
+                    values = [None if value is None else _cell(value) for value in values]
+                arrays.append(pyarrow.array(values, kind or pyarrow.string()))
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+def _columns(file: Path) -> dict[str, list[Any]]:
+    """Column -> its value in each row of a part, None where a row has no such column."""
+    rows = list(_rows(file))
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}

@@ -49,9 +49,11 @@ def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
 def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
     if str(path) == STDIN:
         lines = open_text(path, task.encoding)
-        first = next((line for line in lines if line.strip()), "")
-        lines = chain([first], lines)
-        if first.lstrip().startswith("{"):
+        head: list[str] = []  # as far as the first line that is not empty
+        while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
+            head.append(line)
+        lines = chain(head, lines)
+        if head and head[-1].lstrip().startswith("{"):
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     value = parse_json("standard input", number, line)
@@ -80,7 +82,7 @@ def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
         texts = dict(zip(("text", "text_pair"), line.rsplit(PAIR_SEPARATOR, 1), strict=False))
         yield DataRow({"line": number, **texts}, source, number)
     if empty:
-        logger.warning("%s has %d empty lines; nothing is predicted for them.", source, empty)
+        logger.warning("%s: empty lines are left out (%s).", source, f"{empty:,}")
 
 
 def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:

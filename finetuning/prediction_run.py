@@ -15,7 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
-from ..files import PARTIAL, check_output_files, leave_standard_output, weight_files
+from ..files import PARTIAL, check_not_read, check_output_files, leave_standard_output, weight_files
 from ..files.text import STDIN
 from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
@@ -180,7 +180,7 @@ class _Prediction:
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), begins_anew)
         with folder:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
-            counts = self._write_parts(folder.path)
+            counts = self._write_parts(folder.path, output)
             self.state.wait_for_everyone()
             rows = sum(counts)
             found = self.predictor
@@ -201,8 +201,7 @@ class _Prediction:
         """Check the output, and begin a run or go on with an interrupted one."""
         arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
         files = [str(source) for source in self.data] if self._can_go_on() else []
-        if any(Path(file).resolve() == output.resolve() for file in files):
-            raise ValueError(f"{output} is to be read and written; name another place.")
+        check_not_read(output, files)
         check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
         output.parent.mkdir(parents=True, exist_ok=True)
         settings = {
@@ -227,7 +226,7 @@ class _Prediction:
 
         folder.begin(settings, files, prepare=prepare)
 
-    def _write_parts(self, folder: Path) -> list[int]:
+    def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict what is not there yet of this process's share; returns the rows of each part of the data."""
         counts: list[int] = []
         there = 0
@@ -237,7 +236,7 @@ class _Prediction:
                 is_own = number % self.state.num_processes == self.state.process_index
                 if is_own and not part_file(folder, number).is_file():
                     answers = self.predictor.answers(rows)
-                    write_part(folder, number, map(self._row_of_output, rows, answers))
+                    write_part(folder, number, map(self._row_of_output, rows, answers), output)
                 elif is_own:
                     there += len(rows)
                 progress.update(len(rows))

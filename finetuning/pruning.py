@@ -19,6 +19,7 @@ from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
     WEIGHTS_FILE,
+    check_not_read,
     check_output_folder,
     copy_companions,
     folder_written_beside,
@@ -196,6 +197,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         )
     owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
     if arguments.output_dir:
+        check_not_read(arguments.output_dir, [model, *arguments.data])
         check_output_folder(arguments.output_dir, owned, arguments.overwrite)
     what = "heads" if arguments.keep_heads else "layers"
     choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..files import is_table, read_conll, read_rows
 from ..files.frames import GivenData
 
@@ -14,7 +16,7 @@ class DataRow:
     """A row of task data.
 
     Attributes:
-        values: Column -> value.
+        values: Column -> value; None for one that is missing, as NaN is in tables.
         source: The file or data set, for messages.
         number: Which row of it, from 1.
     """
@@ -22,6 +24,11 @@ class DataRow:
     values: dict[str, Any]
     source: str
     number: int
+
+    def __post_init__(self) -> None:
+        """Know what is missing."""
+        if missing := [name for name, value in self.values.items() if _is_nan(value)]:
+            object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
 
     def has(self, name: str) -> bool:
         """Whether the column is there and not empty."""
@@ -59,13 +66,17 @@ class DataRow:
         """
         value = self.value(name)
         words = value.split() if isinstance(value, str) else value
-        if not isinstance(words, (list, tuple)) or not words:
+        if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [str(word) for word in words]
 
     def mistake(self, what: str) -> ValueError:
         """An error that says where it was found: `what` continues "<source> has in row <number> ..."."""
         return ValueError(f"{self.source} has in row {self.number} {what}.")
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,37 @@ def read_data(
     if not rows:
         raise ValueError(f"{source} holds no rows.")
     return rows
+
+
+def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
+    """Read a table of predictions, one for each example.
+
+    Args:
+        path: The file.
+        count: How many examples there are.
+
+    Returns:
+        The rows in the order of the examples: that of the column `index`, from 0, or without one that of the file.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is broken, or has another number of rows, or not each index once.
+    """
+    rows = read_data(path)
+    if len(rows) != count:
+        raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
+    if "index" not in rows[0].values:
+        return rows
+    places = {str(place): place for place in range(count)}
+    found: dict[int, DataRow] = {}
+    for row in rows:
+        index = str(row.value("index")).strip()
+        place = places.get(index)
+        if place is None or place in found:
+            again = "" if place is None else " a second time"
+            raise row.mistake(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
+        found[place] = row
+    return [found[place] for place in range(count)]
 
 
 def hub_splits(name: str, config: str | None) -> list[HubSplit]:

@@ -11,6 +11,12 @@ from .unicode_scripts import script_names
 
 # What text may be left out for, in the order in which it is looked at.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
+_SETTINGS = {  # of a reason
+    "symbol_lines": "symbol_share",
+    "other_scripts": "scripts",
+    "many_tokens": "tokens_per_character",
+    "near_duplicates": "near_duplicate_similarity",
+}
 _OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # what is left out depends on other documents
 ShardBy = Literal["documents", "files"]
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
@@ -133,6 +139,17 @@ class StoreSettings(FilterSettings, CorpusSettings):
                 f"shard_by is files and drop has {asks[0]}, for which each shard has to look at all text; expected "
                 "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
             )
+
+    def check_reasons(self) -> None:
+        """Refuse settings of filters that are not asked for.
+
+        Raises:
+            ValueError: If there is one.
+        """
+        usual = FilterSettings()
+        for reason, name in _SETTINGS.items():
+            if reason not in self.drop and (value := getattr(self, name)) != getattr(usual, name):
+                raise ValueError(f"{name} is {value} and drop lacks {reason}, so it does nothing; name both or none.")
 
 
 @dataclass

@@ -91,6 +91,7 @@ def build_token_store(
         TypeError: If there is no such setting.
     """
     store = StoreSettings(**settings)
+    store.check_reasons()
     path = Path(path)
     kept = _corpus_filter(store, tokenizer)
     if store.num_shards > 1:
@@ -159,8 +160,10 @@ def inspect_corpus(
             logger.info("Near duplicates are not looked for: that needs datasketch (pip install mybert[corpus]).")
         if tokenizer is None:
             logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
-    elif tokenizer is None and "many_tokens" in store.drop:
-        raise ValueError("drop has many_tokens and tokenizer is not set; name the tokenizer that counts them.")
+    else:
+        store.check_reasons()
+        if tokenizer is None and "many_tokens" in store.drop:
+            raise ValueError("drop has many_tokens and tokenizer is not set; name the tokenizer that counts them.")
     kept = _corpus_filter(store, tokenizer)
     with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
         for line in kept.lines(_read(documents, store)):

@@ -156,11 +156,8 @@ class AblationArguments(StudySettings):
             data = {"data": str(shared / "tokens.safetensors"), "tokenizer": str(shared)}
         return merged(
             PretrainingArguments,
-            "pretraining",
             "the ablation",
-            self.map_of("pretraining"),
-            own,
-            data,
+            {"pretraining": self.map_of("pretraining"), f"{row}, pretraining": own | data},
             output_dir=str(Path(self.output_dir) / "pretrained" / row),
             disable_tqdm=self.disable_tqdm,
         )
@@ -175,11 +172,12 @@ class AblationArguments(StudySettings):
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
         return merged(
             FinetuningArguments,
-            "finetuning",
             "the ablation",
-            self.map_of("finetuning"),
-            {"task": task} | self.map_of("tasks")[task],
-            self.all_rows[row].finetuning,
+            {
+                "finetuning": self.map_of("finetuning"),
+                "tasks": {"task": task} | self.map_of("tasks")[task],
+                f"{row}, finetuning": self.all_rows[row].finetuning,
+            },
             model=model,
             output_dir=str(output_dir / "finetuned" / row / task),
             disable_tqdm=self.disable_tqdm,

@@ -1,9 +1,12 @@
 """Settings of many runs in one: maps in a YAML file, or JSON on the command line."""
 
 import json
+from argparse import ArgumentError
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from transformers import HfArgumentParser
 
 from ..finetuning import FinetuningArguments
 
@@ -42,27 +45,40 @@ def as_map(name: str, value: Any) -> dict[str, Any]:
     return value
 
 
-def merged(kind: type[Arguments], name: str, study: str, *settings: Mapping[str, Any], **own: Any) -> Arguments:
+def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
     """Arguments of a command from several maps, of which later ones win.
 
     Args:
         kind: The arguments' class.
-        name: What errors call the maps.
         study: What decides `own`, in errors.
-        *settings: The maps.
+        settings: The maps, by what errors call them. Texts mean what they would on the command line: for YAML 3e-4 is
+            a text.
         **own: Settings that no map may have.
 
     Raises:
-        ValueError: If a setting is unknown, out of its range or one of `own`.
+        ValueError: If a setting is unknown, of another kind, out of its range or one of `own`.
     """
     chosen: dict[str, Any] = {}
-    for some in settings:
-        chosen |= some
-    if unknown := sorted(set(chosen) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
-        raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
-    if doubled := sorted(set(chosen) & set(own)):
-        raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
-    return kind(**chosen | own)
+    parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
+    actions = {action.dest: action for action in parser._actions}
+    for name, some in settings.items():
+        if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
+            raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
+        if doubled := sorted(set(some) & set(own)):
+            raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
+        for setting, value in some.items():
+            if isinstance(value, str) and setting in actions:
+                try:
+                    value = parser._get_value(actions[setting], value)
+                except ArgumentError as error:
+                    raise ValueError(f"{name} has {value!r} as {setting} ({error.message}).") from None
+            chosen[setting] = value
+    try:
+        return kind(**chosen | own)
+    except TypeError as error:  # a list, or a map, in place of a number
+        raise ValueError(
+            f"{' or '.join(settings)} has a setting of another kind than is expected: {error}."
+        ) from error
 
 
 def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":

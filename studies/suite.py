@@ -1,6 +1,7 @@
 """One model on a whole suite of tasks: GLUE, the Korean tasks, or a user's own (`mybert glue`)."""
 
 import logging
+import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ from .settings import (
 logger = logging.getLogger(__name__)
 
 _SUITES = Path(__file__).with_name("suites")
+_FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 _OWN = ("title", "submission")  # of a task in a suite; all else are settings of `mybert finetune`
 _PATHS = ("data_dir", "train_file", "validation_file", "test_file")
 
@@ -70,7 +72,20 @@ def read_suite(name: str) -> Suite:
     for task, settings in found["tasks"].items():
         if not isinstance(settings, dict):
             raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
-    return Suite(found.get("title", path.stem), found["tasks"], found.get("published") or {})
+        if not _FOLDER_NAME.fullmatch(str(task)):
+            raise ValueError(f"{path} has a task {task!r}; expected a name that a folder can have.")
+    published = found.get("published") or {}
+    for model, scores in published.items() if isinstance(published, dict) else [("", None)]:
+        if not isinstance(scores, dict) or not all(map(_are_numbers, scores.values())):
+            raise ValueError(f"{path} has {scores!r} as published {model}; expected a map of tasks and their scores.")
+        if unknown := [task for task in scores if task not in found["tasks"]]:
+            raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is none of its tasks.")
+    return Suite(str(found.get("title", path.stem)), found["tasks"], published)
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether it is a score, or a list of some."""
+    return all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in _listed(value))
 
 
 @dataclass
@@ -142,12 +157,12 @@ class SuiteArguments(StudySettings):
         folder = Path(self.output_dir, task, ",".join(f"{name}={value}" for name, value in chosen.items()))
         return merged(
             FinetuningArguments,
-            "finetuning",
             "the suite",
-            {"task": task},
-            settings,
-            self.map_of("finetuning"),
-            chosen,
+            {
+                f"{self.suite}, {task}": {"task": task} | settings,
+                "finetuning": self.map_of("finetuning"),
+                "grid": chosen,
+            },
             model=self.model,
             output_dir=str(folder),
             seeds=self.seeds,
@@ -161,7 +176,10 @@ class SuiteArguments(StudySettings):
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is no folder.")
         names = [names] if isinstance(names, str) else list(names)
         for name in names:
-            if found := sorted(Path(self.data_dir).glob(name)) or sorted(Path(self.data_dir).glob(f"{name}.gz")):
+            place = Path(self.data_dir, name)
+            root = Path(place.anchor or self.data_dir)
+            pattern = str(place.relative_to(root))
+            if found := sorted(root.glob(pattern)) or sorted(root.glob(f"{pattern}.gz")):
                 return str(found[0])
         raise FileNotFoundError(
             f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the tasks "

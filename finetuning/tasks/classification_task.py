@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerBase
 
-from ...files import read_rows, write_lines
+from ...files import write_lines
 from ...hub_card import PipelineCall
 from ...metrics import (
     HUB_LABELS,
@@ -34,7 +34,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource
+from ..rows import DataRow, DataSource, read_prediction_rows
 from ..task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
@@ -185,7 +185,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return number
 
     def _class_name(self, row: DataRow, column: str) -> str:
-        name = label_name(row.value(column))
+        value = row.value(column)
+        if isinstance(value, (list, dict)):
+            raise row.mistake(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
+        name = label_name(value)
         if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
             raise row.mistake(
                 f"{name!r} as {column}; expected {', '.join(self.classes)}, since numbers stand for other classes in "
@@ -410,25 +413,24 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     ) -> None:
         """Write `predictions.tsv`: index and prediction, GLUE's format; for own data also the probabilities."""
         names = () if self.glue else tuple(predictions[0].probabilities)
+        mark = _mark_between(names)
         lines = ["\t".join(("index", "prediction", *names))]
         for index, prediction in enumerate(predictions):
             label = prediction.label
-            text = ",".join(sorted(label)) if isinstance(label, frozenset) else label
+            text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
             text = f"{text:.6f}" if isinstance(text, float) else text
             lines.append("\t".join((str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names))))
         write_lines(folder / f"predictions{suffix}.tsv", lines)
 
     def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
-        """Read a table with the column `prediction`, in the order of the examples."""
-        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
-        if len(rows) != len(examples):
-            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
-        return [LabelPrediction(self._predicted(row)) for row in rows]
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
+        mark = _mark_between(name for example in examples for name in self.classes_of(example))
+        return [LabelPrediction(self._predicted(row, mark)) for row in read_prediction_rows(path, len(examples))]
 
-    def _predicted(self, row: DataRow) -> Any:
+    def _predicted(self, row: DataRow, mark: str) -> Any:
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
-            return _label_names(value)  # as `write_predictions` writes them
+            return _label_names(value, mark)  # as `write_predictions` writes them
         if self.problem == "single_label_classification":
             return self._class_name(row, "prediction")
         try:
@@ -457,6 +459,12 @@ def _class_probabilities(
     number = {name: place for place, name in enumerate(predictions[0].probabilities)}
     references = [number[str(example.label)] for example in examples]
     return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
+
+
+def _mark_between(names: Iterable[str]) -> str:
+    """What stands between several labels in a file of predictions: a comma, unless one is in a label's name."""
+    there = "".join(names)
+    return next((mark for mark in _SEPARATORS if mark not in there), _SEPARATORS[0])
 
 
 def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:

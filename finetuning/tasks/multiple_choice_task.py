@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import read_rows, write_lines
+from ...files import write_lines
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource
+from ..rows import DataRow, DataSource, read_prediction_rows
 from ..task import Task, TaskData, rounded
 
 
@@ -187,12 +187,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         write_lines(folder / f"predictions{suffix}.csv", text.getvalue().splitlines())
 
     def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
-        """Read a table with the column `prediction`, in the order of the examples."""
-        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
-        if len(rows) != len(examples):
-            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
         predictions = []
-        for row, example in zip(rows, examples, strict=True):
+        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
             choice = label_name(row.value("prediction"))
             if choice not in map(str, range(len(example.choices))):
                 raise row.mistake(f"{choice!r} as prediction; expected a number from 0 to {len(example.choices) - 1}")

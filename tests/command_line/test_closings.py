@@ -61,7 +61,7 @@ RESULTS = {
     "evaluate": {"accuracy": 0.5},
     "predict": {"rows": 3, "cut": 0, "windowed": 0},
     "features": {"texts": 3, "tokens": 30, "size": 1024, "cut": 0},
-    "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": None},
+    "prune": {"rows": [{"layers": [0, 1, 2]}, {"layers": [0]}], "metric": "accuracy"},
     "ablation": {"a": {}, "b": {}},
     "glue": {"average": 0.71234, "tasks": {"sst2": {}, "rte": {}}},
     "convert google": SimpleNamespace(parameters=41, output="out"),
@@ -96,6 +96,12 @@ def test_the_next_call_is_one_of_a_command(name, caplog):
     assert SAID.get(name, "") in said and max(map(len, said.splitlines())) <= 80
     _, _, call = said.partition("Next:\n  mybert ")
     assert not call or call.split()[0] in cli.COMMANDS
+
+
+def test_a_pretrained_model_of_fewer_layers_is_to_be_fine_tuned(caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    say_closing("prune", SimpleNamespace(**ARGUMENTS), RESULTS["prune"] | {"metric": None})
+    assert "mybert finetune out --train_file train.tsv" in caplog.text and "predict" not in caplog.text
 
 
 def test_metrics_on_standard_output_stay_alone(caplog):

@@ -10,6 +10,7 @@ from transformers.utils import logging as transformers_logging
 
 from mybert import cli
 from mybert.command_line.console import calm_libraries, sentence_for_command, set_up_output
+from mybert.finetuning import PruneArguments
 
 
 @dataclass
@@ -73,6 +74,14 @@ def test_a_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(is_terminal, monke
         assert lines[1] == "  " + "word " * 20
 
 
+def test_bars_whose_delay_is_not_over_stay_unseen(capsys):
+    set_up_output(quiet=False)
+    with tqdm(desc="long", delay=60), tqdm(desc="short"):
+        logging.getLogger("mybert").info("a line")
+        captured = capsys.readouterr()
+    assert captured.out == "a line\n" and "short" in captured.err and "long" not in captured.err
+
+
 @dataclass
 class ModelArguments:
     model: str = "models/tuned"
@@ -100,6 +109,12 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
     assert sentence_for_command(said, ModelArguments) == shown
     if "did you" not in shown.lower():
         assert sentence_for_command(said, None) == said
+
+
+def test_overwrite_is_advised_where_there_is_such_a_flag():
+    said = "x holds a run with other settings (seed was 1, is 2); repeat them or pass --overwrite."
+    assert sentence_for_command(said, PruneArguments) == said
+    assert sentence_for_command(said, ModelArguments) == said.replace(" or pass --overwrite", "")
 
 
 def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys):

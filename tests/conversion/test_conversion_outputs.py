@@ -2,13 +2,14 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from mybert import MyBertConfig, MyBertModel
-from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, to_transformers_bert
+from mybert.conversion import convert_google_checkpoint, export_google_checkpoint, export_onnx, to_transformers_bert
 from mybert.conversion.tensorflow import bundle_writer
 from mybert.files import BusyError, locked
 
@@ -46,6 +47,16 @@ def test_what_is_there_stays_without_overwrite(model_dir, tmp_path, name):
     assert contents(tmp_path) == before
     convert(model_dir, tmp_path, verify=False, overwrite=True)
     assert contents(tmp_path).keys() == before.keys()
+
+
+def test_a_model_is_not_replaced_by_what_is_made_of_it(model_dir, tmp_path):
+    shutil.copytree(model_dir, tmp_path / "own" / "model")
+    before = contents(tmp_path)
+    for output in (tmp_path / "own" / "model", tmp_path / "own"):
+        for convert in (to_transformers_bert, export_onnx):
+            with pytest.raises(ValueError, match="is to be read and written; name another place"):
+                convert(tmp_path / "own" / "model", output, overwrite=True)
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", CONVERSIONS)

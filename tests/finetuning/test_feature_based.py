@@ -112,6 +112,25 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
     np.testing.assert_allclose(load_file(output)["features"][: len(expected)], expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("t.txt", "a cat\n\n \na dog\n", "t.txt: empty lines are left out (2)"),
+        ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: rows without text are left out (2)"),
+        (
+            "t.jsonl",
+            '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n',
+            "t.jsonl: rows without text are left out (1)",
+        ),
+    ],
+)
+def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said):
+    (tmp_path / name).write_text(content)
+    arguments = FeaturesArguments(str(encoder), [str(tmp_path / name)], str(tmp_path / "f.jsonl"), pooling="mean")
+    assert extract_features(arguments)["texts"] == 2
+    assert said in caplog.text
+
+
 def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
     output = str(tmp_path / "f.jsonl")
     arguments = FeaturesArguments(str(encoder), [str(text_file)], output, max_length=5)

@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -126,6 +127,54 @@ def test_kinds_of_output(tmp_path, models, expected, name):
     sums = [float(row["probability_0"]) + float(row["probability_1"]) for row in written]
     assert sums == pytest.approx([1.0] * 30, abs=2e-6)
     assert names(tmp_path) == [name]
+
+
+def test_no_column_is_lost_on_the_way_to_parquet(tmp_path, models, monkeypatch, caplog):
+    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 2)
+    given = [{"first": 1}, {"second": [1]}, {"first": 2.5, "second": []}, {"third": "x", "mixed": "a"}, {"mixed": 1}]
+    given[0]["mixed"], given[2]["huge"] = {"b": True}, 2**80
+    rows = [{"sentence": "a cat"} | row for row in given]
+    mybert.predict(models / "sst2", rows, output=tmp_path / "o.parquet")
+    written = mybert.files.read_rows(tmp_path / "o.parquet")
+    assert [row["first"] for row in written] == [1.0, None, 2.5, None, None]
+    assert [row["second"] for row in written] == [None, [1], [], None, None]
+    assert [row["third"] for row in written] == [None, None, None, "x", None]
+    assert [row["mixed"] for row in written] == ['{"b": true}', None, None, "a", "1"]
+    assert [row["huge"] for row in written] == [None, None, str(2**80), None, None]
+    assert "'mixed' has values of several kinds; they are written as text" in caplog.text
+
+
+def test_what_no_tsv_holds_shows_at_once(tmp_path, models, monkeypatch):
+    monkeypatch.setattr(prediction_run, "ROWS_OF_A_PART", 1)
+    for row, message in (
+        ({"id": "a\tb"}, r"'a\\tb' as id has a tab"),
+        ({"a\nb": 1}, "as the name of a column has a tab"),
+    ):
+        rows = ({"sentence": "a cat"} | values for values in chain([row], repeat({})))
+        with pytest.raises(ValueError, match=message):
+            mybert.predict(models / "sst2", _Lazily(rows), output=tmp_path / "o.tsv")
+        assert not (tmp_path / "o.tsv").exists()
+
+
+class _Lazily:
+    """Rows one by one, of which nobody has to hold all."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return self.rows
+
+
+def test_lines_of_standard_input_have_their_numbers(capsys, monkeypatch, models):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n\na cat\n\na dog\n")))
+    assert main(["predict", str(models / "sst2"), "-"]) == 0
+    captured = capsys.readouterr()
+    assert [json.loads(line)["line"] for line in captured.out.splitlines()] == [3, 5]
+    assert "standard input: empty lines are left out (3)" in captured.err
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'\n{"sentence": "a cat"}\n[]\n')))
+    assert main(["predict", str(models / "sst2"), "-"]) == 2
+    assert "standard input, line 3" in capsys.readouterr().err
 
 
 def test_standard_input_and_output(capsys, monkeypatch, models, expected):
@@ -261,10 +310,10 @@ def interrupted(tmp_path, models, monkeypatch, small_parts):
     data.write_text("\n".join(["sentence", *TEXTS]))
     write = prediction_run.write_part
 
-    def killed(folder, number, rows):
+    def killed(folder, number, *others):
         if number == 3:
             raise KeyboardInterrupt
-        write(folder, number, rows)
+        write(folder, number, *others)
 
     with monkeypatch.context() as patch:
         patch.setattr(prediction_run, "write_part", killed)
@@ -309,11 +358,11 @@ def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
     parts = []
     write = prediction_run.write_part
 
-    def killed(folder, number, rows):
+    def killed(folder, number, *others):
         if number == 2:
             raise KeyboardInterrupt
         parts.append(number)
-        write(folder, number, rows)
+        write(folder, number, *others)
 
     output.write_text("an earlier one")
     with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):

@@ -315,6 +315,14 @@ def test_mistakes(tmp_path, bert, data, capsys):
     ):
         with pytest.raises(ValueError, match=message):
             prune(PruneArguments(**model, data=[data], **settings))
+    shutil.copytree(bert, tmp_path / "own")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()}
+    (tmp_path / "link").symlink_to("own")
+    for output in ("own", "link"):
+        call = ["prune", str(tmp_path / "own"), data, "--keep_layers", "2", "--output_dir", str(tmp_path / output)]
+        assert main([*call, "--overwrite"]) == 2
+        assert "is to be read and written; name another place" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "mine")]) == 2

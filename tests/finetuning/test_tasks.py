@@ -123,6 +123,58 @@ def test_several_labels(tokenizer, rows, options, tmp_path):
     assert [item.label for item in again] == [item.label for item in predictions]
 
 
+def test_names_of_labels_with_commas_and_breaks(tmp_path):
+    task = TASKS["multilabel"]
+    rows = [{"text": "a", "labels": ["b, c", "d\te"]}, {"text": "a", "labels": ["f"]}, {"text": "a", "labels": []}]
+    examples = task.examples(_rows(rows), True)
+    assert task.classes_of(examples[0]) == ("b, c", "d e")
+    names = ["b, c", "d e", "f"]
+    predictions = [LabelPrediction(example.label, dict.fromkeys(names, 0.5)) for example in examples]
+    task.write_predictions(predictions, examples, tmp_path)
+    read = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    assert [item.label for item in read] == [example.label for example in examples]
+
+
+def test_the_index_says_whose_a_prediction_is(tmp_path):
+    examples = TASKS["sst2"].examples(_rows([{"sentence": "a", "label": label} for label in (1, 0, 0)]), True)
+    file = tmp_path / "p.tsv"
+    file.write_text("index\tprediction\n2\t0\n0\t1\n1\t0\n")
+    assert [item.label for item in TASKS["sst2"].read_predictions(file, examples)] == ["1", "0", "0"]
+    for index, message in (("1\n2\n3", "row 3 '3' as index; expected 0 to 2"), ("0\n1\n1", "'1' as index a second")):
+        file.write_text("".join(f"{line}\t0\n" for line in ["index", *index.split()]).replace("x\t0", "x\tprediction"))
+        with pytest.raises(ValueError, match=message):
+            TASKS["sst2"].read_predictions(file, examples)
+    choices = [{"text": "a", "choices": ["b", "c"], "label": label} for label in (1, 0)]
+    examples = TASKS["multiple_choice"].examples(_rows(choices), True)
+    (tmp_path / "p.csv").write_text("index,prediction\n1,0\n0,1\n")
+    read = TASKS["multiple_choice"].read_predictions(tmp_path / "p.csv", examples)
+    assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize("label", [["a"], {"a": 1}])
+def test_a_list_is_no_label(label):
+    with pytest.raises(ValueError, match=r"row 1 .* as label; expected one label \(several: --task multilabel"):
+        TASKS["classification"].examples(_rows([{"text": "a", "label": label}]), True)
+
+
+@pytest.mark.parametrize("nan", [float("nan"), np.float32("nan")])
+def test_nan_is_no_label_and_no_text(nan):
+    task = TASKS["classification"]
+    with pytest.raises(ValueError, match="has no label in row 1"):
+        task.examples(_rows([{"text": "a", "label": nan}]), True)
+    with pytest.raises(ValueError, match="row 1 an empty text"):
+        task.examples(_rows([{"text": nan, "label": 1}]), True)
+    assert task.is_empty(_rows([{"text": "a", "label": nan}])[0])
+
+
+def test_true_and_false_are_one_and_zero():
+    labels = Labels(("0", "1"))
+    assert labels.ids(["True", "False", "true"], "dev") == [1, 0, 1]
+    assert Labels(("False", "True")).ids(["1", "0"], "dev") == [1, 0]
+    with pytest.raises(ValueError, match="labels that the training data lacks: 'True'"):
+        Labels(("0", "1", "2")).ids(["True"], "dev")
+
+
 def test_several_labels_by_number(tokenizer):
     task = TASKS["multilabel"]
     labels = Labels(("animal", "small"))

@@ -276,6 +276,18 @@ def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             FilterSettings(**settings)
+    for flags, message in (
+        (("--symbol_share", "0.3"), "symbol_share is 0.3 and drop lacks symbol_lines"),
+        (("--drop", "duplicates", "--scripts", "Latin"), r"scripts is \['Latin'\] and drop lacks other_scripts"),
+        (("--drop", "duplicates", "--dry_run", "--tokens_per_character", "1"), "and drop lacks many_tokens"),
+    ):
+        given = arguments("--text", text_file, "--output", "x", "--tokenizer", "x", *flags)
+        settings = {name: getattr(given, name) for name in ("drop", "symbol_share", "scripts", "tokens_per_character")}
+        with pytest.raises(ValueError, match=message):
+            if given.dry_run:
+                inspect_corpus(text_file, **settings)
+            else:
+                build_token_store(text_file, tokenizer, tmp_path / "s", **settings)
     with pytest.raises(ValueError, match="drop has 'copies'; expected some of symbol_lines, other_scripts, "):
         PretrainingArguments(text=[str(text_file)], drop=["copies"], output_dir="x")
     text = ("--text", text_file)

@@ -127,7 +127,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         with pytest.raises(ValueError, match=message):
             AblationArguments(**good | change)
     for change, message in (
-        ({"tasks": {"classification": {"train_files": task_file}}}, "finetuning has unknown settings: train_files"),
+        ({"tasks": {"classification": {"train_files": task_file}}}, "tasks has unknown settings: train_files"),
         ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is no folder"),
         ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
     ):

@@ -1,7 +1,9 @@
 """`mybert glue`: every task of a suite, the best of a grid, one table, the server's zip."""
 
 import json
+import re
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -136,7 +138,9 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ),
         ({"data_dir": str(data / "none")}, "none', which is no folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
-        ({"only": ["same"], "grid": {"seeds": [1, 2]}}, "finetuning sets seeds, which the suite decides"),
+        ({"only": ["same"], "grid": {"seeds": [1, 2]}}, "grid sets seeds, which the suite decides"),
+        ({"only": ["same"], "finetuning": {"validation_split": "half"}}, "finetuning has 'half' as validation_split"),
+        ({"only": ["same"], "finetuning": {"validation_split": [1]}}, "a setting of another kind than is expected"),
     ):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             run_suite(settings(tmp_path, model, data, **change))
@@ -144,12 +148,35 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ("tasks: [sst2]", "is no suite; expected the keys title, tasks, published, with a map of tasks"),
         ("tasks: {sst2: SST-2}", "has 'SST-2' as the task sst2; expected a map of settings"),
         ("tasks: {", "is not YAML"),
+        ("tasks: {../x: {task: rte}}", r"has a task '../x'; expected a name that a folder can have"),
+        ("tasks: {rte: {}}\npublished: {me: 80.0}", r"has 80.0 as published me; expected a map of tasks"),
+        ("tasks: {rte: {}}\npublished: {me: {rte: good}}", r"as published me; expected a map of tasks"),
+        ("tasks: {rte: {}}\npublished: {me: {rtf: 80.0}}", r"has a score of me for 'rtf', which is none of its tasks"),
+        (
+            "tasks: {rte: {label_colum: x, validation_split: 0.1}}",
+            "mine.yaml, rte has unknown settings: label_colum",
+        ),
         ("tasks: {mnli: {train_file: pairs/train.tsv}}", "names no validation_file of mnli, and no validation_split"),
     ):
         (tmp_path / "mine.yaml").write_text(text)
         with pytest.raises(ValueError, match=message):
             run_suite(settings(tmp_path, model, data))
     assert not (tmp_path / "out").exists()
+
+
+def test_texts_mean_what_they_would_on_the_command_line(tmp_path, model, data):
+    own = f"{{task: classification, train_file: {data}/animals.tsv, validation_split: 5e-1, layer_decay: 9e-1}}"
+    (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
+    found = settings(tmp_path, model, data).finetuning_of("animals", {})
+    assert (found.validation_split, found.layer_decay) == (0.5, 0.9)
+    assert found.train_file == f"{data}/animals.tsv"
+
+
+def test_the_suite_of_the_page_is_one(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "finetuning.md").read_text()
+    (text,) = re.findall(r"```yaml\n(title: .*?)```", page, re.DOTALL)
+    (tmp_path / "s.yaml").write_text(text)
+    assert list(read_suite(str(tmp_path / "s.yaml")).tasks) == ["topic", "urgency"]
 
 
 @pytest.mark.parametrize("name", ["glue", "ko"])
