@@ -10,6 +10,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 _MANY_SCORES = 16_384  # products of fewer in bfloat16 take longer to begin than to run
+_LONG = 256  # tokens
 
 
 def eager_attention_forward(
@@ -54,25 +55,28 @@ def dot_product_attention(
     Returns:
         (B, L, H, d).
     """
-    if is_faster_written_out(query, is_causal):
+    if is_faster_written_out(query, dropout, is_causal):
         return _attend(query, key, value, None, dropout, scaling)[0]
     context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling, is_causal=is_causal)
     return context.transpose(1, 2)
 
 
-def is_faster_written_out(query: torch.Tensor, is_causal: bool) -> bool:
+def is_faster_written_out(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
     """Whether products of matrices are faster than PyTorch's attention, of which no weights are asked for.
 
     Measured on AMD's Zen 4: in training in bfloat16 on a CPU the flash kernel takes three to four times as long, and
-    PyTorch's form with dropout twice as long. In inference the kernel stays, which keeps scores in float32.
+    PyTorch's form with dropout twice as long. In inference the kernel stays, which keeps scores in float32, and for
+    long sequences without dropout, too: it keeps no weights for the gradient.
     """
+    length = query.shape[2]
     return (
         not is_causal
         and query.dtype == torch.bfloat16
         and query.device.type == "cpu"
         and query.requires_grad
         and not torch.compiler.is_compiling()
-        and query.shape[:3].numel() * query.shape[2] >= _MANY_SCORES
+        and query.shape[:3].numel() * length >= _MANY_SCORES
+        and (dropout > 0 or length <= _LONG)
     )
 
 

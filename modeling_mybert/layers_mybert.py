@@ -89,8 +89,9 @@ class MyBertSelfAttention(nn.Module):
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
             return context.view(products[0].shape), None
         implementation = self.config._attn_implementation
-        if implementation == "sdpa" and attention_mask is None and is_faster_written_out(query, self.is_causal):
-            implementation = "eager"
+        if implementation == "sdpa" and attention_mask is None:
+            is_written_out = is_faster_written_out(query.transpose(1, 2), dropout, self.is_causal)
+            implementation = "eager" if is_written_out else implementation
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
             self,

@@ -92,12 +92,20 @@ def test_what_runs_where(heads, kernel_calls, padding, dtype, is_training, is_de
     assert set(kernel_calls) == ({dtype} if is_kernel else set())
 
 
-def test_few_scores_stay_with_the_kernel(monkeypatch, kernel_calls):
-    query, key, value = states(torch.bfloat16)
-    for smallest, calls in ((3 * 2 * 12 * 12, 0), (3 * 2 * 12 * 12 + 1, 1)):
-        monkeypatch.setattr(attention_mybert, "_MANY_SCORES", smallest)
-        attention(query, key, value)
-        assert len(kernel_calls) == calls
+@pytest.mark.parametrize(
+    ("bound", "largest", "dropout", "calls"),
+    [
+        ("_MANY_SCORES", 3 * 2 * 12 * 12, 0.0, 0),
+        ("_MANY_SCORES", 3 * 2 * 12 * 12 + 1, 0.0, 1),
+        ("_LONG", 12, 0.0, 0),
+        ("_LONG", 11, 0.0, 1),
+        ("_LONG", 11, 0.1, 0),  # there PyTorch has no kernel that keeps no weights
+    ],
+)
+def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_calls, bound, largest, dropout, calls):
+    monkeypatch.setattr(attention_mybert, bound, largest)
+    attention(*states(torch.bfloat16), dropout)
+    assert len(kernel_calls) == calls
 
 
 @pytest.mark.parametrize("padding", ["right", "left", None])
