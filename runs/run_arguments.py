@@ -136,6 +136,11 @@ class RunArguments(TrainingArguments):
         super().__post_init__()
         if fits_the_run:
             self.logging_steps = None
+        if getattr(self.accelerator_config, "dispatch_batches", None):
+            raise ValueError(
+                "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "
+                "up; here each makes its own: leave it out."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values; of data in memory its name."""

@@ -115,6 +115,13 @@ def test_what_finetuning_does_not_heed(tmp_path, settings, message):
         finetuning(tmp_path, **settings)
 
 
+def test_every_process_makes_its_own_batches(tmp_path):
+    for make in (pretraining, lambda **settings: finetuning(tmp_path, **settings)):
+        with pytest.raises(ValueError, match="accelerator_config has dispatch_batches, by which one process"):
+            make(accelerator_config={"dispatch_batches": True})
+        make(accelerator_config={"even_batches": True})
+
+
 def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
     file = tmp_path / "dev.tsv"
     file.write_text("text\tlabel\na\t1\n")
