@@ -89,9 +89,22 @@ class TaskTrainer(ResumableTrainer):
             return self.accelerator.gather(total).sum() if self.args.average_tokens_across_devices else total
         return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
 
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be more than that, see `with_all_for_the_loss`."""
-        return super().compute_loss(model, self.with_all_for_the_loss(inputs), *args, **kwargs)
+        is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
+        loss, outputs = super().compute_loss(
+            model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
+        if is_outside and num_items_in_batch is not None and self.args.average_tokens_across_devices:
+            # `Trainer` multiplies by the GPUs of the process, as if each had given the loss of its rows.
+            loss = loss / max(1, self.args.n_gpu)
+        return (loss, outputs) if return_outputs else loss
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """A batch as the model reads it, with all that the loss needs as `labels`: here also what sequences weigh."""

@@ -48,8 +48,11 @@ class KeepGradients(TrainerCallback):
         self.gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def gradients(folder, model, task, batch_size, accumulation, **settings):
-    """Those of one step on the first sequences of the data, and the loss that was logged."""
+def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings):
+    """Those of one step on the first sequences of the data, and the loss that was logged.
+
+    With `gpus` as if one process shared its batches among so many, where the loss is that of all outputs.
+    """
     (folder / "data.json").write_text(json.dumps(DATA[task]))
     arguments = FinetuningArguments(
         task=task,
@@ -68,6 +71,8 @@ def gradients(folder, model, task, batch_size, accumulation, **settings):
         use_cpu=True,
         **settings,
     )
+    assert not arguments.n_gpu
+    arguments._n_gpu = gpus
     task = arguments.resolve_task()
     if arguments.approach == "features":
         task = feature_tasks(task, "concat_last_four", str(model), arguments.lstm_size, "cpu")[""]
@@ -105,6 +110,15 @@ def test_windows_of_one_text_may_be_in_different_batches(tmp_path, models):
     assert_same(
         gradients(tmp_path, models["bert"], "classification", 3, 3, keep_model_type=True, **settings), expected
     )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"class_weights": "balanced"}, {"label_smoothing_factor": 0.1}, {"window_pooling": "mean", "max_length": 9}],
+)
+def test_several_gpus_of_one_process_give_the_gradient_of_one(tmp_path, models, settings):
+    expected = gradients(tmp_path, models["mybert"], "classification", 8, 1, **settings)
+    assert_same(gradients(tmp_path, models["mybert"], "classification", 4, 1, gpus=2, **settings), expected)
 
 
 @pytest.mark.parametrize(
