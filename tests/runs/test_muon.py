@@ -2,10 +2,11 @@ import copy
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mybert import MyBertConfig, MyBertForPreTraining
-from mybert.runs import MyBertAdamW, linear_schedule
-from mybert.runs.muon import MuonWithAdamW, matrix_groups
+from mybert.runs import MyBertAdamW, linear_schedule, muon
+from mybert.runs.muon import MuonWithAdamW, matrix_groups, nearest_orthogonal
 
 SIZE = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 
@@ -48,8 +49,42 @@ def test_layers_matrices_are_muons_and_all_else_is_adams(model):
     assert decay["bert.encoder.layer.0.output.LayerNorm.weight"] == decay["bert.pooler.dense.bias"] == 0.0
 
 
+class Products(TorchDispatchMode):
+    """Types of what is multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, operation, types, arguments=(), options=None):
+        if operation.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm):
+            self.types |= {argument.dtype for argument in arguments if isinstance(argument, torch.Tensor)}
+        return operation(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype"),
+    [(("AVX2",), torch.float32), ((), torch.float32), (("AVX2", "AVX-512", "AVX-512 BF16"), torch.bfloat16)],
+)
+@pytest.mark.parametrize("shape", [(6, 6), (6, 15), (15, 6)])
+def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features, dtype, shape):
+    monkeypatch.setattr(muon, "cpu_features", lambda: features)
+    torch.manual_seed(0)
+    matrix = torch.randn(shape)
+    u, singular, v = torch.linalg.svd(matrix, full_matrices=False)
+    matrix = u @ (singular.clamp(min=1)[:, None] * v)
+    with Products() as products:
+        found = nearest_orthogonal(matrix)
+    assert products.types == {found.dtype} == {dtype}
+    stretched = u.T @ found.float() @ v.T
+    assert 0.6 < stretched.diagonal().min() < stretched.diagonal().max() < 1.3
+    assert (stretched - stretched.diagonal().diag()).abs().max() < (1e-5 if dtype == torch.float32 else 0.02)
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 @pytest.mark.parametrize("fused", [False, True])
-def test_steps_are_those_of_two_optimizers(model, fused):
+def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
+    monkeypatch.setattr(muon, "cpu_features", lambda: muon.BFLOAT16_FEATURES)  # as torch's own always does
     twin = copy.deepcopy(model)
     optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused)
     matrices, others = matrix_groups(twin, 0.1)
@@ -90,3 +125,7 @@ def test_frozen_and_missing_parts(model):
         matrix_groups(torch.nn.Linear(2, 2), 0.1)
     with pytest.raises(ValueError, match=r"momentum is 1\.0; expected a value in"):
         MuonWithAdamW(matrices, others, momentum=1.0)
+    with pytest.raises(ValueError, match=r"muon_lr is -1; expected at least 0"):
+        MuonWithAdamW(matrices, others, muon_lr=-1)
+    with pytest.raises(ValueError, match=r"matrix_groups has shape \(3,\); expected a matrix"):
+        MuonWithAdamW([{"params": [torch.nn.Parameter(torch.ones(3))]}], others)
