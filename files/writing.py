@@ -75,7 +75,10 @@ def written_beside(path: str | Path) -> Iterator[Path]:
 def _make_folder(folder: Path, made: list[Path]) -> None:
     """Make a folder and those above it; which of them were not there is added, the deepest first."""
     made[:0] = takewhile(lambda place: not place.exists(), (folder, *folder.parents))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), error.filename) from None
 
 
 @contextmanager

@@ -73,8 +73,10 @@ class EvaluateArguments(FinetunedModelArguments):
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data:
             raise ValueError("data is not set; expected the files to evaluate on.")
-        if bool(self.model) == bool(self.predictions):
-            raise ValueError("Expected a model or predictions, and not both.")
+        if self.model and self.predictions:
+            raise ValueError("model and predictions are both set; expected one of them.")
+        if not self.model and not self.predictions:
+            raise ValueError("model is not set, nor is predictions; expected the one or the other beside the data.")
         if self.predictions and (len(self.data) > 1 or self.predictions_dir):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
         super().__post_init__()

@@ -10,10 +10,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from .rows import DataSource
+from .rows import DataSource, in_one_line
 
 _TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
-_BREAKS = re.compile(r"\s*[\t\r\n]\s*")  # which tables of predictions could not hold
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
 
 
@@ -55,8 +54,8 @@ class Labels:
         if unknown and set(self.names) == {"0", "1"} and set(values) <= _TRUTH.keys():
             return [index[_TRUTH[value]] for value in values]
         if unknown:
-            known = ", ".join(map(repr, self.names))
-            raise ValueError(f"{source} has labels that the training data lacks: {unknown[0]!r}; known are {known}.")
+            known = ", ".join(map(repr, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
+            raise ValueError(f"{source} has the label {unknown[0]!r}; expected one of {known}.")
         return [index[value] for value in values]
 
 
@@ -74,5 +73,5 @@ def _natural_order(name: str) -> tuple[int, float, str]:
 
 def label_name(value: Any) -> str:
     """A label as text, in one line; whole numbers are the same however they are written (1, 1.0, "1", "1.0")."""
-    text = str(int(value)) if isinstance(value, bool) else _BREAKS.sub(" ", str(value).strip())
+    text = str(int(value)) if isinstance(value, bool) else in_one_line(str(value).strip())
     return _WHOLE_NUMBER.sub(r"\1", text)

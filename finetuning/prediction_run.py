@@ -203,7 +203,6 @@ class _Prediction:
         files = [str(source) for source in self.data] if self._can_go_on() else []
         check_not_read(output, files)
         check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
-        output.parent.mkdir(parents=True, exist_ok=True)
         settings = {
             "command": "predict",
             "model": str(model),

@@ -1,5 +1,6 @@
 """Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +69,19 @@ class DataRow:
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
-        return [str(word) for word in words]
+        return [in_one_line(str(word)) for word in words]
 
     def mistake(self, what: str) -> ValueError:
         """An error that says where it was found: `what` continues "<source> has in row <number> ..."."""
         return ValueError(f"{self.source} has in row {self.number} {what}.")
+
+
+_BREAKS = re.compile(r"\s*[\t\r\n]\s*")
+
+
+def in_one_line(text: str) -> str:
+    """A word or label without tabs and line breaks, which files of predictions could not hold."""
+    return _BREAKS.sub(" ", text)
 
 
 def _is_nan(value: Any) -> bool:

@@ -74,11 +74,12 @@ def learn_new_pieces(
     extension = extend_vocabulary(tokenizer, words, number, settings.new_piece_frequency, settings.append_pieces)
     pieces = list(extension.spellings)
     before, after = extension.tokens_per_word
-    logger.info(
-        "%s new pieces, %s of them in [unused] entries: %s%s",
-        *(f"{len(pieces):,}", f"{extension.in_place:,}", ", ".join(pieces[:_SHOWN])),
-        ", ..." if len(pieces) > _SHOWN else ".",
-    )
+    if pieces:
+        logger.info(
+            "%s new pieces, %s of them in [unused] entries: %s%s",
+            *(f"{len(pieces):,}", f"{extension.in_place:,}", ", ".join(pieces[:_SHOWN])),
+            ", ..." if len(pieces) > _SHOWN else ".",
+        )
     logger.info("Tokens per word of this text: %.3f before, %.3f now.", before, after)
     if len(pieces) < number:
         logger.warning("The text gives %d new pieces, not %d: no other occurs often enough.", len(pieces), number)

@@ -259,8 +259,10 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
         (tmp_path / "choices.jsonl").write_text('{"text": "a", "choices": ["b", "c"], "label": 0}\n')
         data = tmp_path / "choices.jsonl"
         evaluate_model(arguments(tmp_path, data, task="multiple_choice", model=str(finetuned[0])))
-    with pytest.raises(ValueError, match="Expected a model or predictions, and not both"):
+    with pytest.raises(ValueError, match="model is not set, nor is predictions; expected"):
         arguments(tmp_path, rte)
+    with pytest.raises(ValueError, match="model and predictions are both set; expected one of them"):
+        arguments(tmp_path, rte, model="m", predictions="p.tsv")
     with pytest.raises(ValueError, match="data is not set"):
         arguments(tmp_path, rte, model="m", data=[])
     (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")

@@ -379,6 +379,13 @@ def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
     assert names(tmp_path) == ["o.csv", "t.csv"]
 
 
+def test_a_file_where_a_folder_should_be(tmp_path, models):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"x.csv.* could not be written \(.*: Not a directory"):
+        mybert.predict(models / "sst2", TEXTS, output=tmp_path / "file" / "x.csv")
+    assert names(tmp_path) == ["file"]
+
+
 def test_nothing_is_replaced_without_a_word(tmp_path, models):
     (tmp_path / "o.csv").write_text("mine")
     with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):

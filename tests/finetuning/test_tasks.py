@@ -151,6 +151,14 @@ def test_the_index_says_whose_a_prediction_is(tmp_path):
     assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 1.0}
 
 
+def test_words_and_tags_with_breaks_are_written_and_read(tmp_path):
+    task = TASKS["tagging"]
+    examples = task.examples(_rows([{"tokens": ["a\tb", "c\nd", "e"], "tags": ["X", "Y\tZ", "X"]}]), True)
+    assert (examples[0].words, examples[0].tags) == (("a b", "c d", "e"), ("X", "Y Z", "X"))
+    task.write_predictions([examples[0].tags], examples, tmp_path)
+    assert task.read_predictions(tmp_path / "predictions.conll", examples) == [examples[0].tags]
+
+
 @pytest.mark.parametrize("label", [["a"], {"a": 1}])
 def test_a_list_is_no_label(label):
     with pytest.raises(ValueError, match=r"row 1 .* as label; expected one label \(several: --task multilabel"):
@@ -171,7 +179,7 @@ def test_true_and_false_are_one_and_zero():
     labels = Labels(("0", "1"))
     assert labels.ids(["True", "False", "true"], "dev") == [1, 0, 1]
     assert Labels(("False", "True")).ids(["1", "0"], "dev") == [1, 0]
-    with pytest.raises(ValueError, match="labels that the training data lacks: 'True'"):
+    with pytest.raises(ValueError, match="dev has the label 'True'; expected one of '0', '1', '2'"):
         Labels(("0", "1", "2")).ids(["True"], "dev")
 
 
