@@ -592,7 +592,7 @@ def refusals():
         "has no head for this task": base | {"teacher": "tagger", "task": "classification"},
         "was fine-tuned for regression; expected a teacher for single_label": base
         | {"teacher": "value", "task": "classification"},
-        "other labels than the data has: train_file has labels .*'great'; known are 'bad', 'fair', 'good'": base
+        "other labels than the data has: train_file has the label 'great'; expected one of 'bad', 'fair', 'good'": base
         | {"train_file": labelled(labels=("good", "great"))},
         "there is no such folder here, .* A new student has a size: tiny, mini,": base | {"student": "tini"},
         "has another vocabulary than .*hidden_state_weight compares token with token": base
