@@ -199,34 +199,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
         if self.embeddings != "random" and self.model:
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
-        if not 0 <= self.heldout < 1:
-            raise ValueError(f"heldout is {self.heldout}; expected a share of documents in [0, 1).")
-        if self.dropout is not None and not 0 <= self.dropout <= 1:
-            raise ValueError(f"dropout is {self.dropout}; expected a share in [0, 1].")
-        if not 0 <= self.causal_share < 1:
-            raise ValueError(f"causal_share is {self.causal_share}; expected a share of the steps in [0, 1).")
-        if self.causal_share and self.objective == "ltr":
-            raise ValueError("causal_share is set and objective is ltr, which is left to right from start to end.")
-        if self.causal_share and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
-        if self.mlm_probability_end is not None:
-            self._check_changing_rate(self.mlm_probability_end)
-        if not 0 <= self.batch_ramp < 1:
-            raise ValueError(f"batch_ramp is {self.batch_ramp}; expected a share of the steps in [0, 1).")
-        if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
-            raise ValueError(
-                f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
-                f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
-                "several."
-            )
-        if not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}; expected a share in [0, 1).")
-        if self.muon_learning_rate < 0:
-            raise ValueError(f"muon_learning_rate is {self.muon_learning_rate}; expected at least 0.")
-        if self.phase2_max_length is not None and self.max_steps <= 0:
-            raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
-        if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
-            raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
+        self._check_shares()
+        self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks them, like the following
         CorpusSettings.__post_init__(self)
@@ -272,6 +246,37 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 )
         if self.lr_scheduler_type != "linear":
             raise ValueError(f"lr_scheduler_type is {self.lr_scheduler_type!r}; max_hours goes with 'linear' only.")
+
+    def _check_shares(self) -> None:
+        for name, fulfilled, expected in (
+            ("heldout", 0 <= self.heldout < 1, "a share of documents in [0, 1)"),
+            ("dropout", self.dropout is None or 0 <= self.dropout <= 1, "a share in [0, 1]"),
+            ("causal_share", 0 <= self.causal_share < 1, "a share of the steps in [0, 1)"),
+            ("batch_ramp", 0 <= self.batch_ramp < 1, "a share of the steps in [0, 1)"),
+            ("ema_decay", 0 <= self.ema_decay < 1, "a share in [0, 1)"),
+            ("muon_learning_rate", self.muon_learning_rate >= 0, "at least 0"),
+        ):
+            if not fulfilled:
+                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
+
+    def _check_parts(self) -> None:
+        """Refuse parts of a run that do not go with its length or with each other."""
+        if self.causal_share and self.objective == "ltr":
+            raise ValueError("causal_share is set and objective is ltr, which is left to right from start to end.")
+        if self.causal_share and self.max_steps <= 0:
+            raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
+        if self.mlm_probability_end is not None:
+            self._check_changing_rate(self.mlm_probability_end)
+        if self.batch_ramp and (self.max_steps <= 0 or self.gradient_accumulation_steps < 2):
+            raise ValueError(
+                f"batch_ramp is {self.batch_ramp}, with max_steps {self.max_steps} and gradient_accumulation_steps "
+                f"{self.gradient_accumulation_steps}; a batch grows over a share of max_steps, from 1 micro-batch to "
+                "several."
+            )
+        if self.phase2_max_length is not None and self.max_steps <= 0:
+            raise ValueError("max_steps is not set; a second phase (phase2_max_length) needs it.")
+        if self.phase2_max_length is not None and not 0 < self.phase2_steps < self.max_steps:
+            raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
 
     def _check_changing_rate(self, end: float) -> None:
         if not 0 <= end <= 1:

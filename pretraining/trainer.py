@@ -106,7 +106,9 @@ class PretrainingTrainer(ResumableTrainer):
         Raises:
             ValueError: If it is LAMB or Muon, which take parameters as a whole, with FSDP 1, which cuts across them.
         """
-        name = "google" if self.args.optim == type(self.args).optim else self.args.optim  # the default, or a wish
+        name = self.args.optim
+        if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, which nobody asked for
+            name = "google"
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
             if self.has_fsdp_1 and name in _OF_WHOLE_PARAMETERS:
                 raise ValueError(f"optim is {name!r}, which needs whole parameters; use FSDP version 2, or DDP.")

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForMaskedLM, BertConfig, BertForMaskedLM, BertModel
 
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
-from mybert.pretraining import AdaptArguments, adapt
+from mybert.pretraining import AdaptArguments, PretrainingTrainer, adapt
 from mybert.pretraining.new_pieces import add_rows
 from mybert.tokenization import extend_vocabulary, spell
 
@@ -152,6 +152,13 @@ def test_a_run_goes_on_exactly_before_and_behind_the_border(tmp_path, folder, te
     adapt(settings(tmp_path, folder, text, **given))
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "out")
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(("optim", "corrects"), [(None, True), ("adamw", True), ("google", False)])
+def test_the_optimizer_is_adamw_unless_another_is_named(tmp_path, folder, text, optim, corrects):
+    named = {} if optim is None else {"optim": optim}
+    trainer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings(tmp_path, folder, text, **named))
+    assert trainer.create_optimizer().defaults["correct_bias"] is corrects
 
 
 def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
