@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
 
 from ..files import refuse_address
 from ..files.frames import GivenData
@@ -50,6 +51,7 @@ _OF_THE_WHOLE_MODEL = (
 _NOT_WITH_ADAPTERS = tuple(
     name for name in _OF_THE_WHOLE_MODEL if name not in ("dropout", "new_head", "keep_model_type")
 )
+_ADAMW = ("adamw_torch", "adamw_torch_fused")  # whose bias may stay as it is
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -254,6 +256,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                     f"{name} is {getattr(self, name)!r} with {'lora' if self.lora else 'peft_config'}: adapters, "
                     "pooler and head learn, and everything else is frozen; leave it out."
                 )
+        if not self.correct_bias and self.optim not in _ADAMW:
+            raise ValueError(
+                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or an optim of "
+                f"{', '.join(_ADAMW)}."
+            )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
 

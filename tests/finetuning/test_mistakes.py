@@ -125,6 +125,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             )
             for task in ("regression", "multilabel", "squad")
         ),
+        ({"correct_bias": False, "optim": "sgd"}, "correct_bias is False and optim is 'sgd'; expected one of them"),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
             {"resume_from_checkpoint": "out"},
