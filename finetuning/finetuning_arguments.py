@@ -258,8 +258,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                 )
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
-                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or an "
-                f"optim of {', '.join(_ADAMW)}."
+                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or "
+                f"an optim of {', '.join(_ADAMW)}."
             )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
