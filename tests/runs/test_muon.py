@@ -1,4 +1,7 @@
 import copy
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -129,3 +132,44 @@ def test_frozen_and_missing_parts(model):
         MuonWithAdamW(matrices, others, muon_lr=-1)
     with pytest.raises(ValueError, match=r"matrix_groups has shape \(3,\); expected a matrix"):
         MuonWithAdamW([{"params": [torch.nn.Parameter(torch.ones(3))]}], others)
+
+
+SHARDED = """
+import copy, torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from mybert import MyBertConfig, MyBertForPreTraining
+from mybert.runs import muon
+
+muon.cpu_features = tuple  # products in float32
+torch.manual_seed(0)
+size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+whole = MyBertForPreTraining(MyBertConfig(vocab_size=20, max_position_embeddings=8, **size)).eval()
+sharded = copy.deepcopy(whole)
+mesh = init_device_mesh("cpu", (2,))
+for module in (*sharded.bert.encoder["layer"].children(), sharded):
+    fully_shard(module, mesh=mesh)
+ids = torch.randint(1, 20, (4, 8))
+start = [parameter.detach().clone() for parameter in whole.parameters()]
+for model in (whole, sharded):
+    optimizer = muon.MuonWithAdamW(*muon.matrix_groups(model, 0.1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+for before, (name, one), other in zip(start, whole.named_parameters(), sharded.parameters(), strict=True):
+    assert "encoder" not in name or not torch.equal(before, one.detach()), name
+    torch.testing.assert_close(one.detach(), other.full_tensor().detach(), rtol=0, atol=1e-5)
+"""
+
+
+@pytest.mark.slow
+def test_matrices_in_shards(tmp_path):
+    """FSDP 2: every process has a part of each matrix, and steps as one that has them whole."""
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
