@@ -17,6 +17,16 @@ _NARROW = 512  # layers up to this width: their weights' gradients are faster fr
 _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
 
 
+def rounded_rows(count: int) -> int:
+    """Rows to multiply where there are so many: as many, or up to a thirty-second more, for few different numbers.
+
+    oneDNN keeps kernels for every number of rows that it has met, half a megabyte for each product, and takes half a
+    millisecond to make them.
+    """
+    step = 1 << max(0, count.bit_length() - 6)
+    return -(-count // step) * step
+
+
 class PackedWeight:
     """A linear layer's weight in the layout that the CPU's matrix kernels (oneDNN) read.
 
@@ -242,4 +252,5 @@ __all__ = [
     "multiply",
     "multiply_by_onednn",
     "pack_weights",
+    "rounded_rows",
 ]

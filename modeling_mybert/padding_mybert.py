@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
 
 from .attention_mybert import dot_product_attention
+from .linear_mybert import rounded_rows
 
 try:
     from torch.nn.attention.varlen import varlen_attn
@@ -39,6 +40,7 @@ class Packing:
         borders: Place of the first token of each sequence as packed, and S (N + 1,), int32; given without `groups`.
         longest: Tokens of the longest sequence, or more; given with `borders`.
         padding: True at padding (B, L) where padding has packed tokens; None where it has none.
+        fill: Packed tokens at the end that stand for none: copies of the batch's first, see `rounded_rows`.
     """
 
     shape: tuple[int, int]
@@ -48,6 +50,7 @@ class Packing:
     borders: torch.Tensor | None
     longest: int | None
     padding: torch.Tensor | None = None
+    fill: int = 0
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """(B, L, ...) to (1, S, ...)."""
@@ -59,7 +62,9 @@ class Packing:
         batch_size, length = self.shape
         if self.index is None:
             return states.view(batch_size, length, -1)
-        padded = states.new_zeros(batch_size * length, states.shape[-1]).index_copy(0, self.index, states[0])
+        places = len(self.index) - self.fill
+        padded = states.new_zeros(batch_size * length, states.shape[-1])
+        padded = padded.index_copy(0, self.index[:places], states[0, :places])
         padded = padded.view(batch_size, length, -1)
         return padded if self.padding is None else padded.masked_fill(self.padding[..., None], 0)
 
@@ -211,7 +216,7 @@ def _group(
     padding: torch.Tensor | None,
     is_causal: bool,
 ) -> Packing:
-    """Packing of sequences, given as the places of their tokens in order, sorted by length."""
+    """Packing of sequences, given as the places of their tokens in order, sorted by length; filled up on a CPU."""
     kinds, order = (2 * lengths + first_keys).sort(stable=True)
     sorted_lengths = lengths[order]
     starts = lengths.cumsum(0) - lengths
@@ -222,7 +227,11 @@ def _group(
     pooled_tokens = torch.empty_like(starts).scatter_(0, order, pooled)
     distinct, counts = kinds.unique_consecutive(return_counts=True)
     groups = [(count, kind // 2, kind % 2) for count, kind in zip(counts.tolist(), distinct.tolist(), strict=True)]
-    return Packing(shape, index, pooled_tokens, groups, None, None, padding)
+    fill = rounded_rows(len(index)) - len(index) if index.device.type == "cpu" else 0
+    if fill:
+        index = F.pad(index, (0, fill))
+        groups.append((1, fill, 0))
+    return Packing(shape, index, pooled_tokens, groups, None, None, padding, fill)
 
 
 def sequence_lengths(

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .linear_mybert import gradient_of_states, is_plain, linear, multiply
+from .linear_mybert import gradient_of_states, is_plain, linear, multiply, rounded_rows
 from .losses_mybert import IGNORED_LABEL, cross_entropy
 
 _CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
@@ -83,19 +83,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
         of_weight = torch.empty_like(weight) if wanted[1] else None
         of_bias = torch.zeros_like(bias) if wanted[2] else None
         total = bias.new_zeros(())
-        states, weight = hidden_states.to(dtype), weight.to(dtype)
-        logits = multiply(states, weight, bias.to(dtype))
-        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # of equal chunks
+        count = rounded_rows(len(labels))
+        states, weight = F.pad(hidden_states.to(dtype), (0, 0, 0, count - len(labels))), weight.to(dtype)
+        all_logits = multiply(states, weight, bias.to(dtype))
+        logits = all_logits[: len(labels)]
+        size = -(-count // -(-all_logits.numel() // _CHUNK))  # of equal chunks
         buffer = bias.new_empty(size, len(bias))
-        for start in range(0, len(logits), size):
+        for start in range(0, count, size):
             rows = slice(start, start + size)
-            difference, losses = _difference(logits[rows], labels[rows], buffer[: len(labels[rows])])
+            real = len(labels[rows])
+            difference, losses = _difference(logits[rows], labels[rows], buffer[:real])
             total += losses.sum()
             if of_bias is not None:
                 of_bias += difference.sum(0)
+            difference = buffer[: len(states[rows])]
+            difference[real:] = 0
             difference = difference.to(dtype)
             if of_states is not None:
-                of_states[rows] = gradient_of_states(difference, weight)
+                of_states[rows] = gradient_of_states(difference, weight)[:real]
             if of_weight is not None:
                 _add_product(of_weight, difference.t(), states[rows], is_first=start == 0)
         ctx.gradients = of_states, of_weight, of_bias
