@@ -48,6 +48,19 @@ def sequences() -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("padding", ["right", "left", "holes"])
+@pytest.mark.parametrize("name", ["ForPreTraining", "ForTokenClassification", "ForSequenceClassification"])
+def test_tokens_that_fill_up_change_nothing(heads, agree, monkeypatch, name, padding):
+    ours, theirs = heads(name).twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    batch = heads(name).batch(padding, labels=True)
+    mask, seen = batch["attention_mask"], tokens_seen(ours)
+    monkeypatch.setattr(padding_mybert, "rounded_rows", lambda count: count + 3)
+    for is_training in (False, True):
+        agree(ours.train(is_training), theirs.train(is_training), batch)
+    tokens = int(mask.sum() + (mask[:, 0] == 0).sum())
+    assert seen == [mask.numel(), tokens + 3] * 2
+
+
+@pytest.mark.parametrize("padding", ["right", "left", "holes"])
 def test_layers_see_no_padding(head, padding):
     model, batch = head.model(), head.batch(padding)
     mask = batch["attention_mask"].flatten(0, -2)

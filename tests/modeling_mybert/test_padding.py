@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mybert.modeling_mybert.linear_mybert import rounded_rows
 from mybert.modeling_mybert.padding_mybert import (
     last_tokens,
     pack_padded,
@@ -100,6 +101,36 @@ def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
     assert known.longest == 9
     states = torch.arange(16.0).view(2, 4, 2)
     assert rows.pack(states).shape == (1, 8, 2) and torch.equal(rows.unpack(rows.pack(states)), states)
+
+
+def test_many_tokens_are_filled_up():
+    """With copies of the first, which attend to each other alone and are left out again."""
+    mask = torch.ones(9, 11, dtype=torch.long)
+    mask[1:, 8:] = 0  # 75 tokens
+    packing = pack_padded(mask, any_length=False, is_causal=False)
+    assert packing.fill == 1 and packing.groups == [(8, 8, 0), (1, 11, 0), (1, 1, 0)]
+    assert len(packing.index) == 76 and packing.index[-1] == 0
+    states = torch.arange(1.0, 100).view(9, 11, 1)
+    packed = packing.pack(states)
+    assert packed.shape == (1, 76, 1) and packed[0, -1] == 1
+    packed[0, -1] = torch.nan
+    assert torch.equal(packing.unpack(packed), states * mask[..., None])
+    query, key, value = torch.randn(3, 76, 2, 4, generator=torch.Generator().manual_seed(0))
+    context = packing.attend(query, key, value, 0.0, 0.5, False)
+    for tensor in (query, key, value):
+        tensor[-1] = 100.0
+    assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
+    assert pack_padded(mask, any_length=True, is_causal=False).fill == 0
+    assert pack_sequences((1, 75), torch.tensor([70, 5]), any_length=False, longest=None, is_causal=True).fill == 1
+
+
+def test_rounded_rows():
+    assert [rounded_rows(count) for count in (0, 1, 63, 64, 65, 127, 128, 129, 4095, 4097)] == [
+        *(0, 1, 63, 64, 66, 128, 128, 132, 4096, 4224),
+    ]
+    rounded = [rounded_rows(count) for count in range(64, 4096)]
+    assert all(count <= found <= count * 33 / 32 for count, found in enumerate(rounded, start=64))
+    assert len(set(rounded)) == 6 * 32 + 1
 
 
 def test_sequences_in_a_row_are_packed_by_length():

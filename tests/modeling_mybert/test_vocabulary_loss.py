@@ -50,7 +50,7 @@ def assert_equal(ours, expected, tolerance=1e-5):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 10])
+@pytest.mark.parametrize("rows", [1, 2, 10, 69])  # 69 are multiplied as 70
 @pytest.mark.parametrize("scale", [1.0, 40.0], ids=["", "labels of no probability"])
 @pytest.mark.parametrize("items", [None, 7, torch.tensor(13)])
 def test_loss_logits_and_gradients(rows, scale, items, passes):
