@@ -27,6 +27,13 @@ def rounded_rows(count: int) -> int:
     return -(-count // step) * step
 
 
+def filled_up(rows: torch.Tensor) -> torch.Tensor:
+    """Rows (N, D), on a CPU with zeros behind them up to `rounded_rows`; in a graph their number stays."""
+    if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return rows
+    return F.pad(rows, (0, 0, 0, rounded_rows(len(rows)) - len(rows)))
+
+
 class PackedWeight:
     """A linear layer's weight in the layout that the CPU's matrix kernels (oneDNN) read.
 
@@ -243,6 +250,7 @@ def drop_packed_weights(model: nn.Module) -> None:
 __all__ = [
     "PackedWeight",
     "drop_packed_weights",
+    "filled_up",
     "gradient_of_states",
     "gradient_of_weight",
     "has_hooks",

@@ -17,7 +17,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
-from .linear_mybert import has_hooks, linear
+from .linear_mybert import filled_up, has_hooks, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, padding_is_ignored
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
 from .padding_mybert import flat_indices
@@ -47,7 +47,8 @@ class MyBertPredictionHead(nn.Module):
         self, hidden_states: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (N, V) of labelled positions (N, D), and their loss; see `linear_cross_entropy`."""
-        return linear_cross_entropy(self.decoder, self._transformed(hidden_states), labels, num_items_in_batch)
+        states = self._transformed(filled_up(hidden_states))
+        return linear_cross_entropy(self.decoder, states, labels, num_items_in_batch)
 
     def _transformed(self, hidden_states: torch.Tensor) -> torch.Tensor:
         states: torch.Tensor = self.transform["LayerNorm"](

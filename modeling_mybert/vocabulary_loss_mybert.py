@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .linear_mybert import gradient_of_states, is_plain, linear, multiply, rounded_rows
+from .linear_mybert import gradient_of_states, is_plain, linear, multiply
 from .losses_mybert import IGNORED_LABEL, cross_entropy
 
 _CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
@@ -29,7 +29,7 @@ def linear_cross_entropy(
 
     Args:
         layer: The layer, (N, D) to (N, V).
-        hidden_states: (N, D).
+        hidden_states: (N, D), or more rows, which are multiplied and left out, see `filled_up`.
         labels: Classes (N,), in [0, V), or -100 where none counts.
         num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
 
@@ -41,13 +41,13 @@ def linear_cross_entropy(
         not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
         or (labels == IGNORED_LABEL).any()  # on a CPU: looking costs nothing
     ):
-        logits = linear(layer, hidden_states)
+        logits = linear(layer, hidden_states)[: len(labels)]
         return logits, cross_entropy(logits, labels, num_items_in_batch)
     with torch.autocast("cpu", enabled=False):
         total, logits = _LinearCrossEntropy.apply(
             hidden_states.contiguous(), layer.weight, layer.bias, labels.long(), dtype
         )
-    return logits, total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+    return logits[: len(labels)], total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
 
 def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
@@ -83,16 +83,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         of_weight = torch.empty_like(weight) if wanted[1] else None
         of_bias = torch.zeros_like(bias) if wanted[2] else None
         total = bias.new_zeros(())
-        count = rounded_rows(len(labels))
-        states, weight = F.pad(hidden_states.to(dtype), (0, 0, 0, count - len(labels))), weight.to(dtype)
-        all_logits = multiply(states, weight, bias.to(dtype))
-        logits = all_logits[: len(labels)]
-        size = -(-count // -(-all_logits.numel() // _CHUNK))  # of equal chunks
+        states, weight = hidden_states.to(dtype), weight.to(dtype)
+        logits = multiply(states, weight, bias.to(dtype))
+        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # of equal chunks
         buffer = bias.new_empty(size, len(bias))
-        for start in range(0, count, size):
+        for start in range(0, len(logits), size):
             rows = slice(start, start + size)
             real = len(labels[rows])
-            difference, losses = _difference(logits[rows], labels[rows], buffer[:real])
+            difference, losses = _difference(logits[rows][:real], labels[rows], buffer[:real])
             total += losses.sum()
             if of_bias is not None:
                 of_bias += difference.sum(0)
@@ -100,7 +98,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             difference[real:] = 0
             difference = difference.to(dtype)
             if of_states is not None:
-                of_states[rows] = gradient_of_states(difference, weight)[:real]
+                of_states[rows] = gradient_of_states(difference, weight)
             if of_weight is not None:
                 _add_product(of_weight, difference.t(), states[rows], is_first=start == 0)
         ctx.gradients = of_states, of_weight, of_bias
@@ -118,7 +116,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[:4], strict=True) if wanted]
         with torch.enable_grad():
             logits = F.linear(*(tensor.to(ctx.dtype) for tensor in (hidden_states, weight, bias)))
-            total = F.cross_entropy(logits.float(), labels, reduction="sum")
+            total = F.cross_entropy(logits[: len(labels)].float(), labels, reduction="sum")
             outputs = [(total, of_total), (logits, of_logits)]
             used, gradients_of_used = zip(*(pair for pair in outputs if pair[1] is not None), strict=True)
         found = iter(torch.autograd.grad(used, inputs, gradients_of_used, create_graph=torch.is_grad_enabled()))

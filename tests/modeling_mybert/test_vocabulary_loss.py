@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from mybert.modeling_mybert import vocabulary_loss_mybert
+from mybert.modeling_mybert.linear_mybert import filled_up
 from mybert.modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -50,7 +51,7 @@ def assert_equal(ours, expected, tolerance=1e-5):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 10, 69])  # 69 are multiplied as 70
+@pytest.mark.parametrize("rows", [1, 2, 10])
 @pytest.mark.parametrize("scale", [1.0, 40.0], ids=["", "labels of no probability"])
 @pytest.mark.parametrize("items", [None, 7, torch.tensor(13)])
 def test_loss_logits_and_gradients(rows, scale, items, passes):
@@ -156,3 +157,34 @@ def test_no_labelled_position(heads, passes):
     loss.backward()
     assert loss == 0
     assert not passes
+
+
+@pytest.mark.parametrize("more", [1, 5])
+def test_rows_behind_the_labels_are_left_out(more, passes):
+    layer, states, labels = example(7)
+    filled = torch.cat([states, torch.full((more, WIDTH), 3.0)])
+    expected = plain(layer, states, labels)
+    ours = linear_cross_entropy(layer, filled, labels)
+    assert passes
+    assert_equal(ours, expected)
+    assert_equal(gradients_of(ours[1], layer, states), gradients_of(expected[1], layer, states))
+    expected, ours = plain(layer, states, labels), linear_cross_entropy(layer, filled, labels)  # logits used, too
+    assert_equal(
+        gradients_of(ours[1] + ours[0].square().sum(), layer, states),
+        gradients_of(expected[1] + expected[0].square().sum(), layer, states),
+    )
+    labels[2] = -100  # by PyTorch
+    logits, loss = linear_cross_entropy(layer, filled, labels)
+    assert logits.shape == (7, WORDS)
+    torch.testing.assert_close(loss, F.cross_entropy(expected[0], labels))
+    ours = linear_cross_entropy(layer, filled, labels.clamp(min=0))
+    ours[0].mul_(2)  # a user may
+    assert ours[1].isfinite()
+
+
+def test_a_head_fills_its_rows_up():
+    rows = torch.ones(69, 3, requires_grad=True)
+    filled = filled_up(rows)
+    assert filled.shape == (70, 3) and torch.equal(filled[:69], rows) and not filled[69:].any()
+    assert filled_up(torch.ones(64, 3)).shape == (64, 3)
+    assert filled_up(torch.ones(69, 3, device="meta")).shape == (69, 3)
