@@ -43,8 +43,10 @@ from .padding_mybert import (
     Packing,
     any_length_kernel,
     flash_limits,
+    has_padding,
     last_tokens,
     number_sequences,
+    pack_full,
     pack_padded,
     pack_sequences,
     pooled_places,
@@ -366,9 +368,17 @@ class MyBertModel(MyBertPreTrainedModel):
             if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
                 return None  # one call with a mask is less for an accelerator than one for each length
             return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
-        if attention_mask is None or len(attention_mask.shape) != 2 or not (any_length or words.device.type == "cpu"):
+        if not (any_length or words.device.type == "cpu") or (
+            attention_mask is not None and attention_mask.dim() != 2
+        ):
             return None
-        return pack_padded(attention_mask, any_length, config.is_decoder, token_indices)
+        packing = None
+        if attention_mask is not None:
+            packing = pack_padded(attention_mask, any_length, config.is_decoder, token_indices)
+        # In training dropout is drawn as by transformers' BERT where there is no padding.
+        if packing is None and not any_length and not self.training and not has_padding(attention_mask):
+            packing = pack_full(shape, config.is_decoder)
+        return packing
 
     def _tell_apart(
         self,

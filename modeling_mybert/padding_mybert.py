@@ -163,6 +163,23 @@ def pack_padded(
     return _group(shape, index, lengths, starts_padded.long(), padding, is_causal)
 
 
+def has_padding(attention_mask: torch.Tensor | None) -> bool:
+    """Whether a mask (B, L) is 0 anywhere."""
+    return attention_mask is not None and not bool(attention_mask.bool().all())
+
+
+def pack_full(shape: tuple[int, int], is_causal: bool) -> Packing | None:
+    """Packing of a batch (B, L) without padding on a CPU, filled up; None where that is not needed."""
+    tokens = shape[0] * shape[1]
+    fill = rounded_rows(tokens) - tokens
+    if not fill:
+        return None
+    places = torch.arange(tokens)
+    pooled_tokens = places[(shape[1] - 1 if is_causal else 0) :: shape[1]]
+    groups = [(*shape, 0), (1, fill, 0)]
+    return Packing(shape, F.pad(places, (0, fill)), pooled_tokens, groups, None, None, fill=fill)
+
+
 def pack_sequences(
     shape: tuple[int, int], lengths: torch.Tensor, any_length: bool, longest: int | None, is_causal: bool
 ) -> Packing:
@@ -317,8 +334,10 @@ __all__ = [
     "any_length_kernel",
     "flash_limits",
     "flat_indices",
+    "has_padding",
     "last_tokens",
     "number_sequences",
+    "pack_full",
     "pack_padded",
     "pack_sequences",
     "pooled_places",

@@ -60,6 +60,25 @@ def test_tokens_that_fill_up_change_nothing(heads, agree, monkeypatch, name, pad
     assert seen == [mask.numel(), tokens + 3] * 2
 
 
+@pytest.mark.parametrize("padding", [None, "full"])
+@pytest.mark.parametrize("is_decoder", [False, True])
+def test_a_batch_without_padding_is_filled_up_in_inference(heads, agree, monkeypatch, is_decoder, padding):
+    ours, theirs = heads("Model").twins(is_decoder=is_decoder, use_cache=False)
+    batch, seen = heads("Model").batch(None), tokens_seen(ours)
+    if padding == "full":
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    monkeypatch.setattr(padding_mybert, "rounded_rows", lambda count: count + 3)
+    outputs, expected = (model(**batch, output_hidden_states=True) for model in (ours, theirs))
+    torch.testing.assert_close(outputs.hidden_states, expected.hidden_states, rtol=0, atol=1e-5)
+    torch.testing.assert_close(outputs.last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
+    if not is_decoder:  # ours pools the last token there
+        torch.testing.assert_close(outputs.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
+    tokens = batch["input_ids"].numel()
+    assert seen == [tokens + 3]
+    ours.train()(**batch)
+    assert seen == [tokens + 3, tokens]
+
+
 @pytest.mark.parametrize("padding", ["right", "left", "holes"])
 def test_layers_see_no_padding(head, padding):
     model, batch = head.model(), head.batch(padding)

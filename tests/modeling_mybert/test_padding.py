@@ -5,7 +5,9 @@ import torch
 
 from mybert.modeling_mybert.linear_mybert import rounded_rows
 from mybert.modeling_mybert.padding_mybert import (
+    has_padding,
     last_tokens,
+    pack_full,
     pack_padded,
     pack_sequences,
     pooled_places,
@@ -122,6 +124,19 @@ def test_many_tokens_are_filled_up():
     assert torch.equal(packing.attend(query, key, value, 0.0, 0.5, False)[:-1], context[:-1])
     assert pack_padded(mask, any_length=True, is_causal=False).fill == 0
     assert pack_sequences((1, 75), torch.tensor([70, 5]), any_length=False, longest=None, is_causal=True).fill == 1
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_batch_without_padding_is_filled_up(is_causal):
+    packing = pack_full((5, 15), is_causal)
+    assert packing.fill == 1 and packing.groups == [(5, 15, 0), (1, 1, 0)]
+    assert packing.pooled_tokens.tolist() == ([14, 29, 44, 59, 74] if is_causal else [0, 15, 30, 45, 60])
+    states = torch.randn(5, 15, 2)
+    assert packing.pack(states).shape == (1, 76, 2) and torch.equal(packing.unpack(packing.pack(states)), states)
+    assert pack_full((4, 16), is_causal) is None
+    assert [has_padding(torch.tensor(mask)) for mask in ([[1, 1]], [[2, 0]])] == [False, True] and not has_padding(
+        None
+    )
 
 
 def test_rounded_rows():
