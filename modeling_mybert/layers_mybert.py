@@ -88,16 +88,16 @@ class MyBertSelfAttention(nn.Module):
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
             return context.view(products[0].shape), None
+        query, key, value = (states.transpose(1, 2) for states in (query, key, value))
         implementation = self.config._attn_implementation
         if implementation == "sdpa" and attention_mask is None:
-            is_written_out = is_faster_written_out(query.transpose(1, 2), dropout, self.is_causal)
-            implementation = "eager" if is_written_out else implementation
+            implementation = "eager" if is_faster_written_out(query, dropout, self.is_causal) else implementation
         attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         context, weights = attention(
             self,
-            query.transpose(1, 2),
-            key.transpose(1, 2),
-            value.transpose(1, 2),
+            query,
+            key,
+            value,
             attention_mask,
             dropout=dropout,
             scaling=self.scaling,

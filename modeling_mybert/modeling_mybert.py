@@ -368,9 +368,8 @@ class MyBertModel(MyBertPreTrainedModel):
             if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
                 return None  # one call with a mask is less for an accelerator than one for each length
             return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
-        if not (any_length or words.device.type == "cpu") or (
-            attention_mask is not None and attention_mask.dim() != 2
-        ):
+        is_prepared = attention_mask is not None and len(attention_mask.shape) != 2
+        if is_prepared or not (any_length or words.device.type == "cpu"):
             return None
         packing = None
         if attention_mask is not None:

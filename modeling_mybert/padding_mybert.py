@@ -170,14 +170,10 @@ def has_padding(attention_mask: torch.Tensor | None) -> bool:
 
 def pack_full(shape: tuple[int, int], is_causal: bool) -> Packing | None:
     """Packing of a batch (B, L) without padding on a CPU, filled up; None where that is not needed."""
-    tokens = shape[0] * shape[1]
-    fill = rounded_rows(tokens) - tokens
-    if not fill:
-        return None
-    places = torch.arange(tokens)
-    pooled_tokens = places[(shape[1] - 1 if is_causal else 0) :: shape[1]]
-    groups = [(*shape, 0), (1, fill, 0)]
-    return Packing(shape, F.pad(places, (0, fill)), pooled_tokens, groups, None, None, fill=fill)
+    index = torch.arange(shape[0] * shape[1])
+    pooled_tokens = index[(shape[1] - 1 if is_causal else 0) :: shape[1]]
+    packing = _fill_up(shape, index, pooled_tokens, [(*shape, 0)])
+    return packing if packing.fill else None
 
 
 def pack_sequences(
@@ -244,10 +240,20 @@ def _group(
     pooled_tokens = torch.empty_like(starts).scatter_(0, order, pooled)
     distinct, counts = kinds.unique_consecutive(return_counts=True)
     groups = [(count, kind // 2, kind % 2) for count, kind in zip(counts.tolist(), distinct.tolist(), strict=True)]
+    return _fill_up(shape, index, pooled_tokens, groups, padding)
+
+
+def _fill_up(
+    shape: tuple[int, int],
+    index: torch.Tensor,
+    pooled_tokens: torch.Tensor,
+    groups: list[tuple[int, int, int]],
+    padding: torch.Tensor | None = None,
+) -> Packing:
+    """Packing by groups, on a CPU with `fill`."""
     fill = rounded_rows(len(index)) - len(index) if index.device.type == "cpu" else 0
     if fill:
-        index = F.pad(index, (0, fill))
-        groups.append((1, fill, 0))
+        index, groups = F.pad(index, (0, fill)), [*groups, (1, fill, 0)]
     return Packing(shape, index, pooled_tokens, groups, None, None, padding, fill)
 
 

@@ -2,7 +2,7 @@
 
 Muon (Jordan et al., 2024) takes the momentum of a matrix's gradient to the nearest orthogonal matrix before it steps.
 It is for matrices between hidden states; embeddings, vectors and classifiers keep Adam. torch's own Muon always
-multiplies in bfloat16, which takes a processor without instructions for it twenty times as long as float32 or more.
+multiplies in bfloat16, which a processor without instructions for it only imitates, several times slower than float32.
 """
 
 import math
