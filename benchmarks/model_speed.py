@@ -20,6 +20,7 @@ import torch
 from tqdm import tqdm
 
 from ..files import own_process, read_rows, refuse_address, write_text
+from ..files.machine import bfloat16_features
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
@@ -251,9 +252,12 @@ def _training_batch(size: int, half_full: bool) -> Batch:
     }
 
 
-def training_step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One step: loss, gradient, update."""
-    loss = model(**batch).loss
+def training_step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, in_bfloat16: bool = False
+) -> float:
+    """One step: loss, gradient, update; with `in_bfloat16` as `Trainer` takes it with `bf16`."""
+    with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16):
+        loss = model(**batch).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -278,8 +282,11 @@ def _training(arguments: BenchArguments) -> list[str]:
             batch = _training_batch(rows, half_full)
             _assert_same_gradient(size, batch)
             steps: dict[str, Callable[[], Any]] = {}
-            for name, model in training_twins(**_settings(size)).items():
-                steps[name] = partial(training_step, model, MyBertAdamW(model.parameters(), lr=1e-4), batch)
+            for in_bfloat16 in (False, True)[: 1 + bool(bfloat16_features())]:
+                for name, model in training_twins(**_settings(size)).items():
+                    optimizer = MyBertAdamW(model.parameters(), lr=1e-4)
+                    side = f"{name} bfloat16" if in_bfloat16 else name
+                    steps[side] = partial(training_step, model, optimizer, batch, in_bfloat16)
             seconds = take_turns(steps, arguments.repeats)
             tokens = int(batch["attention_mask"].sum())
             notes = {name: f"{tokens / statistics.median(values):,.0f} tokens/s" for name, values in seconds.items()}

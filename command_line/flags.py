@@ -7,7 +7,7 @@ import copy
 import shlex
 import shutil
 import textwrap
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, HelpFormatter
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from inspect import get_annotations
@@ -44,8 +44,9 @@ class GroupedFormatter(HelpFormatter):
 
     def _get_help_string(self, action: Action) -> str:
         text = action.help or ""
-        if action.choices and not all(str(choice) in text for choice in action.choices):
-            text = f"{text} One of {', '.join(map(str, action.choices))}."
+        words = [str(choice) for choice in action.choices or () if not isinstance(choice, bool)]
+        if not all(word in text for word in words):
+            text = f"{text} One of {', '.join(words)}."
         if action.required:
             return f"{text} (required)"
         default = action.default
@@ -120,6 +121,9 @@ class CommandParser(HfArgumentParser):
     def _parse_dataclass_field(self, parser: ArgumentParser, field: Field) -> None:
         count = len(self._actions)
         super()._parse_dataclass_field(parser, field)
+        own = self._actions[count]
+        if own.choices is not None and True in own.choices:
+            own.type = _switch_or_word
         for action in self._actions[count + 1 :]:
             action.help = f"Turn --{field.name} off."
 
@@ -177,6 +181,14 @@ def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], froze
     stated = {name for kind in own for name in get_annotations(kind)}
     inherited = frozenset(field.name for field in fields(TrainingArguments))
     return inherited, inherited - stated
+
+
+def _switch_or_word(text: str) -> bool | str:
+    """What a flag that is on, off or left to the command has for its value."""
+    try:
+        return string_to_bool(text)
+    except ArgumentTypeError:
+        return text
 
 
 def _first_sentence(text: str) -> str:

@@ -284,6 +284,7 @@ def _pretraining(
         mlm_probability=0.4,
         optim="muon",
         dropout=0.0,
+        bf16="auto",
         max_length=LONGEST,
         max_steps=steps,
         learning_rate=2e-3,

@@ -18,7 +18,7 @@ _FEATURES = {
     "avx512_bf16": "AVX-512 BF16",
     "amx_tile": "AMX",
 }
-BFLOAT16_FEATURES = ("AVX-512 BF16", "AMX")  # those that multiply bfloat16
+_MULTIPLY_BFLOAT16 = ("AVX-512 BF16", "AMX")
 
 
 class Environment(TypedDict):
@@ -39,6 +39,11 @@ def cpu_features() -> tuple[str, ...]:
     match = re.search(r"^flags\s*:\s*(.+)$", _cpu_info(), re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     return tuple(name for flag, name in _FEATURES.items() if flag in flags)
+
+
+def bfloat16_features() -> tuple[str, ...]:
+    """Those of `cpu_features` that multiply bfloat16; without one a CPU only imitates it, slowly."""
+    return tuple(name for name in cpu_features() if name in _MULTIPLY_BFLOAT16)
 
 
 def describe_environment() -> Environment:

@@ -1,5 +1,6 @@
 """Products of linear layers on a CPU: by the faster kernel, weights packed, few rows transposed, GELU included."""
 
+from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -13,6 +14,7 @@ from .kernels_mybert import linear_kernels
 
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
 _NARROW = 512  # layers up to this width: their weights' gradients are faster from strided than from copied states
+_SAME_STATES = ("query", "key", "value")  # layers of attention, which are called on the same states
 # Activations that are multiplied out within the product: GELU, by the name of its form there.
 _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
 
@@ -35,27 +37,28 @@ def filled_up(rows: torch.Tensor) -> torch.Tensor:
 
 
 class PackedWeight:
-    """A linear layer's weight in the layout that the CPU's matrix kernels (oneDNN) read.
+    """Weights of linear layers, one below the other, in the layout that the CPU's matrix kernels (oneDNN) read.
 
     Args:
-        weight: The weight (O, I), float32 or bfloat16.
+        *weights: The weight (O, I) of each layer, float32 or bfloat16.
     """
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-        self.origin = self._state_of(weight)
+    def __init__(self, *weights: torch.Tensor) -> None:
+        weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
+        self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self.origin = self._state_of(weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or pickled layer has none: such tensors cannot be copied."""
         return type(None), ()
 
     @staticmethod
-    def _state_of(weight: torch.Tensor) -> tuple[int, int]:
-        return weight.data_ptr(), -1 if weight.is_inference() else weight._version
+    def _state_of(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+        return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
 
-    def is_of(self, weight: torch.Tensor) -> bool:
-        """Whether the weight is still the one that was packed."""
-        return self.origin == self._state_of(weight)
+    def is_of(self, *weights: torch.Tensor) -> bool:
+        """Whether these are still the weights that were packed."""
+        return self.origin == self._state_of(weights)
 
     def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
         """Product with the weight, and bias: (..., I) to (..., O); then GELU, "none" (erf) or "tanh", if named."""
@@ -94,6 +97,23 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
     else:
         return _product_in_inference(layer, hidden_states, activation)
     return product if activation is None else activation(product)
+
+
+def plain_linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Call each linear layer on the same states (..., I); those whose weights were packed together all at once."""
+    packed_weight = getattr(layers[0], "packed_weight", None)
+    plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
+    if (
+        packed_weight is None
+        or len(plain) < len(layers)
+        or torch.is_grad_enabled()
+        or hidden_states.dtype != plain[0].weight.dtype
+        or not packed_weight.is_of(*(layer.weight for layer in plain))
+    ):
+        return [linear(layer, hidden_states) for layer in layers]
+    product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in plain]))
+    parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in plain], -1)
+    return parts
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -218,7 +238,7 @@ def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tens
 
 
 def pack_weights(model: nn.Module) -> None:
-    """Give every plain linear layer of a model a copy of its weight as a `PackedWeight`.
+    """Give every plain linear layer of a model a copy of its weight as a `PackedWeight`; three in attention share one.
 
     Args:
         model: A model whose parameters have one type and are on one device.
@@ -237,8 +257,13 @@ def pack_weights(model: nn.Module) -> None:
     if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
     for module in model.modules():
-        if type(module) is nn.Linear and type(module.weight) is nn.Parameter:
-            module.packed_weight = PackedWeight(module.weight)  # type: ignore[assignment]
+        children = {name: child for name, child in module.named_children() if type(child) is nn.Linear}
+        plain = {name: child for name, child in children.items() if type(child.weight) is nn.Parameter}
+        attention = [[plain.pop(name) for name in _SAME_STATES]] if plain.keys() >= set(_SAME_STATES) else []
+        for layers in (*attention, *([layer] for layer in plain.values())):
+            packed_weight = PackedWeight(*(layer.weight for layer in layers))
+            for layer in layers:
+                layer.packed_weight = packed_weight  # type: ignore[assignment]
 
 
 def drop_packed_weights(model: nn.Module) -> None:
@@ -260,5 +285,6 @@ __all__ = [
     "multiply",
     "multiply_by_onednn",
     "pack_weights",
+    "plain_linear_each",
     "rounded_rows",
 ]

@@ -19,7 +19,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .linear_mybert import has_hooks, linear
+from .linear_mybert import has_hooks, plain_linear_each
 
 logger = logging.get_logger(__name__)
 
@@ -113,7 +113,7 @@ def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Seq
     """Call each layer on the same states (..., I); those with int8 weights all at once."""
     int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
     if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
-        return [linear(layer, hidden_states) for layer in layers]
+        return plain_linear_each(layers, hidden_states)
     return _multiply_each(int8_layers, hidden_states)
 
 

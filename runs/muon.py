@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..files.machine import BFLOAT16_FEATURES, cpu_features
+from ..files.machine import bfloat16_features
 from .optimizers import MyBertAdamW, loss_of, parameter_groups
 
 _MOMENTUM = "momentum"  # only Muon's groups have one
@@ -77,7 +77,7 @@ def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
 
 def _multiplies_bfloat16(device: torch.device) -> bool:
     if device.type == "cpu":
-        return any(name in cpu_features() for name in BFLOAT16_FEATURES)
+        return bool(bfloat16_features())
     return True
 
 

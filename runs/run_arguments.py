@@ -4,14 +4,14 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
 from ..files.frames import GivenData
-from ..files.machine import BFLOAT16_FEATURES, cpu_features, usable_cores
+from ..files.machine import bfloat16_features, usable_cores
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,14 @@ class RunArguments(TrainingArguments):
     adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "L2 norm to which gradients are clipped; 0 for none."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
-    bf16: bool = field(default=False, metadata={"help": "Compute in bfloat16, on CPUs too."})
+    bf16: Literal[True, False, "auto"] = field(  # True or False once it is made
+        default=False,
+        metadata={
+            "help": "Compute in bfloat16; auto: where that is fast.",
+            "nargs": "?",
+            "const": True,
+        },
+    )
     activation_checkpointing: bool | None = field(
         default=None,
         metadata={
@@ -127,6 +134,10 @@ class RunArguments(TrainingArguments):
                 "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
             )
         self._refuse_unheeded()
+        if self.bf16 == "auto":
+            self.bf16 = _multiplies_bfloat16(self.use_cpu)
+        if not isinstance(self.bf16, bool):
+            raise ValueError(f"bf16 is {self.bf16!r}; expected True, False or 'auto'.")
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # TrainingArguments would ask for it, where there is nothing else
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
@@ -193,12 +204,18 @@ def fitting_logging_steps(max_steps: int) -> int:
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
     """Say so where `bf16` would pay on a CPU: it has instructions for it, and the run computes in float32."""
-    instructions = [name for name in BFLOAT16_FEATURES if name in cpu_features()]
+    instructions = bfloat16_features()
     if instructions and arguments.device.type == "cpu" and not (arguments.bf16 or arguments.fp16):
         logger.info(
             "This processor multiplies in bfloat16 (%s): with --bf16 steps would take about two thirds of the time.",
             ", ".join(instructions),
         )
+
+
+def _multiplies_bfloat16(use_cpu: bool) -> bool:
+    if torch.cuda.is_available() and not use_cpu:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(bfloat16_features())
 
 
 def _default(name: str) -> Any:

@@ -188,3 +188,15 @@ def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, cap
     for flags in (["--config", str(tmp_path / "recipe.yaml")], "--text a.txt --max_hours 1 --max_steps 5".split()):
         assert cli.main(["pretrain", *flags, "--output_dir", str(tmp_path / "out")]) == 2
         assert "max_hours is 1.0 and max_steps 5; expected one of them." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("--bf16", True), ("--bf16 true", True), ("--bf16 False", False), ("--bf16 auto", "auto"), ("", False)],
+)
+def test_a_switch_that_may_be_left_to_the_command(flags, expected, monkeypatch):
+    command = cli.COMMANDS["pretrain"]
+    parser = CommandParser("pretrain", command, command.load()[0])
+    assert vars(parser.parse_args(flags.split()))["bf16"] == expected
+    with pytest.raises(ValueError, match=r"'atuo' \(choose from True, False, auto\)\. Did you mean auto"):
+        parser.parse_args(["--bf16", "atuo"])

@@ -148,16 +148,32 @@ def test_bfloat16_on_a_machine_that_has_only_a_cpu(setting, monkeypatch):
 @pytest.mark.parametrize(
     ("features", "settings", "says"),
     [
-        (("AVX2", "AVX-512", "AVX-512 BF16"), {}, "(AVX-512 BF16): with --bf16"),
+        (("AVX-512 BF16",), {}, "(AVX-512 BF16): with --bf16"),
         (("AVX-512 BF16", "AMX"), {}, "(AVX-512 BF16, AMX): with --bf16"),
         (("AVX-512 BF16",), {"bf16": True}, None),
-        (("AVX2", "AVX-512"), {}, None),
         ((), {}, None),
     ],
 )
 def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypatch, caplog):
-    monkeypatch.setattr(run_arguments, "cpu_features", lambda: features)
+    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
     arguments = pretraining(use_cpu=True, **settings)
     with caplog.at_level("INFO", run_arguments.__name__):
         suggest_bfloat16(arguments)
     assert (says in caplog.text) if says else not caplog.text
+
+
+@pytest.mark.parametrize("features", [(), ("AMX",)])
+def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
+    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
+    assert pretraining(use_cpu=True, bf16="auto").bf16 is bool(features)
+    with pytest.raises(ValueError, match="bf16 is 'always'; expected True, False or 'auto'"):
+        pretraining(bf16="always")
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_bfloat16_where_the_gpu_multiplies_it(on_gpu, monkeypatch):
+    monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: ("AMX",) if not on_gpu else ())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **kwargs: on_gpu)
+    assert run_arguments._multiplies_bfloat16(use_cpu=False) is on_gpu
+    assert run_arguments._multiplies_bfloat16(use_cpu=True) is not on_gpu
