@@ -30,8 +30,13 @@ def cross_entropy(
         logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
     )
     if num_items_in_batch is None:
-        num_items_in_batch = (labels != IGNORED_LABEL).sum().clamp(min=1)
-    return total / num_items_in_batch
+        num_items_in_batch = (labels != IGNORED_LABEL).sum()
+    return total / at_least_one(num_items_in_batch)
+
+
+def at_least_one(count: torch.Tensor | int) -> torch.Tensor:
+    """What a sum over so many labels is divided by: one over none is 0, and its mean as well."""
+    return torch.as_tensor(count).clamp(min=1)
 
 
 def squared_error(
@@ -106,6 +111,7 @@ def padding_is_ignored(
 
 __all__ = [
     "IGNORED_LABEL",
+    "at_least_one",
     "binary_cross_entropy",
     "cross_entropy",
     "padding_is_ignored",

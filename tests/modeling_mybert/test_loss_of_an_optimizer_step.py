@@ -179,6 +179,8 @@ def test_no_label_counts(heads, training):
         loss = model(**batch).loss
         loss.backward()
         assert loss.isfinite() and (name == "ForPreTraining" or loss == 0)
+        for counts in ({"num_items_in_batch": torch.tensor(0)}, {"num_items_in_batch": 0}):  # nor of a whole step
+            torch.testing.assert_close(model(**batch, **counts).loss, loss * (name != "ForPreTraining"))
         if name != "ForTokenClassification":
             model.eval().config.sparse_prediction = True
             with torch.no_grad():

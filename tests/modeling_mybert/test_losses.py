@@ -68,7 +68,8 @@ def test_cross_entropy_leaves_out_what_does_not_count():
     assert cross_entropy(logits, labels).item() == pytest.approx(total / 2, rel=1e-6)
     assert cross_entropy(logits, labels, 5).item() == pytest.approx(total / 5, rel=1e-6)
     assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL)) == 0
-    assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL)).isfinite()
+    for none in (None, 0, torch.tensor(0), torch.tensor([0])):
+        assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL), none).isfinite()
     assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)
 
 

@@ -119,6 +119,17 @@ def test_the_log_has_the_means_of_both_losses_and_costs_no_second_softmax(tmp_pa
             assert logged["loss"] == pytest.approx(logged["mlm_loss"] + logged["nsp_loss"], abs=2e-4)
 
 
+@pytest.mark.parametrize("kind", [MyBertForPreTraining, MyBertForMaskedLM])
+def test_a_step_without_a_hidden_token_is_logged_as_what_it_is(tmp_path, kind):
+    data = [{**example, "labels": torch.full((LENGTH,), -100)} for example in examples()]
+    if kind is MyBertForMaskedLM:
+        data = [{k: v for k, v in row.items() if k != "next_sentence_label"} for row in data]
+    logged, gradients = run(tmp_path, data, 4, 2, kind=kind)
+    assert logged["loss"] == pytest.approx(logged.get("nsp_loss", 0.0), abs=1e-4)
+    assert ("nsp_loss" in logged) == (kind is MyBertForPreTraining) and "mlm_loss" not in logged
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+
+
 @pytest.mark.slow
 def test_mixed_precision_has_the_same_gradients_but_for_rounding(tmp_path):
     exact = run(tmp_path, examples(), 8, 1)[1]
