@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import check_output_files, locked, written_beside
+from ..files import check_not_read, check_output_files, locked, written_beside
+from ..files.corpus import expand_sources
 from ..files.hub_names import check_available
 from ..tokenization import MyBertTokenizer
 from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
@@ -88,8 +89,8 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
         What the store, or the shard that was built, holds; with `dry_run`, what would be left out.
 
     Raises:
-        ValueError: If an output exists and is to be neither replaced nor appended to, there are no examples to export,
-            or see `build_token_store`.
+        ValueError: If an output exists and is to be neither replaced nor appended to, or is read here, there are no
+            examples to export, or see `build_token_store`.
         OSError: If a file cannot be read or written.
     """
     if arguments.tokenizer:
@@ -100,6 +101,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
     assert tokenizer is not None
     output = Path(arguments.output)
     if arguments.export:
+        check_not_read(arguments.export, [*expand_sources(arguments.text), output])
         check_output_files([arguments.export], arguments.overwrite)
     if arguments.text:
         summary = build_token_store(

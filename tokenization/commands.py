@@ -4,7 +4,15 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..files import check_output_folder, folder_written_beside, locked, write_json
+from ..files import (
+    check_not_read,
+    check_output_files,
+    check_output_folder,
+    folder_written_beside,
+    locked,
+    write_json,
+)
+from ..files.corpus import expand_sources
 from .text_source import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 from .vocabulary_settings import VocabularySettings
@@ -30,7 +38,7 @@ class VocabArguments(VocabularySettings):
         default=0.005, metadata=VocabularySettings.__dataclass_fields__["held_out_fraction"].metadata, kw_only=True
     )
     report: str | None = field(default=None, metadata={"help": "JSON file for the report."})
-    overwrite: bool = field(default=False, metadata={"help": "Replace the tokenizer that output_dir holds."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace the tokenizer in output_dir, and the report."})
     quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
 
 
@@ -46,7 +54,8 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         The tokenizer that was saved; its ``training_report`` holds the figures.
 
     Raises:
-        ValueError: The output folder holds other things, or see `train_wordpiece`.
+        ValueError: The output folder holds other things, the report is there or the text itself, or see
+            `train_wordpiece`.
         OSError: A file cannot be read or written, or another process writes to the folder.
     """
     folder = Path(arguments.output_dir)
@@ -56,6 +65,9 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         owned = (*owned, report.name)
     blocks = read_files(arguments.text, arguments)
     check_output_folder(folder, owned, arguments.overwrite)
+    if report is not None:
+        check_not_read(report, expand_sources(arguments.text))
+        check_output_files([report], arguments.overwrite)
     with locked(folder):
         tokenizer = learn_tokenizer(blocks, arguments, show_progress=not arguments.quiet)
         assert tokenizer.training_report is not None

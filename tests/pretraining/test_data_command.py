@@ -125,6 +125,15 @@ def test_outputs_that_are_there_stay(tmp_path, arguments):
     assert (tmp_path / "e").read_text().count("tokens") == 100
 
 
+def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, text_file):
+    text = text_file.read_text()
+    for taken in (text_file, tmp_path / "store"):
+        with pytest.raises(ValueError, match=rf"{taken} is to be read and written"):
+            prepare_data(arguments("--export", str(taken), "--overwrite", text=(text_file.parent / "*.txt",)))
+    assert text_file.read_text() == text
+    assert not (tmp_path / "store").exists()
+
+
 def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
     """It would take half of the memory that a build may take."""
     tokenizer.save_pretrained(tmp_path / "tokenizer")

@@ -158,6 +158,20 @@ def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
         train_vocabulary(parse(*call, "--overwrite"))
 
 
+def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
+    out, notes, text = tmp_path / "out", tmp_path / "notes.json", text_file.read_text()
+    notes.write_text("mine")
+    call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--layout", "compact"]
+    with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass --overwrite"):
+        train_vocabulary(parse(*call, "--quiet", "--report", notes))
+    with pytest.raises(ValueError, match=r"text\.txt is to be read and written"):
+        train_vocabulary(parse(*call, "--quiet", "--report", text_file, "--overwrite"))
+    assert (notes.read_text(), text_file.read_text()) == ("mine", text)
+    assert not out.exists()
+    train_vocabulary(parse(*call, "--quiet", "--report", notes, "--overwrite"))
+    assert json.loads(notes.read_text())["requested_size"] == 60
+
+
 def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
     with (
         locked(tmp_path / "out"),
