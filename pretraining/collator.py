@@ -74,7 +74,7 @@ class PretrainingCollator:
             (R, L), int64, L the data set's row length, without an attention mask; the limits of the N sequences in the
             R * L tokens, `cu_seq_lens_q` and `cu_seq_lens_k` (N + 1,), int32, and the longest, `max_length_q` and
             `max_length_k`, as transformers' `DataCollatorWithFlattening` has them; with pairs `next_sentence_label`
-            (N,). What is left of a row is a sequence of padding, its labels -100.
+            (N,). What is left of a row is sequences of padding, none longer than the others, their labels -100.
 
             And what the model would have to look up in a batch, for which an accelerator has to catch up:
             `prediction_indices`, the places of the labels in the flattened batch (P,), and of padded rows
@@ -153,13 +153,17 @@ class PretrainingCollator:
 
 
 def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> int:
-    """Say where the sequences of packed rows are, in place; what is left of a row is a sequence of padding.
+    """Say where the sequences of packed rows are, in place; what is left of a row is sequences of padding.
+
+    They are as long as the longest of the others at most: a model may have no positions for longer ones.
 
     Returns:
         The length of the longest sequence.
     """
     shape = batch["input_ids"].shape
-    padding = [[rest] if (rest := shape[1] - len(example["input_ids"])) else [] for example in examples]
+    longest = max(int(example["sequence_lengths"].max()) for example in examples)
+    rests = [shape[1] - len(example["input_ids"]) for example in examples]
+    padding = [[min(longest, rest - begin) for begin in range(0, rest, longest)] for rest in rests]
     sizes = np.concatenate(
         [[*example["sequence_lengths"], *rest] for example, rest in zip(examples, padding, strict=True)]
     ).astype(np.int64)

@@ -324,6 +324,20 @@ def test_a_packed_batch(packed, tokenizer):
     assert 0 < tails < rows
 
 
+def test_padding_of_packed_rows_has_no_positions_of_its_own(dataset, tokenizer):
+    """Of a row as long as all text most is padding: more than a model has positions for."""
+    settings = {"max_length": 40, "pack": True, "row_length": 40_000}
+    rows = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, **settings)
+    batch = PretrainingCollator(tokenizer)([rows[0]])
+    assert len(rows[0]["input_ids"]) < 40_000 - 40
+    assert batch["position_ids"].max() < 40
+    assert batch["max_length_q"] == batch["cu_seq_lens_q"].diff().max() == rows[0]["sequence_lengths"].max()
+    assert batch["cu_seq_lens_q"][-1] == 40_000
+    tails = len(batch["next_sentence_label"]) - len(rows[0]["sequence_lengths"])
+    assert tails > 1
+    assert (batch["next_sentence_label"][-tails:] == -100).all()
+
+
 def test_packed_rows_give_the_losses_of_their_sequences(packed, tokenizer):
     """Attention does not cross sequences: the model sees what it would see of padded single sequences."""
     config = MyBertConfig(
