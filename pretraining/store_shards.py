@@ -37,7 +37,7 @@ class StoreShards:
         settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
 
     Raises:
-        ValueError: If a setting is out of its range.
+        ValueError: If a setting is out of its range, or text is to be appended, which cannot be done anew.
         TypeError: If there is no such setting.
     """
 
@@ -57,7 +57,11 @@ class StoreShards:
         self.tokenizer = tokenizer
         self.path = path
         self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
-        StoreSettings(**self.settings)
+        if StoreSettings(**self.settings).append:
+            raise ValueError(
+                "append is set; an engine may build a shard more than once, and each time the text would be put behind "
+                "it. Expected a new store, or build_token_store."
+            )
 
     def __call__(self, batch: Any) -> Any:
         """Build the shards whose numbers are in the column `id`.

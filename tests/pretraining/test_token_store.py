@@ -336,6 +336,8 @@ def test_shards_come_from_batches_of_their_numbers(tmp_path, text_file, tokenize
         shards({"a": [3]})
     with pytest.raises(ValueError, match="num_shards is 0; expected 1 or more"):
         StoreShards(text_file, tokenizer, tmp_path / "c", num_shards=0)
+    with pytest.raises(ValueError, match="append is set; an engine may build a shard more than once"):
+        StoreShards(text_file, tokenizer, tmp_path / "b", num_shards=3, append=True)
 
 
 def test_shards_are_one_store(tmp_path, documents, tokenizer):
