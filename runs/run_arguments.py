@@ -135,7 +135,7 @@ class RunArguments(TrainingArguments):
             )
         self._refuse_unheeded()
         if self.bf16 == "auto":
-            self.bf16 = _multiplies_bfloat16(self.use_cpu)
+            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)
         if not isinstance(self.bf16, bool):
             raise ValueError(f"bf16 is {self.bf16!r}; expected True, False or 'auto'.")
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
