@@ -5,9 +5,9 @@
 
 transformers' way is that of its example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer, lines
 put together and cut into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear schedule,
-`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences of our recipe. Its rate
-is the best of `--rates` in a tenth of the time; the number of steps is what fits into the time, from that of a few.
-Our recipe trains for `--shares` of the same time, each a whole run. Text is read and tokenized before the clock runs.
+`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences, its products the type of
+our recipe. Its rate is the best of `--rates` in a tenth of the time; the number of steps is what fits into the time, from
+that of a few. Our recipe trains for `--shares` of the same time, each a whole run. Text is read and tokenized before the clock runs.
 
 Both are asked for the same hidden words of the same held-out text, whole words, so that vocabularies do not matter:
 the mean of -log p of a word (in nats), the perplexity of a word, and nats for each character. Results go to
@@ -148,7 +148,8 @@ class TransformersWay:
                 logging_steps=max(1, steps // 20),
                 save_strategy="no",
                 report_to="none",
-                use_cpu=not torch.accelerator.is_available(),
+                bf16=self._settings.bf16,
+                use_cpu=self._settings.use_cpu or not torch.accelerator.is_available(),
                 disable_tqdm=True,
             ),
             train_dataset=self._sequences,
