@@ -5,9 +5,10 @@
 
 transformers' way is that of its example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer, lines
 put together and cut into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear schedule,
-`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences, its products the type of
-our recipe. Its rate is the best of `--rates` in a tenth of the time; the number of steps is what fits into the time, from
-that of a few. Our recipe trains for `--shares` of the same time, each a whole run. Text is read and tokenized before the clock runs.
+`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences, its products the type
+of our recipe. Its rate is the best of `--rates` in a tenth of the time; the number of steps is what fits into the
+time, from that of a few. Our recipe trains for `--shares` of the same time, each a whole run. Text is read and
+tokenized before the clock runs.
 
 Both are asked for the same hidden words of the same held-out text, whole words, so that vocabularies do not matter:
 the mean of -log p of a word (in nats), the perplexity of a word, and nats for each character. Results go to

@@ -59,8 +59,8 @@ class StoreShards:
         self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
         if StoreSettings(**self.settings).append:
             raise ValueError(
-                "append is set; an engine may build a shard more than once, and each time the text would be put behind "
-                "it. Expected a new store, or build_token_store."
+                "append is set; an engine may build a shard more than once, and put the text behind it each time. "
+                "Expected a new store, or build_token_store."
             )
 
     def __call__(self, batch: Any) -> Any:
