@@ -108,7 +108,11 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         "learning rate": arguments.learning_rate,
         "batch size": course(map(arguments.batch_size, phases)),
         "longest sequence": course(phase.max_length for phase in phases),
-        "predicted tokens": course((arguments.mlm_probability, arguments.mlm_probability_end)),
+        "predicted tokens": course(
+            (arguments.ltr_probability,)
+            if arguments.objective == "ltr"
+            else (arguments.mlm_probability, arguments.mlm_probability_end)
+        ),
     }
     if optimizer == "muon":
         found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
