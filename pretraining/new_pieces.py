@@ -95,8 +95,8 @@ def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str
         old: Its tokenizer.
         new: The same with new pieces, in `[unused...]` entries or behind the old ones.
         rows: "mean": a new piece begins as the mean of the pieces that stood for it (its embedding, which the
-            vocabulary layer shares, and that layer's bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607); what
-            was unknown, and everything with "random", begins as a new model's rows do.
+            vocabulary layer shares or has another of, and that layer's bias; IndoBERTweet, Koto et al., 2021, arXiv
+            2109.04607); what was unknown, and everything with "random", begins as a new model's rows do.
 
     Returns:
         The model.
@@ -107,16 +107,18 @@ def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str
     embeddings = model.get_input_embeddings().weight
     decoder = model.get_output_embeddings()
     bias = None if decoder is None else decoder.bias
+    matrices = [embeddings] if decoder is None or decoder.weight is embeddings else [embeddings, decoder.weight]
     generator = torch.Generator().manual_seed(0)
     deviation = model.config.initializer_range
     for piece, index in sorted(new.get_vocab().items(), key=lambda item: item[1]):
         if piece in vocab:
             continue
         parts = [vocab[part] for part in spell(piece, vocab) or []] if rows == "mean" else []
-        if parts:
-            embeddings[index] = embeddings[parts].mean(0)
-        else:
-            embeddings[index] = deviation * torch.randn(embeddings.shape[1], generator=generator)
+        for matrix in matrices:
+            if parts:
+                matrix[index] = matrix[parts].mean(0)
+            else:
+                matrix[index] = deviation * torch.randn(matrix.shape[1], generator=generator)
         if bias is not None:
             bias[index] = bias[parts].mean() if parts else 0.0
     return model

@@ -90,6 +90,22 @@ def test_new_rows_are_means_and_old_ones_stay(old, rows):
             assert head.bias[index] == 0
 
 
+def test_a_vocabulary_layer_of_its_own_has_means_too(old):
+    new = extend_vocabulary(old, Counter({"catfish": 9, "dogfish": 8, "sunny": 6}), 3).tokenizer
+    torch.manual_seed(0)
+    model = MyBertForMaskedLM(MyBertConfig(vocab_size=len(old), tie_word_embeddings=False, **SIZE))
+    weights = model.get_output_embeddings().weight.detach().clone()
+    add_rows(model, old, new)
+    found = model.get_output_embeddings().weight
+    assert found is not model.get_input_embeddings().weight
+    kept = [index for piece, index in old.get_vocab().items() if new.get_vocab().get(piece) == index]
+    assert torch.equal(found[kept], weights[kept])
+    for piece, index in new.get_vocab().items():
+        if piece not in old.get_vocab():
+            parts = old.convert_tokens_to_ids(spell(piece, old.get_vocab()))
+            torch.testing.assert_close(found[index], weights[parts].mean(0))
+
+
 def test_a_model_is_adapted_and_the_words_are_its_own(tmp_path, folder, text, old, caplog):
     with caplog.at_level("INFO", logger="mybert"):
         metrics = adapt(settings(tmp_path, folder, text))
