@@ -8,6 +8,7 @@ from .mistakes import sentence_for
 from .model_files import (
     WEIGHTS_FILE,
     check_model_folder,
+    deciding_files,
     read_json_object,
     tensor_shapes,
     weight_files,
@@ -53,6 +54,7 @@ __all__ = [
     "companion_files",
     "content_suffix",
     "copy_companions",
+    "deciding_files",
     "describe_environment",
     "disk_trouble_in_words",
     "expand_paths",

@@ -17,6 +17,7 @@ from .addresses import refuse_address
 WEIGHTS_FILE = "model.safetensors"
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+_READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # Model types with the parameter names of transformers' BERT; Google's releases name none.
 _BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
@@ -170,6 +171,17 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
             "which save_pretrained of transformers writes."
         )
     raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {model_dir}.")
+
+
+def deciding_files(model: str | os.PathLike[str]) -> list[str]:
+    """The files of a model folder by which it computes: configuration, tokenizer, weights; none of what is no folder.
+
+    Raises:
+        FileNotFoundError, ValueError: See `weight_files`; there may be no weights at all.
+    """
+    folder = Path(model)
+    weights = weight_files(folder) if any(folder.glob("*.safetensors")) else []
+    return [str(path) for path in (*weights, *(folder / name for name in _READ_BESIDE_WEIGHTS)) if path.is_file()]
 
 
 def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:

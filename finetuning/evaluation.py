@@ -8,6 +8,7 @@ from typing import Any
 from accelerate import PartialState
 
 from ..files import files_written_beside
+from ..metrics import ClassReport
 from .class_report_files import write_class_report
 from .data_report import long_text_lines
 from .inference import network_outputs
@@ -55,6 +56,8 @@ def measure_model(
     metrics: dict[str, float] = {}
     predicted = {}
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+    for data in encoded if report_dir else ():  # before the network has worked for nothing
+        _report(task, [task.right_prediction(example) for example in data.examples], data.examples)
     for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
             logger.warning("%s: %s", source, line)
@@ -83,8 +86,13 @@ def write_report(
         ValueError: If the task has no classes.
         OSError: If a file cannot be written.
     """
+    report = _report(task, predictions, examples)
+    Path(report_dir).mkdir(parents=True, exist_ok=True)
+    write_class_report(report, Path(report_dir), suffix)
+
+
+def _report(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
     report = task.report_by_class(predictions, examples)
     if report is None:
         raise ValueError("report_dir is set, and this task has no classes to report on.")
-    Path(report_dir).mkdir(parents=True, exist_ok=True)
-    write_class_report(report, Path(report_dir), suffix)
+    return report

@@ -15,7 +15,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
-from ..files import PARTIAL, check_not_read, check_output_files, leave_standard_output, weight_files
+from ..files import PARTIAL, check_not_read, check_output_files, deciding_files, leave_standard_output
 from ..files.text import STDIN
 from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 _DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype", "encoding")
 # In the folder of a call that was told to replace the output: who goes on with it need not tell it again.
 _MAY_REPLACE = "predictions-replace"
-_MODEL_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
 @dataclass
@@ -212,12 +211,7 @@ class _Prediction:
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }
-        if model.is_dir():
-            files += [
-                str(path)
-                for path in (*weight_files(model), *(model / name for name in _MODEL_FILES))
-                if path.is_file()
-            ]
+        files += deciding_files(model)
 
         def prepare(place: Path) -> None:
             if arguments.overwrite:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ..files import files_written_beside, write_json
+from ..files import deciding_files, files_written_beside, write_json
 from ..hub_card import Comparison, Example
 from ..runs import (
     RunFolder,
@@ -97,7 +97,8 @@ class Finetuning:
     def files(self, run: TaskRun) -> list[str]:
         """Files whose contents decide the result; names of other things may be among them."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
-        return [*data, *([self.arguments.peft_config] if self.arguments.peft_config else [])]
+        adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
+        return [*data, *adapter, *deciding_files(self.arguments.model)]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with what takes its time to be made, once its folder is there; called in every process."""

@@ -132,6 +132,8 @@ class Task(ABC, Generic[E, P]):
     pipeline: ClassVar[str]
     """The task's name at the Hub and in `transformers.pipeline`."""
     reads_conll: ClassVar[bool] = False
+    full_score: ClassVar[float] = 1.0
+    """What the main metric is where everything is right."""
 
     def read(self, source: DataSource, labelled: bool = True) -> list[E]:
         """Read the examples of a file.

@@ -24,12 +24,16 @@ logger = logging.getLogger(__name__)
 _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
 
 
+def _has_windows(run: TaskRun) -> bool:
+    """Whether sequences of some of a run's labelled data weigh."""
+    return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
+
+
 def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
     """The loss in place of the model's own, where classes weigh or texts are read in windows."""
     problem = getattr(run.task, "problem", None)
     if not args.class_weights:
-        has_windows = any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values()))
-        return weighted_loss(None, args.label_smoothing_factor, problem) if has_windows else None
+        return weighted_loss(None, args.label_smoothing_factor, problem) if _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
     rounded = ", ".join(
@@ -61,7 +65,7 @@ class TaskTrainer(ResumableTrainer):
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
-        if any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values())):
+        if _has_windows(run):
             args.remove_unused_columns = False  # the weights are for the loss, not for the model
         super().__init__(
             args=args,

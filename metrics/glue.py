@@ -88,6 +88,8 @@ def f1(
                 'choose average="macro", "micro" or "weighted"'
             )
         labels, average = [pos_label], "macro"
+    elif predictions.ndim == 2 and predictions.shape[1] == 1:  # for scikit-learn its two values would be two classes
+        predictions, references, labels, average = predictions[:, 0], references[:, 0], [1], "macro"
     return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
 
 

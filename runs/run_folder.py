@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -147,7 +147,9 @@ class RunFolder:
         current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
         earlier = _read_record(run_file) if run_file.is_file() else None
         known: dict[str, Any] = {} if earlier is None else earlier.pop(_FILES, {})
-        if earlier is not None and (changes := _changed_settings(earlier, current)):
+        if earlier is not None and (
+            changes := _changed_settings(earlier, current) or _other_files(known, set(map(str, files)))
+        ):
             if not self.overwrite:
                 raise ValueError(
                     f"{self.path} holds a run with other settings ({changes}); repeat them or pass --overwrite."
@@ -182,6 +184,13 @@ def _read_record(run_file: Path) -> dict[str, Any]:
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     names = sorted(name for name in {*earlier, *current} if earlier.get(name) != current.get(name))
     return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)
+
+
+def _other_files(earlier: Collection[str], current: Collection[str]) -> str:
+    """Files that are read and were not, and the other way round."""
+    new = [f"{name} is new" for name in sorted(set(current) - set(earlier))]
+    gone = [f"{name} is no longer read" for name in sorted(set(earlier) - set(current))]
+    return ", ".join([*new[:5], *gone[:5]])
 
 
 def _move_up(preparation: Path) -> None:

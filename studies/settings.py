@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
-from ..finetuning import FinetuningArguments
+from ..finetuning import TASKS, FinetuningArguments
 
 Arguments = TypeVar("Arguments")
 
@@ -82,9 +82,11 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
 
 
 def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
-    """What counts of a run's metrics: its main metric, or another; of several seeds the mean and deviation."""
+    """What counts of a run's metrics, of 1: its main metric, or another; of several seeds the mean and deviation."""
     name = (metric or str(arguments.metric_for_best_model)).removeprefix("eval_")
-    return metrics.get("mean", metrics)[name], metrics.get("deviation", {}).get(name)
+    full = TASKS[arguments.task].full_score
+    deviation = metrics.get("deviation", {}).get(name)
+    return metrics.get("mean", metrics)[name] / full, None if deviation is None else deviation / full
 
 
 def majority_score(metrics: Mapping[str, Any], main_metric: str, data: str = "") -> float | None:

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
-from ...files import PARTIAL, weight_files, written_beside
+from ...files import PARTIAL, deciding_files, written_beside
 from ...files.text import new_digest
 from ..inference import network_outputs
 from ..labels import Labels
@@ -29,8 +29,6 @@ TEACHER_OUTPUTS = "teacher_outputs"
 
 SEQUENCES_OF_A_PART = 1024
 """Sequences that are sorted by length together, and written as one file: what a kill costs at most."""
-
-_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
@@ -64,9 +62,7 @@ class Teacher:
     @property
     def files(self) -> list[str]:
         """The files of its folder that decide what it says."""
-        folder = Path(self.name)
-        files = [*weight_files(folder), *(folder / name for name in _FILES)] if folder.is_dir() else []
-        return [str(path) for path in files if path.is_file()]
+        return deciding_files(self.name)
 
     @property
     def parameters(self) -> int:

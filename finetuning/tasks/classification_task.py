@@ -345,7 +345,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.problem == "regression":
             return pearson_spearman(predicted, wanted)
         if self.problem == "multi_label_classification":
-            names = sorted(frozenset().union(*predicted, *wanted))
+            names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # where no label holds, and none is said to
             rows = [
                 np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
             ]

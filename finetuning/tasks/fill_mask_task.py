@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import read_rows, write_lines
+from ...files import write_lines
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORED_LABEL
 from ..labels import Labels
-from ..rows import DataRow, DataSource
+from ..rows import DataRow, DataSource, read_prediction_rows
 from ..task import Task, TaskData, rounded
 from .tagging_task import add_sequence, tag_windows
 
@@ -216,12 +216,9 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         write_lines(folder / f"predictions{suffix}.tsv", ["index\tprediction", *rows])
 
     def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
-        """Read a table with the column `prediction`, in the order of the examples."""
-        rows = [DataRow(row, str(path), number) for number, row in enumerate(read_rows(path), start=1)]
-        if len(rows) != len(examples):
-            raise ValueError(f"{path} has {len(rows)} predictions; expected {len(examples)}, one for each example.")
+        """Read a table with the column `prediction`; see `read_prediction_rows`."""
         found = []
-        for row, example in zip(rows, examples, strict=True):
+        for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
             words = row.words("prediction")
             if len(words) != len(example.hidden or ()):
                 raise row.mistake(f"{len(words)} words; expected {len(example.hidden or ())}, one for each mask")

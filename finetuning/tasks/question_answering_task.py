@@ -105,6 +105,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
+    full_score: ClassVar[float] = 100.0  # as the official scripts have it
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row has no question, no text, or no answers."""
+        return super().is_empty(row) or not str(row.value(self.text_pair_column) or "").strip()
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""

@@ -2,9 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
+import torch
+from transformers import AutoConfig, AutoModel
 
 from mybert.finetuning import FinetuningArguments, finetune, recipe
 
@@ -87,6 +90,21 @@ def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch
         finetune(arguments())
     monkeypatch.setattr(recipe.TaskTrainer, "training_step", lambda *args: pytest.fail("trains again"))
     assert not finetune(arguments())["interrupted"]
+
+
+def test_a_finished_run_is_not_that_of_other_files(arguments, tmp_path, pretrained):
+    model = shutil.copytree(pretrained, tmp_path / "model")
+    finetune(arguments(model=str(model), max_steps=1))
+    (tmp_path / "new.tsv").write_bytes((tmp_path / "dev.tsv").read_bytes())
+    new = str(tmp_path / "new.tsv")
+    with pytest.raises(ValueError, match=r"other settings \([^ ]*new.tsv is new, [^ ]*dev.tsv is no longer read\)"):
+        finetune(arguments(model=str(model), max_steps=1, validation_file=new))
+    with pytest.raises(ValueError, match=r"other settings \([^ ]*new.tsv is new\)"):
+        finetune(arguments(model=str(model), max_steps=1, test_file=new))
+    torch.manual_seed(1)
+    AutoModel.from_config(AutoConfig.from_pretrained(model)).save_pretrained(model)
+    with pytest.raises(ValueError, match=r"on other data: .*model.safetensors changed since it began"):
+        finetune(arguments(model=str(model), max_steps=1))
 
 
 @pytest.mark.parametrize(("event", "step"), [("on_step_begin", 11), ("on_evaluate", 12)])

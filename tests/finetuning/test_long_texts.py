@@ -206,6 +206,13 @@ def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplo
     assert "truncation" not in (tmp_path / "out" / "README.md").read_text()
 
 
+def test_long_texts_in_the_test_data_alone(tmp_path, encoder):
+    short = [{"text": " ".join(row["text"].split()[:4]), "label": row["label"]} for row in ROWS]
+    settings = {"train_file": short, "validation_file": short[:4], "test_file": ROWS[:4], "max_steps": 1}
+    metrics = finetune(arguments(tmp_path, encoder, window_pooling="mean", **settings))
+    assert {"test_loss", "test_accuracy"} <= metrics.keys()
+
+
 def test_what_is_cut_is_said_with_the_flag_that_reads_it(tmp_path, encoder, caplog):
     caplog.set_level("INFO", "mybert")
     finetune(arguments(tmp_path, encoder, max_steps=1))

@@ -8,6 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, FinetuningArguments, finetune
 from mybert.finetuning.data_report import data_lines, data_warnings
+from mybert.finetuning.rows import DataRow
 from mybert.finetuning.samples import balanced_weights, sample, split_off, weighted_loss
 from mybert.finetuning.task import TaskData
 from mybert.finetuning.task_run import read_run
@@ -102,6 +103,11 @@ def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretraine
         run = read_run(settings, settings.resolve_task())
     assert len(run.train.examples) == 40
     assert "3 of 43 rows have no text or no label and are left out" in caplog.text
+    question = {"question": "who", "context": "the cat sat", "answers": "the cat"}
+    lacking = [{"question": " "}, {"context": ""}, {"answers": []}]
+    empty = [DataRow(question | what, "data", 1) for what in lacking]
+    assert all(map(TASKS["question_answering"].is_empty, empty))
+    assert not TASKS["question_answering"].is_empty(DataRow(question, "data", 1))
 
 
 def test_data_is_described_in_80_columns():

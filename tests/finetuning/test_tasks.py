@@ -149,6 +149,21 @@ def test_the_index_says_whose_a_prediction_is(tmp_path):
     (tmp_path / "p.csv").write_text("index,prediction\n1,0\n0,1\n")
     read = TASKS["multiple_choice"].read_predictions(tmp_path / "p.csv", examples)
     assert TASKS["multiple_choice"].score(read, examples) == {"accuracy": 1.0}
+    masked = [{"text": "[MASK] [MASK]", "label": label} for label in ("b c", "d e")]
+    examples = TASKS["fill_mask"].examples(_rows(masked), True)
+    (tmp_path / "m.tsv").write_text("index\tprediction\n1\td e\n0\tb c\n")
+    read = TASKS["fill_mask"].read_predictions(tmp_path / "m.tsv", examples)
+    assert TASKS["fill_mask"].score(read, examples) == {"accuracy": 1.0}
+
+
+def test_several_labels_where_none_holds():
+    task = TASKS["multilabel"]
+    examples = task.examples(_rows([{"text": "a", "labels": []}, {"text": "b", "labels": None}]), True)
+    assert task.score(list(map(task.right_prediction, examples)), examples) == {
+        "accuracy": 1.0,
+        "micro_f1": 0.0,
+        "macro_f1": 0.0,
+    }
 
 
 def test_words_and_tags_with_breaks_are_written_and_read(tmp_path):

@@ -31,6 +31,12 @@ def test_f1_averages_are_those_of_scikit_learn(average):
     assert metrics.f1(rows, wanted, average=average) == expected
 
 
+@pytest.mark.parametrize("average", ["micro", "macro", "weighted"])
+def test_f1_of_a_single_label_is_that_of_the_label(average):
+    assert metrics.f1([[1], [0], [0], [0]], [[1], [1], [0], [0]], average=average) == pytest.approx(2 / 3)
+    assert metrics.f1([[0], [0]], [[0], [0]], average=average) == 0.0
+
+
 def test_multi_label_accuracy_counts_whole_rows():
     assert metrics.accuracy([[1, 0], [1, 1]], [[1, 0], [1, 0]]) == 0.5
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mybert.finetuning import TASKS
+from mybert.finetuning import TASKS, FinetuningArguments
 from mybert.studies import SuiteArguments, read_suite, run_suite
+from mybert.studies.settings import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
 FINETUNING = {"max_length": 24, "max_steps": 1, "use_cpu": True, "save_strategy": "no", "learning_rate": 1e-3}
@@ -64,6 +65,18 @@ def settings(tmp_path, folder, data, **others):
         }
         | others
     )
+
+
+@pytest.mark.parametrize(("task", "metric", "full"), [("squad", "f1", 100), ("mrpc", "f1", 1)])
+def test_scores_are_of_one_whatever_the_tasks_own_unit(tmp_path, model, task, metric, full):
+    """SQuAD's scripts give percents, which a table must not take a hundred times."""
+    file = tmp_path / "data.json"
+    file.write_text("[]")
+    data = {"train_file": str(file), "validation_file": str(file), "max_length": 64}
+    arguments = FinetuningArguments(model=str(model), task=task, output_dir=str(tmp_path / "out"), **data)
+    found = {"mean": {metric: 0.88 * full}, "deviation": {metric: 0.01 * full}}
+    assert main_score(found, arguments) == pytest.approx((0.88, 0.01))
+    assert main_score(found["mean"], arguments) == (pytest.approx(0.88), None)
 
 
 @pytest.mark.slow
