@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .parquet import lacks_column
+from .parquet import lacks_column, refuse_doubled
 from .text import new_digest
 
 _ROWS = 1024  # of a data frame at a time
@@ -50,9 +50,13 @@ def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
     Yields:
         Column -> value; None for one that is missing, lists for arrays.
+
+    Raises:
+        ValueError: If two columns have one name.
     """
     if hasattr(frame, "iloc"):
         names = [str(name) for name in frame.columns]
+        refuse_doubled(f"The {type(frame).__name__}", names)
         for start in range(0, len(frame), _ROWS):
             part = frame.iloc[start : start + _ROWS].astype(object)
             for values in part.where(part.notna(), None).itertuples(index=False, name=None):

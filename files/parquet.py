@@ -1,6 +1,7 @@
 """Rows of Parquet files, page by page; nothing holds a whole file."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
             for name in columns or ():
                 if name not in names:
                     raise ValueError(f"{path} {lacks_column(name, names)}")
+            refuse_doubled(str(path), [name for name in names if columns is None or name in columns])
             for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns, use_threads=False):
                 rows = batch.to_pylist()
                 row += len(rows)
@@ -49,6 +51,17 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
         raise ValueError(f"{path}: {what} holds bytes that are not UTF-8, after row {row}.") from error
     except OSError as error:
         raise OSError(f"{path} cannot be read as Parquet, after row {row} ({first_line(error)}).") from error
+
+
+def refuse_doubled(what: str, names: Iterable[str]) -> None:
+    """Refuse columns of one name, of which a row could hold the last one only.
+
+    Raises:
+        ValueError: If there are some; only those without a name may come twice, as nobody can ask for them.
+    """
+    for name, count in Counter(filter(None, names)).items():
+        if count > 1:
+            raise ValueError(f"{what} has {count} columns named {name[:60]!r}; expected a name for each column.")
 
 
 def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:

@@ -4,14 +4,13 @@ import csv
 import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from .addresses import refuse_address
-from .parquet import read_parquet
+from .parquet import read_parquet, refuse_doubled
 from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
 
 logger = logging.getLogger(__name__)
@@ -215,7 +214,7 @@ def _is_unclosed(record: Sequence[str]) -> bool:
 
 
 def _checked_header(path: str | Path, header: Sequence[str], kind: str) -> Sequence[str]:
-    """The names of the columns; only those without a name may stand there twice, as nobody can ask for them."""
+    """The names of the columns."""
     if len(header) == 1:
         mark = "," if kind == ".csv" else "\t"
         other = next((sign for sign in _MARKS if sign != mark and sign in header[0]), None)
@@ -224,9 +223,7 @@ def _checked_header(path: str | Path, header: Sequence[str], kind: str) -> Seque
                 f"{path} has one column, {header[0][:60]!r}; expected {_MARKS[mark]} between the columns of a {kind} "
                 f"file, not {_MARKS[other]}, and their names in its first line."
             )
-    for name, count in Counter(filter(None, header)).items():
-        if count > 1:
-            raise ValueError(f"{path} has {count} columns named {name[:60]!r}; expected a name for each column.")
+    refuse_doubled(str(path), header)
     return header
 
 

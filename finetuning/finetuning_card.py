@@ -130,6 +130,7 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
             task_type=run.task.pipeline,
             dataset_type=arguments.task,
             dataset_name=data["test_" if name.startswith("test_") else ""],
+            dataset_split="test" if name.startswith("test_") else None,  # else it would go under the other's name
             metric_type=name,
             metric_value=value,
         )

@@ -174,7 +174,7 @@ def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Refuse a metric for the best model that the validation data does not give.
+    """Refuse data that cannot be measured, and a metric for the best model that the validation data does not give.
 
     Raises:
         ValueError: If it is one.
@@ -182,11 +182,21 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
     names: set[str] = set()
     measured = {"": run.train} if arguments.folds else run.validation
     for name, data in measured.items():
-        metrics = run.task.score([run.task.right_prediction(example) for example in data.examples], data.examples)
-        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *metrics)}
+        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *_scores_of_right(run.task, data))}
+    for data in run.test.values():
+        if not {"labels", "start_positions"}.isdisjoint(data.inputs):
+            _scores_of_right(run.task, data)
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
     if measured and metric not in names:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
+
+
+def _scores_of_right(task: Task, data: TaskData) -> dict[str, float]:
+    """The scores of predictions that are all right."""
+    try:
+        return task.score([task.right_prediction(example) for example in data.examples], data.examples)
+    except ValueError as error:
+        raise ValueError(f"{data.source} cannot be measured: {error}") from None
 
 
 def starting_model(

@@ -23,6 +23,15 @@ def test_a_column_whose_name_is_a_number():
     assert list(frame_column(pandas.DataFrame({0: TEXTS, 1: TEXTS}), 0)) == TEXTS
 
 
+def test_columns_of_one_name_are_refused():
+    frame = pandas.DataFrame([["a", "b", "c"]], columns=["text", "label", "label"])
+    with pytest.raises(
+        ValueError, match="The DataFrame has 2 columns named 'label'; expected a name for each"
+    ):
+        list(frame_rows(frame))
+    assert list(frame_column(frame, "text")) == ["a"]
+
+
 def test_arrays_in_a_data_set_are_lists():
     datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
     data = datasets.Dataset.from_dict({"text": [["the", "cat"], ["a", "dog"]]}).with_format("numpy")

@@ -3,6 +3,7 @@ import gzip
 import pytest
 
 from mybert.files import text
+from mybert.files.columns import read_column
 from mybert.files.tables import read_conll, read_rows, stream_rows
 from mybert.finetuning import TASKS
 from mybert.finetuning.rows import DataRow
@@ -32,6 +33,11 @@ def test_parquet(tmp_path):
     rows = [{"text": f"text {number}", "label": number, "tags": ["a", "b"]} for number in range(1000)]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "t.parquet")
     assert read_rows(tmp_path / "t.parquet") == rows
+    doubled = pyarrow.table([["a"], ["1"], ["2"]], names=["text", "label", "label"])
+    parquet.write_table(doubled, tmp_path / "doubled.parquet")
+    with pytest.raises(ValueError, match=r"doubled.parquet has 2 columns named 'label'; expected a name for each"):
+        read_rows(tmp_path / "doubled.parquet")
+    assert list(read_column(str(tmp_path / "doubled.parquet"), "text")) == ["a"]
     (tmp_path / "bad.parquet").write_bytes(b"PAR1" + b"0" * 100)
     with pytest.raises(ValueError, match=r"bad.parquet is not a Parquet file, or broken after row 0"):
         read_rows(tmp_path / "bad.parquet")

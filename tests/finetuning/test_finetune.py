@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 import torch
+from huggingface_hub import metadata_load
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForPreTraining, pipeline
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
@@ -39,6 +40,14 @@ def arguments(tmp_path, pretrained, **settings):
         "use_cpu": True,
     }
     return FinetuningArguments(**defaults | settings)
+
+
+def test_test_data_that_cannot_be_measured_is_refused_before_training(tmp_path, pretrained):
+    rows = [{"text": "the cat", "score": score} for score in (1.0, 2.0)]
+    settings = {"task": "regression", "train_file": rows, "validation_file": rows, "test_file": rows[:1]}
+    with pytest.raises(ValueError, match="test_file cannot be measured: a correlation needs at least two examples"):
+        finetune(arguments(tmp_path, pretrained, **settings))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_classifier_learns_and_is_written(tmp_path, pretrained):
@@ -97,6 +106,10 @@ def test_regression(tmp_path, pretrained):
         )
     )
     assert metrics["pearson"] > 0.9
+    metadata = metadata_load(tmp_path / "out" / "README.md")
+    found = metadata["model-index"][0]["results"]
+    by_file = {part["dataset"]["name"]: {metric["type"] for metric in part["metrics"]} for part in found}
+    assert "test_pearson" in by_file["sts_test.tsv"] and "test_pearson" not in by_file["sts_dev.tsv"]
     lines = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
     assert len(lines) == 3
