@@ -59,8 +59,8 @@ def confusion_picture(
     for row, column in zip(*counts.nonzero(), strict=True):
         colour = "white" if shares[row, column] > _DARK else _TEXT_COLOUR
         axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=7, color=colour)
-    axes.set_xticks(range(size), labels, rotation=90, fontsize=8)
-    axes.set_yticks(range(size), labels, fontsize=8)
+    axes.set_xticks(range(size), labels, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(size), labels, fontsize=8, parse_math=False)
     axes.set_xticks(np.arange(size + 1) - 0.5, minor=True)
     axes.set_yticks(np.arange(size + 1) - 0.5, minor=True)
     axes.grid(which="minor", color="#e6e6e6", linewidth=0.6)

@@ -113,7 +113,7 @@ def training_curves(
         if position % rows == rows - 1 or position == len(panels) - 1:
             ax.set_xlabel("optimizer step", fontsize=8, color=_QUIET_COLOUR)
     lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
-    figure.legend(
+    legend = figure.legend(
         handles=[lines[key] for key in _KEYS if key in lines],
         title=title,
         title_fontproperties={"size": 13, "weight": "bold"},
@@ -124,6 +124,7 @@ def training_curves(
         fontsize=9,
         labelcolor=_TEXT_COLOUR,
     )
+    legend.get_title().set_parse_math(False)
     return write_figure(figure, path)
 
 
@@ -251,7 +252,8 @@ def _draw_panel(
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS, integer=True))
 
-    ax.set_title(panel.title, loc="left", fontsize=10, fontweight="bold", color=_TEXT_COLOUR, pad=16)
+    looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": _TEXT_COLOUR, "parse_math": False}
+    ax.set_title(panel.title, loc="left", pad=16, **looks)
     ax.annotate(
         panel.unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
         color=_QUIET_COLOUR,

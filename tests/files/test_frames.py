@@ -25,9 +25,7 @@ def test_a_column_whose_name_is_a_number():
 
 def test_columns_of_one_name_are_refused():
     frame = pandas.DataFrame([["a", "b", "c"]], columns=["text", "label", "label"])
-    with pytest.raises(
-        ValueError, match="The DataFrame has 2 columns named 'label'; expected a name for each"
-    ):
+    with pytest.raises(ValueError, match="The DataFrame has 2 columns named 'label'; expected a name for each"):
         list(frame_rows(frame))
     assert list(frame_column(frame, "text")) == ["a"]
 

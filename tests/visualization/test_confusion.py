@@ -29,6 +29,11 @@ def test_of_many_classes_those_with_most_mistakes_are_shown(tmp_path):
         assert max(picture.size) < 3000
 
 
+def test_names_of_classes_are_no_formulas(tmp_path):
+    confusion_picture({("$0_$9", "$0_$9"): 1, ("a^$_$", "$0_$9"): 1}, ["$0_$9", "a^$_$"], tmp_path / "a.png")
+    assert (tmp_path / "a.png").is_file()
+
+
 def test_what_cannot_be_drawn_is_refused(tmp_path):
     with pytest.raises(ValueError, match="confusion matrix is empty"):
         confusion_picture({}, ["a"], tmp_path / "a.png")

@@ -103,6 +103,11 @@ def test_same_history_same_bytes_and_no_state_left_behind(tmp_path):
     assert b"Software" not in first and b"Date" not in first
 
 
+def test_names_are_no_formulas(tmp_path):
+    path = training_curves([{"step": 1, "loss": 0.5, "eval_$^$": 0.5}], tmp_path / "a.png", title="run $0_$")
+    assert path.is_file()
+
+
 def test_a_failing_drawing_keeps_the_old_picture(tmp_path, monkeypatch):
     path = training_curves(pretraining_history(), tmp_path / "curves.png")
     old = path.read_bytes()
