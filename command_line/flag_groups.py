@@ -64,7 +64,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
             "masking_unit",
         ),
         *("max_predictions", "ltr_probability", "static_masking", "heldout", "causal_share", "train_embeddings_first"),
-        *("phase2_max_length", "phase2_steps", "phase2_per_device_train_batch_size"),
+        *("phase2_max_length", "phase2_steps", "phase2_positions", "phase2_per_device_train_batch_size"),
         *("phase2_gradient_accumulation_steps", "pretraining_steps"),
     ),
     "Tags and answers": (

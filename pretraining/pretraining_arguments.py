@@ -18,6 +18,7 @@ from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
 
 EmbeddingStart = Literal["random", "cooccurrence"]
+PositionStart = Literal["new", "repeated"]
 
 # Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
 # many processes and micro-batches share them.
@@ -54,6 +55,7 @@ class Phase:
         per_device_train_batch_size: Sequences of a micro-batch on a device.
         gradient_accumulation_steps: Micro-batches of a step.
         freezes_layers: Whether embeddings and heads learn alone.
+        repeats_positions: Whether positions that no sequence had so far begin, at its end, as those that were learnt.
         last_step: Step that ends the phase, or part of the time (in `TICKS`) where that measures the run; None for the
             run's last.
     """
@@ -63,6 +65,7 @@ class Phase:
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
     freezes_layers: bool = False
+    repeats_positions: bool = False
     last_step: int | None = None
 
 
@@ -148,6 +151,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     phase2_steps: float = field(
         default=0.1, metadata={"help": "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1)."}
     )
+    phase2_positions: PositionStart = field(
+        default="new",
+        metadata={"help": "What positions of the second phase alone begin as: new, or repeated, those of the first."},
+    )
     phase2_per_device_train_batch_size: int | None = field(
         default=None, metadata={"help": "Sequences of a batch on a device in the second phase, if others."}
     )
@@ -193,10 +200,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("output_dir is not set; name the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
-        if self.embeddings not in get_args(EmbeddingStart):
-            raise ValueError(
-                f"embeddings is {self.embeddings!r}; expected one of {', '.join(get_args(EmbeddingStart))}."
-            )
+        for name, known in (("embeddings", EmbeddingStart), ("phase2_positions", PositionStart)):
+            if getattr(self, name) not in get_args(known):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(known))}.")
         if self.embeddings != "random" and self.model:
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         self._check_shares()
@@ -362,6 +368,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                     per_device_train_batch_size=rows or self.per_device_train_batch_size,
                     gradient_accumulation_steps=smaller or batches or self.gradient_accumulation_steps,
                     freezes_layers=begin < frozen_steps,
+                    repeats_positions=self.phase2_positions == "repeated" and last_step == long_from is not None,
                     last_step=last_step,
                 )
             )

@@ -31,6 +31,7 @@ from .data_settings import MaskingRates, settings_of
 from .dataset import PretrainingDataset
 from .masking import ChangingRate, PositionNow, StepOfExample
 from .new_pieces import add_rows
+from .positions import repeat_positions
 from .preparation import PreparedRun, prepare_run
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card
@@ -147,14 +148,17 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 class _EndOfPhase(TrainerCallback):
     """Stops, with a checkpoint, at the step, or the part of the time, that ends a phase."""
 
-    def __init__(self, last_step: int, budget: TimeBudget | None) -> None:
+    def __init__(self, phase: Phase, last_step: int, budget: TimeBudget | None) -> None:
+        self.phase = phase
         self.last_step = last_step
         self.budget = budget
 
     def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
+            if self.phase.repeats_positions:  # now, so that the checkpoint has it
+                repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
             control.should_save = True
             control.should_training_stop = True
 
@@ -227,7 +231,7 @@ def _trainer(
         budget=budget,
         ema_decay=arguments.ema_decay,
         processing_class=tokenizer,
-        callbacks=[interrupt, *([_EndOfPhase(phase.last_step, budget)] if phase.last_step else [])],
+        callbacks=[interrupt, *([_EndOfPhase(phase, phase.last_step, budget)] if phase.last_step else [])],
     )
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)

@@ -1,12 +1,16 @@
 """What the settings of `mybert pretrain` do: objectives, phases, a model or a store to start from."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
+from mybert.pretraining.positions import repeat_positions
 from mybert.runs import MyBertAdamW
 
 
@@ -94,6 +98,49 @@ def test_two_phases_are_one_run(tmp_path, arguments):
     moved = (start - end).abs().amax(-1)
     assert (moved[24:60] > 1e-3).all()  # learnt in the second phase
     assert (moved[64:] < 1e-4).all()
+
+
+@pytest.mark.parametrize("start", ["new", "repeated"])
+def test_what_positions_of_longer_sequences_begin_as(tmp_path, arguments, start):
+    text = tmp_path / "long.txt"
+    text.write_text("\n\n".join("the cat sat on the mat and the dog ran\n" * 12 for _ in range(20)))
+    settings = {"text": [str(text)], "max_steps": 8, "phase2_max_length": 64, "phase2_steps": 2, "save_total_limit": 9}
+    run = arguments(**settings, phase2_positions=start, causal_share=0.25)
+    assert [phase.repeats_positions for phase in run.phases()] == [False, start == "repeated", False]
+    pretrain(run)
+    folders = [tmp_path / "out" / name for name in ("checkpoint-2", "checkpoint-6", "")]
+    models = map(MyBertForPreTraining.from_pretrained, folders)
+    early, border, end = (model.bert.embeddings.position_embeddings.weight for model in models)
+    repeated = border[1 + torch.arange(512 - 24) % 23]
+    assert torch.equal(border[24:], repeated) is (start == "repeated")
+    assert (early[24:] - early[1 + torch.arange(512 - 24) % 23]).abs().amax(-1).min() > 1e-3
+    assert (border[24:60] - end[24:60]).abs().amax(-1).min() > 1e-3  # and learn
+
+
+SHARDED = """
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from mybert.pretraining.positions import repeat_positions
+
+whole = torch.nn.Parameter(torch.arange(20.0).view(10, 2))
+sharded = torch.nn.Parameter(distribute_tensor(whole.detach().clone(), init_device_mesh("cpu", (2,)), [Shard(0)]))
+for weight in (whole, sharded):
+    repeat_positions(weight, 4)
+assert whole[:, 0].tolist() == [0, 2, 4, 6, 2, 4, 6, 2, 4, 6]
+assert torch.equal(sharded.full_tensor(), whole)
+"""
+
+
+def test_positions_in_shards(tmp_path):
+    """FSDP 2: every process has some of the rows; FSDP 1 cuts across them."""
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with pytest.raises(ValueError, match="needs whole rows; use FSDP version 2, or DDP"):
+        repeat_positions(torch.zeros(20), 4)
 
 
 def test_a_model_goes_on_learning(tmp_path, arguments):
@@ -190,6 +237,7 @@ def test_settings_that_do_not_fit(arguments):
         ({"mlm_probability": 1.5}, "mlm_probability is 1.5"),
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
+        ({"phase2_positions": "old"}, "phase2_positions is 'old'; expected one of new, repeated"),
         ({"text": ["-"]}, "standard input"),
         ({"short_probability": 7}, r"short_probability is 7; expected a share in \[0, 1\]"),
         ({"max_length": 4}, "max_length is 4"),
