@@ -39,7 +39,7 @@ def test_a_run_reports_validation_and_test_data_by_class(run, tmp_path):
     assert report["averages"]["macro"]["f1"] == pytest.approx(metrics["macro_f1"])
     assert (run / "class_report.txt").read_text().splitlines()[1].split()[0] == "animal"
     card = (run / "README.md").read_text()
-    assert "| text-classification | test.tsv |  | test_accuracy |" in card
+    assert "| text-classification | test.tsv | test | test_accuracy |" in card
     assert "| Class | precision | recall | f1 | support |" in card
     assert "![Confusion matrix](confusion_matrix.png)" in card
     assert "![Confusion matrix (test)](confusion_matrix_test.png)" in card

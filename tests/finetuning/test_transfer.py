@@ -189,7 +189,7 @@ def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     with pytest.raises(ValueError, match=r"out holds what no run wrote \(config.json, .*so it is not overwritten"):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"holds .*out, which the run reads, and is to be overwritten; name another"):
+    with pytest.raises(ValueError, match=r"model.safetensors, which the run reads, and is to be overwritten; name"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
 
