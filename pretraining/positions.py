@@ -11,14 +11,10 @@ def repeat_positions(weight: torch.Tensor, known: int) -> None:
     What a token's neighbours are to it is then known there, too (as in Longformer, Beltagy et al., 2020, section 5).
 
     Args:
-        weight: Of the position embeddings (P, D); in shards, too.
+        weight: Of the position embeddings (P, D); in shards by rows (FSDP 2), too.
         known: How many positions were learnt, at least 2.
 
-    Raises:
-        ValueError: If FSDP 1 has cut it across its rows.
     """
-    if weight.dim() != 2:
-        raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
     rows = 1 + torch.arange(len(whole) - known, device=whole.device) % (known - 1)
     whole = torch.cat([whole[:known], whole[rows]])

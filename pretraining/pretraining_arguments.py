@@ -205,6 +205,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(known))}.")
         if self.embeddings != "random" and self.model:
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
+        if self.phase2_positions != "new" and self.model:
+            raise ValueError(
+                f"phase2_positions is {self.phase2_positions!r} and model {self.model!r}, which has learnt its own."
+            )
         self._check_shares()
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):

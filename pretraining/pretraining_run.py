@@ -233,6 +233,8 @@ def _trainer(
         processing_class=tokenizer,
         callbacks=[interrupt, *([_EndOfPhase(phase, phase.last_step, budget)] if phase.last_step else [])],
     )
+    if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
+        raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer

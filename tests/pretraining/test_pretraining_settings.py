@@ -10,7 +10,6 @@ import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
-from mybert.pretraining.positions import repeat_positions
 from mybert.runs import MyBertAdamW
 
 
@@ -132,15 +131,25 @@ assert torch.equal(sharded.full_tensor(), whole)
 """
 
 
+def test_positions_that_were_learnt_stay(arguments):
+    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has learnt its own"):
+        arguments(phase2_positions="repeated", model="m")
+
+
+def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(arguments, monkeypatch):
+    monkeypatch.setattr(PretrainingTrainer, "has_fsdp_1", True)
+    monkeypatch.setattr(PretrainingTrainer, "train", lambda *args, **kwargs: pytest.fail("trains"))
+    with pytest.raises(ValueError, match="needs whole rows; use FSDP version 2, or DDP"):
+        pretrain(arguments(phase2_max_length=64, phase2_steps=2, phase2_positions="repeated"))
+
+
 def test_positions_in_shards(tmp_path):
-    """FSDP 2: every process has some of the rows; FSDP 1 cuts across them."""
+    """FSDP 2: every process has some of the rows."""
     (tmp_path / "sharded.py").write_text(SHARDED)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
-    with pytest.raises(ValueError, match="needs whole rows; use FSDP version 2, or DDP"):
-        repeat_positions(torch.zeros(20), 4)
 
 
 def test_a_model_goes_on_learning(tmp_path, arguments):
