@@ -49,7 +49,7 @@ class DemoArguments:
         },
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
-    vocab_size: int = field(default=8000, metadata={"help": "Entries of the vocabulary."})
+    vocab_size: int = field(default=6000, metadata={"help": "Entries of the vocabulary."})
     pretraining_steps: int = field(default=2500, metadata={"help": "Steps of pretraining."})
     finetuning_epochs: float = field(default=2.0, metadata={"help": "Epochs of fine-tuning."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
@@ -289,7 +289,7 @@ def _pretraining(
         max_steps=steps,
         learning_rate=2e-3,
         adam_beta2=0.98,
-        warmup_steps=0.2,
+        warmup_steps=0.1,
         heldout=max(0.02, 2 / num_documents),
         logging_steps=max(1, steps // 20),
         eval_strategy="steps",

@@ -106,7 +106,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     hours = arguments.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
-    for number, phase in enumerate(phases, start=1):
+    for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
         done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
         if phase.last_step and done >= phase.last_step:
             continue
@@ -114,7 +114,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
             logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments))
         interrupt = StopOnInterrupt()
         model = _model(arguments, run, is_new=checkpoint is None)
-        trainer = _trainer(run, arguments, phase, model, interrupt, budget)
+        trainer = _trainer(run, arguments, phase, following, model, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
         if interrupt.stopped or (interrupt.interrupted and phase.last_step):
@@ -146,11 +146,12 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 
 
 class _EndOfPhase(TrainerCallback):
-    """Stops, with a checkpoint, at the step, or the part of the time, that ends a phase."""
+    """Stops a phase at its last step, or part of the time, with a checkpoint that the following one goes on from."""
 
-    def __init__(self, phase: Phase, last_step: int, budget: TimeBudget | None) -> None:
+    def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
         self.phase = phase
         self.last_step = last_step
+        self.following = following
         self.budget = budget
 
     def on_step_end(
@@ -159,6 +160,8 @@ class _EndOfPhase(TrainerCallback):
         if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
             if self.phase.repeats_positions:  # now, so that the checkpoint has it
                 repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
+            # Else transformers warns that its batch is another.
+            state.train_batch_size = self.following.per_device_train_batch_size * max(1, args.n_gpu)
             control.should_save = True
             control.should_training_stop = True
 
@@ -171,6 +174,7 @@ def _trainer(
     run: PreparedRun,
     arguments: PretrainingArguments,
     phase: Phase,
+    following: Phase | None,
     model: Model,
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
@@ -216,6 +220,7 @@ def _trainer(
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
+    ends = [_EndOfPhase(phase, phase.last_step, following, budget)] if phase.last_step and following else []
     trainer = PretrainingTrainer(
         model=model,
         args=arguments,
@@ -231,7 +236,7 @@ def _trainer(
         budget=budget,
         ema_decay=arguments.ema_decay,
         processing_class=tokenizer,
-        callbacks=[interrupt, *([_EndOfPhase(phase, phase.last_step, budget)] if phase.last_step else [])],
+        callbacks=[interrupt, *ends],
     )
     if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")

@@ -97,7 +97,10 @@ class SuiteArguments(StudySettings):
     output_dir: str = field(default="", metadata={"help": "Folder for the fine-tuned models and the table."})
     suite: str = field(
         default="glue",
-        metadata={"help": "The tasks: glue, ko (Korean), or a YAML file of your own (docs/finetuning.md)."},
+        metadata={
+            "help": "The tasks: glue, laptop (five of GLUE, with settings for small models), ko (Korean), or a YAML "
+            "file of your own (docs/finetuning.md)."
+        },
     )
     only: list[str] = field(default_factory=list, metadata={"help": "Some of the suite's tasks (default: all)."})
     seeds: int = field(default=1, metadata={"help": "Runs with so many seeds, of which the best is kept."})

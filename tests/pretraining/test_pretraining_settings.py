@@ -94,6 +94,8 @@ def test_two_phases_are_one_run(tmp_path, arguments):
         MyBertForPreTraining.from_pretrained(out / name).bert.embeddings.position_embeddings.weight
         for name in ("checkpoint-6", "")
     )
+    # What the second phase goes on with, or transformers warns of another batch.
+    assert json.loads((out / "checkpoint-6" / "trainer_state.json").read_text())["train_batch_size"] == 2
     moved = (start - end).abs().amax(-1)
     assert (moved[24:60] > 1e-3).all()  # learnt in the second phase
     assert (moved[64:] < 1e-4).all()

@@ -138,7 +138,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
 
 @pytest.mark.parametrize(
     ("name", "tasks", "layers"),
-    [("ablation", {"sst2", "mrpc", "rte"}, 4), ("ablation_small", {"sst2", "mrpc", "stsb"}, 4)],
+    [("ablation", {"sst2", "mrpc", "rte"}, 4), ("ablation_small", {"sst2", "mrpc", "stsb"}, 2)],
 )
 def test_recipes_are_read_as_the_command_reads_them(name, tasks, layers):
     recipe = Path(__file__).parents[2] / "pretraining" / "recipes" / f"{name}.yaml"
@@ -162,8 +162,10 @@ def test_the_recipe_of_sizes_has_a_model_for_each():
     assert "--config ablation_sizes " in recipe.read_text()
     assert len(set(arguments.models().values())) == 3
     runs = [arguments.pretraining_of(row, None) for row in arguments.rows]
-    assert {(run.max_steps, run.batch_size(run.phases()[0]), run.max_length) for run in runs} == {(2000, 32, 64)}
-    assert [MODEL_SIZES[run.model_size][:2] for run in runs] == [(2, 128), (4, 256), (4, 512)]
+    assert {(run.max_steps, run.batch_size(run.phases()[0]), run.max_length) for run in runs} == {(4500, 32, 64)}
+    shapes = [(run.num_hidden_layers, run.hidden_size) for run in runs]
+    assert shapes == [(None, None), (4, 128), (None, None)]
+    assert [MODEL_SIZES[runs[number].model_size][:2] for number in (0, 2)] == [(2, 128), (4, 256)]
 
 
 def test_the_recipe_of_short_runs_changes_one_part_after_the_other():

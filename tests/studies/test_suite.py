@@ -135,7 +135,7 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
 def test_mistakes_show_before_anything_runs(tmp_path, model, data):
     for change, message in (
         ({"model": ""}, "model is not set; a suite needs model, data_dir and output_dir"),
-        ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, or a YAML file"),
+        ({"suite": "superglue"}, "There is no suite superglue; expected glue, ko, laptop, or a YAML file"),
         ({"only": ["dogs"]}, "There is no task 'dogs' in .*mine.yaml; it has same, animals, split"),
         ({"grid": {"learning_rate": 1e-3}}, "grid has 0.001 as learning_rate; expected a list of values"),
         ({"finetuning": "["}, "finetuning is not JSON"),
@@ -192,7 +192,7 @@ def test_the_suite_of_the_page_is_one(tmp_path):
     assert list(read_suite(str(tmp_path / "s.yaml")).tasks) == ["topic", "urgency"]
 
 
-@pytest.mark.parametrize("name", ["glue", "ko"])
+@pytest.mark.parametrize("name", ["glue", "ko", "laptop"])
 def test_suites_that_ship_know_their_tasks(name):
     suite = read_suite(name)
     for task, own in suite.tasks.items():
