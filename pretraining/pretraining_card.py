@@ -125,7 +125,7 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
     if arguments.ema_decay:
         found["weights"] = f"running mean, decay {arguments.ema_decay:g}"
     if arguments.max_hours is not None:
-        found["length"] = f"{arguments.max_hours:g} hours"
+        found["length"] = f"{arguments.max_hours:g} hour{'' if arguments.max_hours == 1 else 's'}"
     elif arguments.max_steps > 0:
         found["steps"] = f"{arguments.max_steps:,}"
     else:
