@@ -189,7 +189,10 @@ class Finetuning:
                 logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
             first = start if training is trainings[0] else None
             outcome = self._train(training.run(), training.seed, training.folder, first)
-            if outcome is None or (outcome.interrupted and training is not trainings[-1]):
+            if outcome is None:
+                return {"interrupted": True}
+            if outcome.interrupted and training is not trainings[-1]:
+                logger.warning("Stopped behind %s; the same command goes on from there.", training.name)
                 return {"interrupted": True}
             outcomes[training.name] = outcome
             trained = True

@@ -117,7 +117,10 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         trainer = _trainer(run, arguments, phase, following, model, interrupt, budget)
         result = trainer.train(resume_from_checkpoint=checkpoint)
         wall_time += result.metrics["train_runtime"]
-        if interrupt.stopped or (interrupt.interrupted and phase.last_step):
+        if interrupt.stopped:
+            return {"interrupted": True}
+        if interrupt.interrupted and phase.last_step:
+            logger.warning("Stopped behind phase %d; the same command goes on from there.", number)
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}

@@ -74,7 +74,7 @@ class StopOnInterrupt(TrainerCallback):
         if self.stopped:
             logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
         else:
-            logger.warning("Step %d was the last one; what belongs to it is finished first.", state.global_step)
+            logger.warning("Step %d was the last one here; what belongs to it is finished first.", state.global_step)
 
     def _agree(self, args: TrainingArguments) -> None:
         """The signal reaches the processes in different steps, or only some; they must stop in the same."""

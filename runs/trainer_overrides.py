@@ -198,8 +198,11 @@ class ResumableTrainer(Trainer):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer.evaluation_loop`, of the weights' mean if one is kept."""
-        with self.averaged_weights():
+        """`Trainer.evaluation_loop`, of the weights' mean if one is kept; training's random numbers are as before.
+
+        A loader draws one as it begins: a run killed between a checkpoint and an evaluation would go on with others.
+        """
+        with self.averaged_weights(), torch.random.fork_rng(devices=[]):
             return super().evaluation_loop(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:

@@ -81,6 +81,18 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
     assert weights[0] == weights[1]
 
 
+def test_a_run_killed_between_a_checkpoint_and_an_evaluation_ends_with_the_same_bits(arguments, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 6}  # an epoch's last step; the epoch is evaluated behind it
+    finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
+    shutil.copytree(tmp_path / "whole", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "checkpoint-12")
+    for name in ("model.safetensors", "metrics.json"):
+        (tmp_path / "out" / name).unlink()
+    finetune(arguments(**settings))
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
+    assert weights[0] == weights[1]
+
+
 def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):
     def killed(*args):
         raise KeyboardInterrupt
@@ -114,13 +126,14 @@ def test_a_signal_in_or_after_the_last_step_stops_nothing_but_is_told(arguments,
     assert result["interrupted"]
     assert "accuracy" in result
     assert "Stopped" not in caplog.text
-    assert "Step 12 was the last one; what belongs to it is finished first." in caplog.text
+    assert "Step 12 was the last one here; what belongs to it is finished first." in caplog.text
 
 
-def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, tmp_path, monkeypatch):
+def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, tmp_path, monkeypatch, caplog):
     settings = {"seeds": 2, "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
     stop(monkeypatch, "on_step_begin", 1)
     assert finetune(arguments(**settings)) == {"interrupted": True}
+    assert "Stopped behind seed 42; the same command goes on from there." in caplog.text
     assert (tmp_path / "out" / "seed_42" / "metrics.json").is_file()
     assert not (tmp_path / "out" / "seed_43").exists()
     monkeypatch.undo()
