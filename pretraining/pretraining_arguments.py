@@ -1,5 +1,6 @@
 """The settings of `mybert pretrain`."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+from transformers.training_args import OptimizerNames
 
 from ..files import without_foreign_code
 from ..files.frames import GivenData, is_frame
@@ -42,6 +44,10 @@ _DECISIVE = (
     "ema_decay",
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
+)
+# Further ones, recorded where they are not the default, so that runs from before they were go on.
+_DECISIVE_IF_OTHER = (
+    *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
 )
 
 
@@ -209,6 +215,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(
                 f"phase2_positions is {self.phase2_positions!r} and model {self.model!r}, which has learnt its own."
             )
+        if self.phase2_positions != "new" and self.phase2_max_length is None:
+            raise ValueError(
+                f"phase2_positions is {self.phase2_positions!r} without phase2_max_length, which makes the phase; "
+                "expected both."
+            )
         self._check_shares()
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
@@ -218,6 +229,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         for phase in self.phases():
             self.example_settings(phase)
         optim = self.optim
+        if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
+            raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
         if optim in OPTIMIZERS:  # transformers knows only its own
             self.optim = TrainingArguments.optim
         if started_on_cpus():
@@ -240,8 +253,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
     def _measure_in_time(self, hours: float) -> None:
         """Let steps be parts of the time, but for those of the optimizer."""
-        if hours <= 0:
-            raise ValueError(f"max_hours is {hours}; expected more than 0.")
+        if not 0 < hours < math.inf:
+            raise ValueError(f"max_hours is {hours}; expected a number above 0.")
         if self.max_steps not in (-1, TICKS):
             raise ValueError(f"max_hours is {hours} and max_steps {self.max_steps}; expected one of them.")
         self.max_steps = TICKS
@@ -405,6 +418,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
         ]
+        defaults = PretrainingArguments.__dataclass_fields__
+        others = {name: getattr(self, name) for name in _DECISIVE_IF_OTHER}
+        settings |= {name: value for name, value in others.items() if value != defaults[name].default}
         filters = {"drop": self.drop} if self.drop else {}
         return settings | filters | {"phases (objective, length, batch size, last step)": phases}
 

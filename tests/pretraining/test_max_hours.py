@@ -121,7 +121,9 @@ def test_a_checkpoint_tells_the_time(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"max_hours": 0.0}, r"max_hours is 0\.0; expected more than 0"),
+        ({"max_hours": 0.0}, r"max_hours is 0\.0; expected a number above 0"),
+        ({"max_hours": float("nan")}, r"max_hours is nan; expected a number above 0"),
+        ({"max_hours": float("inf")}, r"max_hours is inf; expected a number above 0"),
         ({"max_steps": 10}, r"max_hours is .* and max_steps 10; expected one of them"),
         ({"warmup_steps": 100.0}, r"warmup_steps is 100\.0; with max_hours expected a share"),
         ({"phase2_max_length": 256, "phase2_steps": 100}, "phase2_steps is 100; with max_hours expected a share"),

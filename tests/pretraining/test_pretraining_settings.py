@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
-from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
-from mybert.runs import MyBertAdamW
+from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain, pretraining_run
+from mybert.runs import MyBertAdamW, StopOnInterrupt
 
 
 @pytest.fixture
@@ -133,6 +133,29 @@ assert torch.equal(sharded.full_tensor(), whole)
 """
 
 
+def test_a_run_with_other_positions_is_another_run(arguments):
+    settings = {"phase2_max_length": 32, "phase2_steps": 2}
+    pretrain(arguments(**settings, phase2_positions="repeated"))
+    with pytest.raises(ValueError, match=r"other settings \(phase2_positions was 'repeated', is None\)"):
+        pretrain(arguments(**settings))
+    assert "phase2_positions" not in arguments(**settings).decisive()  # as in runs from before there was a choice
+    others = {"optim": "sgd", "optim_args": "momentum=0.9", "neftune_noise_alpha": 5.0}
+    assert others.items() <= arguments(**others).decisive().items()
+
+
+def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch, caplog):
+    class Signal(StopOnInterrupt):
+        def on_save(self, args, state, control, **kwargs):
+            self.interrupted |= state.global_step == 2
+
+    settings = {"phase2_max_length": 32, "phase2_steps": 2}
+    with monkeypatch.context() as patches:
+        patches.setattr(pretraining_run, "StopOnInterrupt", Signal)
+        assert pretrain(arguments(**settings)) == {"interrupted": True}
+    assert "Stopped behind phase 1; the same command goes on from there." in caplog.text
+    assert not pretrain(arguments(**settings))["interrupted"]
+
+
 def test_positions_that_were_learnt_stay(arguments):
     with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has learnt its own"):
         arguments(phase2_positions="repeated", model="m")
@@ -249,13 +272,17 @@ def test_settings_that_do_not_fit(arguments):
         ({"phase2_max_length": 64, "max_steps": -1}, "max_steps is not set"),
         ({"phase2_max_length": 64, "phase2_steps": 4}, "phase2_steps is 4; expected"),
         ({"phase2_positions": "old"}, "phase2_positions is 'old'; expected one of new, repeated"),
+        (
+            {"phase2_positions": "repeated"},
+            "phase2_positions is 'repeated' without phase2_max_length, which",
+        ),
         ({"text": ["-"]}, "standard input"),
         ({"short_probability": 7}, r"short_probability is 7; expected a share in \[0, 1\]"),
         ({"max_length": 4}, "max_length is 4"),
         ({"phase2_max_length": 3}, "max_length is 3"),
         ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
         ({"mask_replace_prob": 0.95}, "exceed 1 together"),
-        ({"optim": "lambda"}, "lambda"),
+        ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
         ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
         ({"layout": "googol"}, "layout is 'googol', expected 'google' or 'compact'"),
         ({"num_processes": 0}, "num_processes is 0; expected 1 or more"),
