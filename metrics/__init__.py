@@ -24,7 +24,7 @@ from .glue import (
     pearson_spearman,
     spearman,
 )
-from .hidden_words import HiddenWords, hidden_words, word_loss
+from .hidden_words import HiddenWords, fitting_words, hidden_words, word_loss
 from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 from .language_model import perplexity
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
@@ -49,6 +49,7 @@ __all__ = [
     "expected_calibration_error",
     "f1",
     "fit_temperature",
+    "fitting_words",
     "glue_metrics",
     "glue_task_name",
     "google_row_order",

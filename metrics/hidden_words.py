@@ -51,6 +51,27 @@ def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) 
     return texts
 
 
+def fitting_words(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[HiddenWords]) -> list[HiddenWords]:
+    """Ask only for words that a tokenizer leaves whole within 64 tokens, which is what `word_loss` reads of a text.
+
+    Models of several tokenizers are asked for the same words if these fit for each.
+
+    Args:
+        tokenizer: The tokenizer.
+        texts: What is asked for.
+
+    Returns:
+        The texts of which a hidden word is left.
+    """
+    found = []
+    for text in texts:
+        places = tokenizer(text.words, is_split_into_words=True).word_ids()
+        hidden = text.hidden.difference(places[_LONGEST - 1 :])  # there [SEP] is, in what is cut
+        if hidden:
+            found.append(HiddenWords(text.words, hidden))
+    return found
+
+
 def word_loss(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[HiddenWords]
 ) -> dict[str, float]:
@@ -72,6 +93,7 @@ def word_loss(
     """
     import torch  # not needed by the other metrics
 
+    texts = fitting_words(tokenizer, texts)
     model.eval()
     loss, words, characters = 0.0, 0, 0
     for begin in range(0, len(texts), _BATCH):
@@ -86,12 +108,10 @@ def word_loss(
         )
         is_hidden = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
         for row, text in enumerate(part):
-            places = batch.word_ids(row)
-            for position, place in enumerate(places):
+            for position, place in enumerate(batch.word_ids(row)):
                 is_hidden[row, position] = place in text.hidden
-            seen = text.hidden.intersection(places)
-            words += len(seen)
-            characters += sum(len(text.words[place]) for place in seen)
+            words += len(text.hidden)
+            characters += sum(len(text.words[place]) for place in text.hidden)
         labels = batch["input_ids"][is_hidden]
         batch["input_ids"] = batch["input_ids"].masked_fill(is_hidden, tokenizer.mask_token_id)
         with torch.inference_mode():

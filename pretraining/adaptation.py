@@ -9,7 +9,7 @@ from typing import Any
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, write_json
-from ..metrics import HiddenWords, hidden_words, word_loss
+from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .data_settings import Objective, settings_of
 from .new_pieces import NewPiecesSettings
@@ -103,6 +103,8 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
     texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
+    for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):  # both see all that is asked
+        texts = fitting_words(tokenizer, texts)
     if not texts:
         logger.info("There is no held-out text to measure on (--heldout).")
         return metrics

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from mybert import MyBertConfig, MyBertForMaskedLM
-from mybert.metrics import HiddenWords, hidden_words, word_loss
+from mybert import MyBertConfig, MyBertForMaskedLM, MyBertTokenizer
+from mybert.metrics import HiddenWords, fitting_words, hidden_words, word_loss
 
 TEXTS = [
     HiddenWords("the cat sat on the mat".split(), frozenset({1, 5})),
@@ -49,6 +49,24 @@ def test_the_loss_of_a_word_is_that_of_all_its_pieces(tokenizer):
     assert measured["nats_per_word"] == pytest.approx(loss / 3, rel=1e-5)
     assert measured["word_perplexity"] == pytest.approx(math.exp(loss / 3), rel=1e-4)
     assert measured["nats_per_character"] == pytest.approx(loss / characters, rel=1e-5)
+
+
+def test_models_of_two_tokenizers_are_asked_for_what_both_read_whole(tokenizer):
+    letters = MyBertTokenizer(
+        vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(p + c for c in "abcdehmnorstu" for p in ("", "##"))]
+    )
+    words = "the cat sat on the mat and".split() * 5 + ["bread"]
+    text = HiddenWords(words, frozenset(range(36)))
+    (coarse,), (fine,) = (fitting_words(each, [text]) for each in (tokenizer, letters))
+    assert coarse == text
+    assert fine.hidden == set(range(21))  # three times 20 letters; for the next "the" two of 62 places are left
+    assert fitting_words(letters, [HiddenWords(words, frozenset({35}))]) == []
+    config = MyBertConfig(
+        vocab_size=len(letters), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    model = MyBertForMaskedLM(config)
+    assert word_loss(model, letters, [text]) == word_loss(model, letters, [fine])
+    assert word_loss(model, letters, [text])["words"] == 21
 
 
 def test_without_words_there_is_no_loss(tokenizer):
