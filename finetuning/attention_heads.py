@@ -65,8 +65,9 @@ def head_importance(
                 raise ValueError(f"The data has no labels from which a {type(model).__name__} learns.")
             gradients = torch.autograd.grad(loss * len(places), contexts)
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
-                products = (context.detach() * gradient).unflatten(-1, (heads, size))
-                total[number] += products.sum((1, 3)).abs().sum(0).double().cpu()
+                products = (context.detach() * gradient).unflatten(-1, (heads, size)).sum((1, 3))
+                of_examples = products.unflatten(0, (len(places), -1)).sum(1)  # one may have several choices
+                total[number] += of_examples.abs().sum(0).double().cpu()
     finally:
         for hook in hooks:
             hook.remove()

@@ -271,9 +271,9 @@ class Distillation(Finetuning):
             write_json(Path(self.arguments.output_dir) / DISTILLATION, report)
         if metric in student and self.of_teacher[metric]:
             logger.info(
-                "%s %.4g, %.3g %% of the teacher's %.4g, with %.3g %% of its parameters.",
+                "%s %.4g, %.3g %% of the teacher's %.4g, with %s of its %s parameters.",
                 *(metric, student[metric], 100 * student[metric] / self.of_teacher[metric], self.of_teacher[metric]),
-                100 * self.parameters["student"] / self.parameters["teacher"],
+                *(f"{self.parameters[name]:,}" for name in ("student", "teacher")),
             )
         return result | {"teacher": self.of_teacher}
 

@@ -155,7 +155,7 @@ class LayerLosses:
 
 
 def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
-    """Into how many parts vectors are cut for relations.
+    """Into how many parts queries, keys and values are cut for relations.
 
     Args:
         wanted: How many, or None for as many as fit, at most the teacher's heads.
@@ -163,18 +163,24 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
         student: The student.
 
     Raises:
-        ValueError: If one of the widths is no multiple of what is wanted.
+        ValueError: If one of their widths is no multiple of what is wanted.
     """
-    widths = [model.config.hidden_size for model in (teacher, student)]
+    widths = [_width_of_queries(model) for model in (teacher, student)]
     if wanted is None:
         choices = range(teacher.config.num_attention_heads, 0, -1)
         return next(heads for heads in choices if not any(width % heads for width in widths))
     if any(width % wanted for width in widths):
         raise ValueError(
-            f"relation_heads is {wanted}; expected what divides the widths of teacher and student, {widths[0]} and "
-            f"{widths[1]}."
+            f"relation_heads is {wanted}; expected what divides the widths of queries in teacher and student, "
+            f"{widths[0]} and {widths[1]}."
         )
     return wanted
+
+
+def _width_of_queries(model: PreTrainedModel) -> int:
+    """With heads pruned away they are narrower than the model."""
+    weight: Any = attention_projections(encoder_layers(model)[-1])[0].weight
+    return len(weight)
 
 
 def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import PartialState
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import AutoConfig
@@ -122,6 +123,7 @@ class Teacher:
             See `rows_of_outputs`.
 
         Raises:
+            ValueError: If a part is broken.
             OSError: If a part cannot be written or read.
         """
         state, fingerprint = PartialState(), self.fingerprint(data)
@@ -150,5 +152,10 @@ class Teacher:
 
 
 def _read_part(file: Path) -> Sequence[np.ndarray]:
-    part: Mapping[str, np.ndarray] = load_file(file)
+    try:
+        part: Mapping[str, np.ndarray] = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(
+            f"{file} is no whole safetensors file ({error}); delete it, and the same call computes it again."
+        ) from error
     return np.split(part["logits"], np.cumsum(part["rows"])[:-1])

@@ -31,7 +31,7 @@ from mybert.finetuning.distillation import distillation_run
 from mybert.finetuning.distillation import teacher as teacher_module
 from mybert.finetuning.distillation.distillation_loss import DistillationLoss, Lesson
 from mybert.finetuning.distillation.distillation_run import Distillation
-from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses
+from mybert.finetuning.distillation.layer_losses import LAYER_LOSSES, PROJECTIONS, LayerLosses, relation_heads
 from mybert.finetuning.distillation.teacher_embeddings import begin_with_teacher
 
 NAN = float("nan")
@@ -364,6 +364,22 @@ def test_attention_is_learnt_head_by_head(folders, tokenizer):
         torch.testing.assert_close(expected, wanted, atol=1e-5, rtol=1e-4)
 
 
+def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
+    """Five heads of six in a width of 36: the queries have a width of 30, which four does not divide."""
+    sizes = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": len(tokenizer)}
+    teacher = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=5, head_dim=6, **sizes)).eval()
+    student = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=6, **sizes)).eval()
+    assert relation_heads(None, teacher, student) == 3
+    layers = LayerLosses(teacher, 0.0, 1.0)
+    layers.check(student)
+    layers.attach(student, seed=0)
+    batch = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
+    assert student(**batch, output_hidden_states=True)[LAYER_LOSSES].isfinite().all()
+    layers.detach()
+    with pytest.raises(ValueError, match=r"relation_heads is 4; .* queries in teacher and student, 30 and 36"):
+        LayerLosses(teacher, 0.0, 1.0, relation_heads=4).check(student)
+
+
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(arguments, layers, tmp_path):
     found = []
@@ -430,6 +446,11 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
     distill(settings())
     assert len(calls) == 1
     assert [path.stat().st_mtime_ns for path in kept] == times
+    kept[0].write_bytes(kept[0].read_bytes()[:5])
+    with pytest.raises(
+        ValueError, match=r"teacher_outputs.*-0000\d.safetensors is no whole .*; delete it, and the same"
+    ):
+        distill(settings())
 
 
 @pytest.mark.parametrize("layers", [{}, {"hidden_state_weight": 1.0, "relation_weight": 0.5}])
@@ -612,7 +633,7 @@ def refusals():
         "distillation_temperature is 0; expected a number above 0": base | {"distillation_temperature": 0},
         "hard_label_weight is 1.5; expected a number in": base | {"hard_label_weight": 1.5},
         "hard_label_weight is 1: nothing is learnt from the teacher": base | {"hard_label_weight": 1},
-        "relation_heads is 3; expected what divides the widths of teacher and student, 16 and 128": base
+        "relation_heads is 3; expected what divides the widths of queries in teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},
         "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},
         "relations is .'vv'. without relation_weight": base | {"relations": ["vv"]},

@@ -22,6 +22,7 @@ from transformers import (
 
 from mybert import (
     MyBertConfig,
+    MyBertForMultipleChoice,
     MyBertForPreTraining,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
@@ -242,6 +243,27 @@ def test_importance_is_the_derivative_by_a_mask(classifier, data, tokenizer):
     assert found.std() > 0.01
     assert all(parameter.grad is None for parameter in model.parameters()) and model.config.unpad_inputs
     assert most_important(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.2, 0.1]]), 2) == [[1, 2], [0, 1]]
+
+
+def test_the_choices_of_a_question_are_one_example(tmp_path, tokenizer):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    folder = saved(tmp_path / "m", MyBertConfig, MyBertForMultipleChoice, tokenizer, "multiple_choice", **sizes)
+    task = TASKS["multiple_choice"]
+    model, labels = task.load_finetuned(str(folder))
+    rows = [
+        {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
+        {"text": "a dog", "choices": ["was sad", "slept", "ran today"], "label": 2},
+    ]
+    path = tmp_path / "dev.json"
+    path.write_text(json.dumps(rows))
+    encoded = task.encode(task.read(str(path)), labels, tokenizer, str(path))
+    expected = torch.zeros(2, 4, dtype=torch.float64)
+    for place in range(2):
+        masks = torch.ones(2, 4, requires_grad=True)
+        loss = masked_loss(model.eval(), task.collator(tokenizer, model)([encoded[place]]), masks)
+        expected += torch.autograd.grad(loss, masks)[0].abs().double()
+    expected /= expected.norm(dim=1, keepdim=True)
+    assert (head_importance(task, encoded, model, tokenizer) - expected).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("source", ["mybert", "bert"])
