@@ -8,10 +8,21 @@ from typing import Any
 
 from ..files import write_json, write_text
 from ..finetuning import TASKS, FinetuningArguments, finetune
+from ..finetuning.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
 from ..tokenization import VocabularyBasics
-from .settings import MAJORITY, StudySettings, as_map, main_score, majority_score, markdown_table, merged, percent
+from .settings import (
+    MAJORITY,
+    StudySettings,
+    as_map,
+    main_score,
+    majority_score,
+    markdown_table,
+    merged,
+    names_a_folder,
+    percent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +105,8 @@ class AblationArguments(StudySettings):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; an ablation needs text, output_dir and a task at least.")
         for name, settings in self.map_of("tasks").items():
+            if not names_a_folder(name):
+                raise ValueError(f"tasks has {name!r}; expected a name that a folder can have.")
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in self.all_rows]:
@@ -110,15 +123,14 @@ class AblationArguments(StudySettings):
         """
         rows = {}
         for name, row in self.map_of("variants").items():
-            if not name or Path(name).name != name or name in (".", ".."):
+            if not names_a_folder(name):
                 raise ValueError(f"variants has a row {name!r}; expected a name that a folder can have.")
             if not isinstance(row, dict):
                 raise ValueError(f"variants has {row!r} as {name}; expected a map.")
             known = [option.name for option in fields(AblationRow)]
             if unknown := sorted(set(row) - set(known)):
                 raise ValueError(f"The row {name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
-            titled: dict[str, Any] = {"title": name} | row
-            rows[name] = AblationRow(**titled)
+            rows[name] = AblationRow(**{**row, "title": str(row.get("title", name))})  # for YAML 128 is a number
             for part in ("pretraining", "finetuning"):
                 if not isinstance(getattr(rows[name], part), dict):
                     raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
@@ -202,10 +214,13 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
         ValueError: If a setting is wrong, or training diverges.
         OSError: If a file cannot be read or written.
     """
+    output_dir = Path(arguments.output_dir)
     for row in arguments.rows:
+        model = arguments.all_rows[row].model
+        if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # there another row may make it
+            check_model(model)
         for task in arguments.map_of("tasks"):
             arguments.finetuning_of(row, task)  # a mistake in it is found before hours of pretraining
-    output_dir = Path(arguments.output_dir)
     pretrained = _pretrain_all(arguments)
     if pretrained is None:
         return {"interrupted": True}

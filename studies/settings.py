@@ -1,6 +1,7 @@
 """Settings of many runs in one: maps in a YAML file, or JSON on the command line."""
 
 import json
+import re
 from argparse import ArgumentError
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from transformers import HfArgumentParser
 from ..finetuning import TASKS, FinetuningArguments
 
 Arguments = TypeVar("Arguments")
+
+_FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 
 
 @dataclass
@@ -43,6 +46,11 @@ def as_map(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{name} is {value!r}; expected a map of settings.")
     return value
+
+
+def names_a_folder(name: Any) -> bool:
+    """Whether a row or a task is called as a folder can be."""
+    return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
 
 
 def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:

@@ -1,7 +1,6 @@
 """One model on a whole suite of tasks: GLUE, the Korean tasks, or a user's own (`mybert glue`)."""
 
 import logging
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,13 +22,13 @@ from .settings import (
     majority_score,
     markdown_table,
     merged,
+    names_a_folder,
     percent,
 )
 
 logger = logging.getLogger(__name__)
 
 _SUITES = Path(__file__).with_name("suites")
-_FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 _OWN = ("title", "submission")  # of a task in a suite; all else are settings of `mybert finetune`
 _PATHS = ("data_dir", "train_file", "validation_file", "test_file")
 
@@ -55,7 +54,7 @@ def read_suite(name: str) -> Suite:
 
     Raises:
         FileNotFoundError: If there is no such file or suite.
-        ValueError: If it is not YAML, or holds something else.
+        ValueError: If it is not YAML in UTF-8, or holds something else.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
     if not path.is_file():
@@ -66,26 +65,48 @@ def read_suite(name: str) -> Suite:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
     known_keys = Suite.__dataclass_fields__
-    if not isinstance(found, dict) or not isinstance(found.get("tasks"), dict) or set(found) - set(known_keys):
+    tasks = found.get("tasks") if isinstance(found, dict) else None
+    if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
         raise ValueError(f"{path} is no suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
-    for task, settings in found["tasks"].items():
-        if not isinstance(settings, dict):
-            raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
-        if not _FOLDER_NAME.fullmatch(str(task)):
-            raise ValueError(f"{path} has a task {task!r}; expected a name that a folder can have.")
+    for task, settings in tasks.items():
+        _check_task(path, task, settings)
     published = found.get("published") or {}
-    for model, scores in published.items() if isinstance(published, dict) else [("", None)]:
+    if not isinstance(published, dict):
+        raise ValueError(f"{path} has {published!r} as published; expected a map of models.")
+    for model, scores in published.items():
         if not isinstance(scores, dict) or not all(map(_are_numbers, scores.values())):
             raise ValueError(f"{path} has {scores!r} as published {model}; expected a map of tasks and their scores.")
-        if unknown := [task for task in scores if task not in found["tasks"]]:
+        if unknown := [task for task in scores if task not in tasks]:
             raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is none of its tasks.")
-    return Suite(str(found.get("title", path.stem)), found["tasks"], published)
+    return Suite(str(found.get("title", path.stem)), tasks, published)
+
+
+def _check_task(path: Path, task: Any, settings: Any) -> None:
+    """Refuse a task of a suite that has no name, or names no files.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    if not names_a_folder(task):
+        raise ValueError(
+            f"{path} has a task {task!r}; expected a name that a folder can have, in quotes where YAML takes it for "
+            "something else."
+        )
+    if not isinstance(settings, dict):
+        raise ValueError(f"{path} has {settings!r} as the task {task}; expected a map of settings.")
+    for name in {*_PATHS, "submission"} & settings.keys():
+        names = _listed(settings[name])
+        if not names or not all(isinstance(part, str) and part for part in names):
+            raise ValueError(f"{path} has {settings[name]!r} as {name} of {task}; expected a name, or a list of some.")
 
 
 def _are_numbers(value: Any) -> bool:
     """Whether it is a score, or a list of some."""
-    return all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in _listed(value))
+    parts = _listed(value)
+    return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
 
 
 @dataclass
@@ -172,12 +193,12 @@ class SuiteArguments(StudySettings):
             disable_tqdm=self.disable_tqdm,
         )
 
-    def _found(self, task: str, setting: str, names: str | Sequence[str]) -> str:
+    def _found(self, task: str, setting: str, names: str | list[str]) -> str:
         """The first of a file's or folder's names that is there."""
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is no folder.")
-        names = [names] if isinstance(names, str) else list(names)
+        names = _listed(names)
         for name in names:
             place = Path(self.data_dir, name)
             root = Path(place.anchor or self.data_dir)
@@ -309,7 +330,7 @@ def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskO
         rows.append([MAJORITY, *majority, ""])
     for name, values in suite.published.items():
         found = [values.get(task) for task in outcomes]
-        lists = [value if isinstance(value, list) else [value] for value in found if value is not None]
+        lists = [_listed(value) for value in found if value is not None]
         cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in found]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
@@ -322,7 +343,7 @@ def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskO
     return f"{markdown_table(rows)}\n{note}\n"
 
 
-def _listed(value: Any) -> list[float]:
+def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
@@ -330,7 +351,7 @@ def _write_submission(
     suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
     """The zip file for the benchmark's server, if there are predictions of all its test data."""
-    wanted = {task: own["submission"] for task, own in suite.tasks.items() if "submission" in own}
+    wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     parts: dict[str, Path] = {}
     missing = []
     for task, names in wanted.items():

@@ -108,6 +108,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
     for change, message in (
         ({"tasks": {}}, "tasks is not set"),
         ({"tasks": "{"}, "tasks is not JSON"),
+        ({"tasks": {"../sst2": {}}}, r"tasks has '\.\./sst2'; expected a name that a folder can have"),
         ({"tasks": {"sst2": "glue/SST-2"}}, "The task sst2 is 'glue/SST-2'; expected a map"),
         ({"variants": {"a/b": {}}}, "a row 'a/b'; expected a name that a folder can have"),
         ({"variants": {"wide": 512}}, "variants has 512 as wide; expected a map"),
@@ -130,10 +131,13 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"tasks": {"classification": {"train_files": task_file}}}, "tasks has unknown settings: train_files"),
         ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is no folder"),
         ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
+        ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "model is 'gone.?'; there is no such folder"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, OSError), match=message):
             run_ablation(AblationArguments(**good | change))
     assert not (tmp_path / "out").exists()
+    titled = AblationArguments(**good | {"variants": {"wide": {"title": 512}}})  # for YAML a number
+    assert titled.all_rows["wide"].title == "512"
 
 
 @pytest.mark.parametrize(

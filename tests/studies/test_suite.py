@@ -161,6 +161,15 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ("tasks: [sst2]", "is no suite; expected the keys title, tasks, published, with a map of tasks"),
         ("tasks: {sst2: SST-2}", "has 'SST-2' as the task sst2; expected a map of settings"),
         ("tasks: {", "is not YAML"),
+        (b"title: caf\xe9", "mine.yaml is not UTF-8 text: bad byte at offset 10"),
+        ("tasks: {}", "is no suite; expected the keys"),
+        ("tasks: {1: {task: rte}}", "has a task 1; expected a name that a folder can have, in quotes where YAML"),
+        ("tasks: {rte: {train_file: [1]}}", r"has \[1\] as train_file of rte; expected a name, or a list of some"),
+        ("tasks: {rte: {data_dir: }}", "has None as data_dir of rte; expected a name, or a list of some"),
+        ("tasks: {rte: {test_file: ''}}", "has '' as test_file of rte; expected a name"),
+        ("tasks: {rte: {submission: []}}", r"has \[\] as submission of rte; expected a name"),
+        ("tasks: {rte: {}}\npublished: [me]", r"has \['me'\] as published; expected a map of models"),
+        ("tasks: {rte: {}}\npublished: {me: {rte: []}}", "as published me; expected a map of tasks"),
         ("tasks: {../x: {task: rte}}", r"has a task '../x'; expected a name that a folder can have"),
         ("tasks: {rte: {}}\npublished: {me: 80.0}", r"has 80.0 as published me; expected a map of tasks"),
         ("tasks: {rte: {}}\npublished: {me: {rte: good}}", r"as published me; expected a map of tasks"),
@@ -171,7 +180,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ),
         ("tasks: {mnli: {train_file: pairs/train.tsv}}", "names no validation_file of mnli, and no validation_split"),
     ):
-        (tmp_path / "mine.yaml").write_text(text)
+        (tmp_path / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(ValueError, match=message):
             run_suite(settings(tmp_path, model, data))
     assert not (tmp_path / "out").exists()
