@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,17 @@ from .several_trainings import Together
 from .task import Task
 from .task_run import Outcome, TaskRun
 
-EXAMPLES = 3  # on the card
+EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and of the texts of one of them
 _CLASSES = 30  # on the card, those with the most examples
 
 
 def task_examples(
     task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
 ) -> list[Example]:
-    """The model on a few examples of the data; see `Task.card_examples`."""
-    places = np.random.default_rng(0).permutation(len(data))[:EXAMPLES]
-    return task.card_examples([data[place] for place in places], model_dir, model, tokenizer)
+    """The model on a few examples of the data that are short enough for a card; see `Task.card_examples`."""
+    order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
+    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MOST_CHARACTERS)
+    return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
 
 
 def write_finetuning_card(

@@ -48,6 +48,20 @@ def from_file(tmp_path_factory, pretrained):
     return mybert.finetune(model=pretrained, **files, output_dir=out, **SETTINGS), out
 
 
+def test_a_card_has_no_example_of_pages(tmp_path, pretrained):
+    rows = [*ROWS[:4], {"text": "the cat sat " * 400, "label": "good"}]
+    found = mybert.finetune(
+        model=str(pretrained), train_file=rows, output_dir=str(tmp_path / "out"), max_steps=1, **SETTINGS
+    )
+    assert len(found["examples"]) == 3
+    assert (tmp_path / "out" / "README.md").stat().st_size < 10_000
+    alone = {
+        "train_file": [rows[4], {"text": "the dog ran " * 400, "label": "bad"}],
+        "output_dir": str(tmp_path / "b"),
+    }
+    assert mybert.finetune(model=str(pretrained), max_steps=1, **alone, **SETTINGS)["examples"] == []
+
+
 @pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples"])
 def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, pretrained, from_file, kind):
     metrics, folder = from_file
