@@ -179,7 +179,12 @@ class _Prediction:
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), begins_anew)
         with folder:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
-            counts = self._write_parts(folder.path, output)
+            try:
+                counts = self._write_parts(folder.path, output)
+            except ValueError:  # a mistake in the data: mended, it is other data, of which no part is here
+                if self.state.num_processes == 1:
+                    shutil.rmtree(folder.path)
+                raise
             self.state.wait_for_everyone()
             rows = sum(counts)
             found = self.predictor

@@ -48,6 +48,7 @@ _DECISIVE = (
 # Further ones, recorded where they are not the default, so that runs from before they were go on.
 _DECISIVE_IF_OTHER = (
     *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
+    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
 
 

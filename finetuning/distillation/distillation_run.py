@@ -271,7 +271,7 @@ class Distillation(Finetuning):
             write_json(Path(self.arguments.output_dir) / DISTILLATION, report)
         if metric in student and self.of_teacher[metric]:
             logger.info(
-                "%s %.4g, %.3g %% of the teacher's %.4g, with %s of its %s parameters.",
+                "%s %.4g, %.3g %% of the teacher's %.4g, with %s parameters in place of %s.",
                 *(metric, student[metric], 100 * student[metric] / self.of_teacher[metric], self.of_teacher[metric]),
                 *(f"{self.parameters[name]:,}" for name in ("student", "teacher")),
             )

@@ -104,9 +104,10 @@ class Teacher:
         for name in sorted(set(data.inputs) & set(self.found.tokenizer.model_input_names)):
             digest.update(f"{name} {SEQUENCES_OF_A_PART} {len(data)}".encode())
             for sequence in data.inputs[name]:
-                ids = np.array(sequence, dtype=np.int64)
-                digest.update(np.array(ids.shape, dtype=np.int64).tobytes())
-                digest.update(ids.tobytes())
+                choices = sequence if np.ndim(sequence[0]) else [sequence]  # of other lengths each
+                for ids in [np.array(choice, dtype=np.int64) for choice in choices]:
+                    digest.update(np.array(ids.shape, dtype=np.int64).tobytes())
+                    digest.update(ids.tobytes())
         return digest.hexdigest()
 
     def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from transformers import (
 import mybert
 from mybert import (
     MyBertConfig,
+    MyBertForMultipleChoice,
     MyBertForQuestionAnswering,
     MyBertForSequenceClassification,
     MyBertForTokenClassification,
@@ -57,6 +58,7 @@ def folders(tmp_path_factory, tokenizer):
         "value": (MyBertForSequenceClassification, MyBertConfig, regression, tokenizer),
         "tagger": (MyBertForTokenClassification, MyBertConfig, tags, tokenizer),
         "answers": (MyBertForQuestionAnswering, MyBertConfig, {}, tokenizer),
+        "choices": (MyBertForMultipleChoice, MyBertConfig, {}, tokenizer),
         "plain": (MyBertModel, MyBertConfig, {}, tokenizer),
     }
     words = [word for word in tokenizer.get_vocab() if word.isalpha() and word not in ("cat", "dog", "tree")]
@@ -255,6 +257,22 @@ def test_words_of_another_vocabulary_have_the_teachers_logits_at_their_first_pie
         assert np.isnan(np.delete(targets, first, axis=0)).all()
     assert [label for label in run.train.inputs["labels"][0] if label != -100] == [0, 1, 0]
     assert set(run.train.inputs["labels"][1]) == {-100}
+
+
+def test_choices_of_other_lengths_have_the_teachers_logits(arguments, folders, tokenizer, tmp_path):
+    rows = [
+        {"text": "the cat", "choices": ["sat", "ran on a mat", "ate bread"], "label": 0},
+        {"text": "a dog was", "choices": ["very sad", "under a tree today", "a fish"], "label": 2},
+    ]
+    run = training_data(arguments(teacher="choices", student="plain", train_file=rows))
+    model = MyBertForMultipleChoice.from_pretrained(folders["choices"]).eval()
+    for row, targets in zip(rows, run.train.inputs["soft_targets"], strict=True):
+        read = tokenizer([row["text"]] * 3, row["choices"], padding=True, return_tensors="pt")
+        with torch.no_grad():
+            said = model(**{name: values[None] for name, values in read.items()}).logits[0]
+        assert np.allclose(targets, said, atol=1e-5)
+    data = {"train_file": rows, "validation_file": rows, "output_dir": str(tmp_path / "whole")}
+    assert "accuracy" in distill(arguments(teacher="choices", student="plain", **data))
 
 
 def test_classes_stand_in_the_order_of_the_student(arguments, folders, tmp_path, tokenizer):

@@ -353,6 +353,16 @@ def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
     assert not (tmp_path / ".o.csv.partial").exists()
 
 
+def test_a_mistake_in_the_data_leaves_nothing_that_the_mended_data_is_not(tmp_path, models, small_parts):
+    data, output = tmp_path / "t.csv", tmp_path / "o.csv"
+    data.write_text("\n".join(["sentence", *TEXTS[:6], '" "']))
+    with pytest.raises(ValueError, match="in row 7 an empty sentence"):
+        mybert.predict(models / "sst2", data, output=output)
+    assert names(tmp_path) == ["t.csv"]
+    data.write_text("\n".join(["sentence", *TEXTS[:7]]))
+    assert mybert.predict(models / "sst2", data, output=output)["rows"] == 7
+
+
 def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
     data, output = interrupted
     parts = []
