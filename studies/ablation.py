@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import write_json, write_text
-from ..finetuning import TASKS, FinetuningArguments, finetune
+from ..finetuning import FinetuningArguments, finetune
 from ..finetuning.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
@@ -20,6 +20,7 @@ from .settings import (
     majority_score,
     markdown_table,
     merged,
+    metric_of_best,
     names_a_folder,
     percent,
 )
@@ -246,7 +247,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
             table[row][task], deviation = main_score(metrics, finetuning)
             if deviation is not None:
                 deviations[row][task] = deviation
-            if (value := majority_score(metrics, TASKS[finetuning.task].main_metric)) is not None:
+            if (value := majority_score(metrics, metric_of_best(finetuning))) is not None:
                 majority[task] = value
             details[row][task] = _without_examples(metrics)
     write_json(output_dir / "ablation.json", {"table": table, "deviations": deviations, "details": details})

@@ -89,23 +89,28 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
         ) from error
 
 
+def metric_of_best(arguments: FinetuningArguments) -> str:
+    """The metric that tells a run's best model, which is what counts of it."""
+    return str(arguments.metric_for_best_model).removeprefix("eval_")
+
+
 def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
-    """What counts of a run's metrics, of 1: its main metric, or another; of several seeds the mean and deviation."""
-    name = (metric or str(arguments.metric_for_best_model)).removeprefix("eval_")
+    """What counts of a run's metrics, of 1: that of the best, or another; of several seeds the mean and deviation."""
+    name = metric or metric_of_best(arguments)
     full = TASKS[arguments.task].full_score
     deviation = metrics.get("deviation", {}).get(name)
     return metrics.get("mean", metrics)[name] / full, None if deviation is None else deviation / full
 
 
-def majority_score(metrics: Mapping[str, Any], main_metric: str, data: str = "") -> float | None:
-    """What always giving the most frequent answer scores, by a task's main metric; None where there is none.
+def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> float | None:
+    """What always giving the most frequent answer scores; None where that is not measured.
 
     Args:
         metrics: What a run returns.
-        main_metric: The metric.
+        metric: The metric.
         data: Name of the validation data, if there is more than one.
     """
-    return metrics.get(f"{data}_majority_{main_metric}" if data else f"majority_{main_metric}")
+    return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
 
 
 MAJORITY = "Always the most frequent answer"  # a row of tables

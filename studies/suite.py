@@ -22,6 +22,7 @@ from .settings import (
     majority_score,
     markdown_table,
     merged,
+    metric_of_best,
     names_a_folder,
     percent,
 )
@@ -216,13 +217,16 @@ class TaskOutcome:
     """What a task gave.
 
     Attributes:
-        scores: The main metric for each set of validation data, with its deviation over seeds.
+        metric: What counts: the metric that tells the best model, of several sets of validation data the task's main
+            one.
+        scores: The metric for each set of validation data, with its deviation over seeds.
         majority: The same of always giving the most frequent answer, None where there is none.
         chosen: The settings from the grid that were best.
         folder: The model.
         metrics: All metrics of the best.
     """
 
+    metric: str
     scores: list[Score]
     majority: list[float | None]
     chosen: dict[str, Any]
@@ -260,7 +264,8 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
             if metrics["interrupted"]:
                 return {"interrupted": True}
             tried.append(_outcome(finetuning, chosen, metrics))
-        outcomes[task] = max(tried, key=lambda outcome: _mean(outcome.scores))
+        choose = max if finetuning.greater_is_better else min
+        outcomes[task] = choose(tried, key=lambda outcome: _mean(outcome.scores))
     output_dir = Path(arguments.output_dir)
     report = {
         "average": sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes),
@@ -303,13 +308,15 @@ def _title(suite: Suite, task: str) -> str:
 
 
 def _outcome(finetuning: FinetuningArguments, chosen: dict[str, Any], metrics: dict[str, Any]) -> TaskOutcome:
-    metric = TASKS[finetuning.task].main_metric
-    names = evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ())
-    main = [f"{name}_{metric}" if name else metric for name in names] or [str(finetuning.metric_for_best_model)]
+    names = list(evaluation_names(TASKS[finetuning.task], finetuning.validation_file or ()))
+    if len(names) > 1:
+        metric = TASKS[finetuning.task].main_metric
+    else:
+        names, metric = [""], metric_of_best(finetuning)
     kept = {name: value for name, value in metrics.items() if name not in ("examples", "interrupted")}
-    scores = [main_score(metrics, finetuning, name) for name in main]
-    majority = [majority_score(metrics, metric, name) for name in names or [""]]
-    return TaskOutcome(scores, majority, chosen, Path(str(finetuning.output_dir)), kept)
+    scores = [main_score(metrics, finetuning, f"{name}_{metric}" if name else metric) for name in names]
+    majority = [majority_score(metrics, metric, name) for name in names]
+    return TaskOutcome(metric, scores, majority, chosen, Path(str(finetuning.output_dir)), kept)
 
 
 def _mean(scores: Sequence[Score]) -> float:
@@ -317,7 +324,7 @@ def _mean(scores: Sequence[Score]) -> float:
 
 
 def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
-    """The model beside published ones, by the main metric of each task."""
+    """The model beside published ones, by what counts of each task."""
     rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
     average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
@@ -334,9 +341,7 @@ def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskO
         cells = ["" if value is None else " / ".join(f"{part:.1f}" for part in _listed(value)) for value in found]
         whole = len(lists) == len(outcomes)
         rows.append([name, *cells, f"{sum(sum(v) / len(v) for v in lists) / len(lists):.1f}" if whole else ""])
-    metrics = ", ".join(
-        f"{_title(suite, task)} {TASKS[arguments.tasks[task].get('task', task)].main_metric}" for task in outcomes
-    )
+    metrics = ", ".join(f"{_title(suite, task)} {outcome.metric}" for task, outcome in outcomes.items())
     note = f"{suite.title}, validation data: {metrics}."
     if suite.published:
         note += " Published scores are of the test data, each in its own settings."

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments
-from mybert.studies import SuiteArguments, read_suite, run_suite
+from mybert.studies import SuiteArguments, read_suite, run_suite, suite
 from mybert.studies.settings import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
@@ -132,6 +132,22 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
     assert "There is no submission.zip: test data of Same text is missing." in caplog.text
 
 
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1)])
+def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeypatch, metric, best):
+    def finetune(arguments):
+        rate = arguments.learning_rate
+        return {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "interrupted": False}
+
+    monkeypatch.setattr(suite, "finetune", finetune)
+    chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.1, 0.2]}}
+    report = run_suite(settings(tmp_path, model, data, only=["animals"], **chosen))["tasks"]["animals"]
+    assert report["chosen"] == {"learning_rate": best}
+    assert report["score"] == report["metrics"][metric]
+    table = (tmp_path / "out" / "suite.md").read_text()
+    assert f"validation data: animals {metric}." in table
+    assert ("Always the most frequent answer" in table) == (metric == "accuracy")
+
+
 def test_mistakes_show_before_anything_runs(tmp_path, model, data):
     for change, message in (
         ({"model": ""}, "model is not set; a suite needs model, data_dir and output_dir"),
@@ -203,12 +219,12 @@ def test_the_suite_of_the_page_is_one(tmp_path):
 
 @pytest.mark.parametrize("name", ["glue", "ko", "laptop"])
 def test_suites_that_ship_know_their_tasks(name):
-    suite = read_suite(name)
-    for task, own in suite.tasks.items():
+    found = read_suite(name)
+    for task, own in found.tasks.items():
         kind = TASKS[own.get("task", task)]
         assert kind.main_metric and own["title"]
         if "submission" in own:
             assert len(own["submission"]) == len(kind.files["test"])
-    for scores in suite.published.values():
-        assert set(scores) <= set(suite.tasks)
+    for scores in found.published.values():
+        assert set(scores) <= set(found.tasks)
         assert all(len(value) == 2 for task, value in scores.items() if task == "mnli")
