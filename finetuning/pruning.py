@@ -4,6 +4,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -196,33 +197,32 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             f"{model} is of type {config.model_type}, without layers of its own; expected a model like BERT."
         )
     owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
-    if arguments.output_dir:
-        check_not_read(arguments.output_dir, [model, *arguments.data])
-        check_output_folder(arguments.output_dir, owned, arguments.overwrite)
     what = "heads" if arguments.keep_heads else "layers"
     choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
-    found = None
-    if arguments.data:
-        found = _Measuring(arguments)
-        rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
-    else:
-        rows = [{"layers": kept} for kept in choices]
-    metric = found.model.task.main_metric if found else None
-    if arguments.output_dir:
-        output = Path(arguments.output_dir)
-        with (
-            locked(output, within=stays_in_place(output)),
-            folder_written_beside(output, owned, arguments.overwrite) as folder,
-        ):
-            source = _local(model)
-            _copy_what_goes_along(source, folder)
-            if arguments.keep_heads:
-                assert found is not None
-                found.model.model.save_pretrained(folder)
-            else:
-                _write_without_layers(source, folder, config, choices[-1])
-            write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
-            _write_card(folder, output.name, model, rows, what)
+    with ExitStack() as held:
+        if arguments.output_dir:
+            output = Path(arguments.output_dir)
+            check_not_read(output, [model, *arguments.data])
+            check_output_folder(output, owned, arguments.overwrite)
+            held.enter_context(locked(output, within=stays_in_place(output)))  # before it takes its time to measure
+        found = None
+        if arguments.data:
+            found = _Measuring(arguments)
+            rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
+        else:
+            rows = [{"layers": kept} for kept in choices]
+        metric = found.model.task.main_metric if found else None
+        if arguments.output_dir:
+            with folder_written_beside(output, owned, arguments.overwrite) as folder:
+                source = _local(model)
+                _copy_what_goes_along(source, folder)
+                if arguments.keep_heads:
+                    assert found is not None
+                    found.model.model.save_pretrained(folder)
+                else:
+                    _write_without_layers(source, folder, config, choices[-1])
+                write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
+                _write_card(folder, output.name, model, rows, what)
     return {"rows": rows, "metric": metric}
 
 

@@ -30,6 +30,7 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
+from mybert.files.writing import locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.attention_heads import head_importance, most_important
 from mybert.finetuning.pruning import alternate_dropped, top_dropped
@@ -345,6 +346,10 @@ def test_mistakes(tmp_path, bert, data, capsys):
         assert main([*call, "--overwrite"]) == 2
         assert "is to be read and written; name another place" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()} == before
+    with locked(tmp_path / "busy"):
+        assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "busy")]) == 2
+    said = capsys.readouterr()
+    assert "busy is being written by process" in said.err and "parameters" not in said.out  # not after measuring
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "mine")]) == 2
