@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from ..files import own_process, read_rows, refuse_address, write_text
+from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
@@ -78,12 +78,14 @@ class BenchArguments:
     sentences: int = field(default=640, metadata={"help": f"How many for {', '.join(ON_SENTENCES)}."})
     compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
     output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
 
     def __post_init__(self) -> None:
         """Check the settings, before hours of measuring.
 
         Raises:
-            ValueError: If one is unknown, out of its range, or wants a file or folder that is not there.
+            ValueError: If one is unknown, out of its range, or wants a file or folder that is not there, or the output
+                is there and not to be replaced.
         """
         if self.workloads is None:
             self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
@@ -97,8 +99,8 @@ class BenchArguments:
             for value in given:
                 if value not in known:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
-        for path in filter(None, (self.sst2, self.output)):
-            refuse_address(path)
+        if self.sst2 is not None:
+            refuse_address(self.sst2)
         for name in ("repeats", "sentences"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
@@ -108,8 +110,11 @@ class BenchArguments:
             )
         if self.sst2 is not None and not Path(self.sst2, "train.tsv").is_file():
             raise ValueError(f"sst2 is {self.sst2}; expected a folder with SST-2's train.tsv.")
-        if self.output is not None and (Path(self.output).is_dir() or not Path(self.output).parent.is_dir()):
-            raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
+        if self.output is not None:
+            check_not_read(self.output, [Path(self.sst2, "train.tsv")] if self.sst2 is not None else [])
+            check_output_files([self.output], self.overwrite)
+            if not Path(self.output).parent.is_dir():
+                raise ValueError(f"output is {self.output}; expected a file in a folder that is there.")
 
 
 def run_benchmarks(arguments: BenchArguments) -> str:

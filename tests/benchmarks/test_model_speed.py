@@ -206,6 +206,15 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
     assert ran == ["inference", "kernels", "training", "memory"]
     assert output.read_text().endswith("inference\n\nkernels\n\ntraining\n\nmemory\n")
     ran.clear()
+    assert main(["bench", "--output", str(output)]) == 2
+    assert capsys.readouterr().err == f"mybert bench: {output} exists; name another place or pass --overwrite.\n"
+    read = str(sst2 / "train.tsv")
+    assert main(["bench", "--sst2", str(sst2), "--output", read, "--overwrite"]) == 2
+    assert capsys.readouterr().err == f"mybert bench: {read} is to be read and written; name another place.\n"
+    assert not ran
+    assert main(["bench", "--workloads", "kernels", "--output", str(output), "--overwrite"]) == 0
+    assert output.read_text().endswith("\n\nkernels\n")
+    ran.clear()
     assert main(["bench", "--sst2", str(sst2)]) == 0
     assert ran == list(names.values())
 
@@ -219,7 +228,7 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
         (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
         (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
         (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),
-        (["--output", "."], "output is .; expected a file"),
+        (["--output", "."], ". is a link or folder, so it is not overwritten; name another place."),
     ],
 )
 def test_mistakes(flags, sentence, capsys):
