@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import check_output_files, locked, usable_cores, worker_processes, written_beside
+from ..files import (
+    check_output_files,
+    clear_folder,
+    locked,
+    usable_cores,
+    worker_processes,
+    write_text,
+    written_beside,
+)
 from ..files.corpus import Corpus, expand_sources
 from ..files.frames import GivenData, is_frame
 from ..files.sentences import split_sentences
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a kill loses per process
+_JOINED = "joined"  # beside the chunks: which file they have become
 
 
 def build_token_store(
@@ -63,8 +72,8 @@ def build_token_store(
 
     The text is worked through in chunks; memory does not grow with the corpus, and the bytes written do not depend on
     the number of processes. Finished chunks lie in a hidden folder beside `path` until all are there: after an
-    interruption, of whatever kind, the same call takes up those whose text is still the same. Sentences without tokens
-    and documents without sentences are left out.
+    interruption, of whatever kind, the same call takes up those whose text is still the same, and what it has appended
+    already it does not append again. Sentences without tokens and documents without sentences are left out.
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
@@ -126,10 +135,23 @@ def build_token_store(
             left = f" ({', '.join(store.drop)} were left out)" if store.drop else ""
             raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
         parts = [*(earlier if store.append else []), *files]
-        with written_beside(path) as temporary:
-            summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
-        shutil.rmtree(folder)
+        joined = folder / _JOINED
+        if store.append and earlier and joined.is_file() and joined.read_text("utf-8") == _in_words(files, path):
+            logger.info("%s holds this text already: it was appended, and the call was ended then.", path)
+            summary = check_store(path, fingerprint)
+        else:
+            with written_beside(path) as temporary:
+                summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
+                write_text(joined, _in_words(files, temporary))
+        clear_folder(folder, ("*",), last=_JOINED)
+        folder.rmdir()
     return summary
+
+
+def _in_words(chunks: Sequence[Path], store: Path) -> str:
+    """Which file it is that ends with which chunks; of a file that is written later the words are others."""
+    state = store.stat()
+    return " ".join([str(state.st_size), str(state.st_mtime_ns), *(chunk.name for chunk in chunks)])
 
 
 def inspect_corpus(

@@ -269,6 +269,33 @@ def test_appending_is_building_from_both(tmp_path, documents, tokenizer, monkeyp
     assert path.read_bytes() == whole
 
 
+def test_what_was_appended_when_a_kill_came_is_not_appended_again(tmp_path, documents, tokenizer, monkeypatch):
+    path, together = build(tmp_path, documents, tokenizer)
+    whole = path.read_bytes()
+    build(tmp_path, documents[:35], tokenizer)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    def append_until_killed(what):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module, what, killed)
+            build(tmp_path, documents[35:], tokenizer, append=True)
+
+    append_until_killed("clear_folder")
+    assert path.read_bytes() == whole
+    path, summary = build(tmp_path, documents[35:], tokenizer, append=True)
+    assert path.read_bytes() == whole and summary == together
+    assert list(tmp_path.iterdir()) == [path]
+
+    append_until_killed("_join")  # the same text once more, which is what was asked for
+    _, summary = build(tmp_path, documents[35:], tokenizer, append=True)
+    assert summary.documents == together.documents + len(documents) - 35
+    append_until_killed("clear_folder")
+    _, summary = build(tmp_path, documents[:1], tokenizer, append=True)  # another text behind it
+    assert summary.documents == together.documents + 2 * (len(documents) - 35) + 1
+
+
 def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, documents, tokenizer):
     files = [tmp_path / f"{number}.txt" for number in range(5)]
     for number, file in enumerate(files):
