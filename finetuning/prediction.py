@@ -32,7 +32,8 @@ def load_finetuned_model(
     """Load a model that `finetune` trained, or another with a head for the task.
 
     Args:
-        task: The task. For a tagger on frozen features it becomes one that makes these.
+        task: The task; that of the result knows what the classes decide about it, and makes the features of a tagger
+            that reads frozen ones.
         name: Folder or Hub name.
         device: Where it runs. On a CPU the weights of a MyBERT are laid out for its kernels.
         dtype: Type of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
@@ -58,7 +59,8 @@ def load_finetuned_model(
         model.quantize_weights("int8")
     elif is_own and torch.backends.mkldnn.is_available():
         model.prepack_weights()
-    return FinetunedModel(task, model, labels, AutoTokenizer.from_pretrained(encoder, trust_remote_code=False))
+    tokenizer = AutoTokenizer.from_pretrained(encoder, trust_remote_code=False)
+    return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
 
 
 def tag_words(

@@ -21,8 +21,8 @@ from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
 from .prediction_files import OUTPUT_ENDINGS, json_line, merge_parts, part_file, write_part
 from .prediction_rows import rows_to_predict
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, new_name
-from .rows import DataRow
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from .rows import DataRow, new_name
 from .task_record import task_record
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from ..files.frames import rows_of_batch, with_columns
 from .inference import network_outputs
 from .prediction import FinetunedModel, load_finetuned_model
 from .prediction_rows import task_for_columns
-from .rows import DataRow
+from .rows import DataRow, new_name
 from .task_arguments import FinetunedModelArguments, TaskArguments
 
 ROWS_OF_A_PART = 1024
@@ -153,13 +153,6 @@ class Predictor:
     def kept_columns(self, row: DataRow) -> Sequence[str]:
         """The columns of a row that are kept."""
         return list(row.values) if self.settings.keep_columns is None else self.settings.keep_columns
-
-
-def new_name(name: str, kept: Sequence[str]) -> str:
-    """What a predicted column is called beside those that are kept: if need be with `predicted_` before its name."""
-    while name in kept:
-        name = f"predicted_{name}"
-    return name
 
 
 _copies: dict[str, Predictor] = {}

@@ -1,7 +1,7 @@
 """Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,6 +140,19 @@ def read_data(
     if not rows:
         raise ValueError(f"{source} holds no rows.")
     return rows
+
+
+def new_name(name: str, others: Collection[str]) -> str:
+    """What a predicted column is called beside others: if need be with `predicted_` before its name."""
+    while name in others:
+        name = f"predicted_{name}"
+    return name
+
+
+def prediction_columns(classes: Sequence[str]) -> list[str]:
+    """The columns of a table of predictions, all of other names: `index`, `prediction`, a probability a class."""
+    own = ["index", "prediction"]
+    return own + [new_name(name, {*own, *classes}) if name in own else name for name in classes]
 
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:

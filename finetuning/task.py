@@ -176,6 +176,10 @@ class Task(ABC, Generic[E, P]):
         """
         return self
 
+    def with_classes(self, labels: Labels | None) -> Task[E, P]:
+        """The task with what the classes of a run or model decide about it; here the task as it is."""
+        return self
+
     @property
     def has_one_class(self) -> bool:
         """Whether each text or word has one class, so that classes can weigh."""

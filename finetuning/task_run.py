@@ -34,7 +34,7 @@ class TaskRun:
     """A task with its data, read and tokenized.
 
     Attributes:
-        task: The task.
+        task: The task; it knows what the classes decide about it.
         tokenizer: The tokenizer.
         labels: The classes, if it has some.
         train: The training data.
@@ -48,6 +48,10 @@ class TaskRun:
     train: TaskData
     validation: Mapping[str, TaskData]
     test: Mapping[str, TaskData]
+
+    def __post_init__(self) -> None:
+        """Tell the task the classes."""
+        object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
 
 @dataclass(frozen=True)

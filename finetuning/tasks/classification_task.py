@@ -34,7 +34,7 @@ from ...metrics import (
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource, read_prediction_rows
+from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from ..task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
@@ -414,7 +414,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Write `predictions.tsv`: index and prediction, GLUE's format; for own data also the probabilities."""
         names = () if self.glue else tuple(predictions[0].probabilities)
         mark = _mark_between(names)
-        lines = ["\t".join(("index", "prediction", *names))]
+        lines = ["\t".join(prediction_columns(names))]
         for index, prediction in enumerate(predictions):
             label = prediction.label
             text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
@@ -424,8 +424,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""
-        mark = _mark_between(name for example in examples for name in self.classes_of(example))
-        return [LabelPrediction(self._predicted(row, mark)) for row in read_prediction_rows(path, len(examples))]
+        rows = read_prediction_rows(path, len(examples))
+        # The data may have some of the classes only; the table has columns of all, if it is one of ours.
+        mark = _mark_between([*rows[0].values, *(name for example in examples for name in self.classes_of(example))])
+        return [LabelPrediction(self._predicted(row, mark)) for row in rows]
 
     def _predicted(self, row: DataRow, mark: str) -> Any:
         value = row.value("prediction")

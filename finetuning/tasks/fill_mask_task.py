@@ -15,7 +15,7 @@ from ...files import write_lines
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORED_LABEL
 from ..labels import Labels
-from ..rows import DataRow, DataSource, read_prediction_rows
+from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from ..task import Task, TaskData, rounded
 from .tagging_task import add_sequence, tag_windows
 
@@ -213,7 +213,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> None:
         """Write `predictions.tsv`: index, and the best token for each mask, spaces between them."""
         rows = [f"{index}\t{' '.join(prediction.tokens)}" for index, prediction in enumerate(predictions)]
-        write_lines(folder / f"predictions{suffix}.tsv", ["index\tprediction", *rows])
+        write_lines(folder / f"predictions{suffix}.tsv", ["\t".join(prediction_columns(())), *rows])
 
     def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""

@@ -18,7 +18,7 @@ from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
 from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource, read_prediction_rows
+from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from ..task import Task, TaskData, rounded
 
 
@@ -179,9 +179,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         """Write `predictions.csv`: index, prediction (from 0), and the probability of each choice."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(
-            ("index", "prediction", *(f"probability{n}" for n in range(len(predictions[0].probabilities))))
-        )
+        writer.writerow(prediction_columns([f"probability{n}" for n in range(len(predictions[0].probabilities))]))
         for index, item in enumerate(predictions):
             writer.writerow((index, item.choice, *(f"{value:.6f}" for value in item.probabilities)))
         write_lines(folder / f"predictions{suffix}.csv", text.getvalue().splitlines())

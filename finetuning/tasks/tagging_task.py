@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -83,6 +83,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         max_document_context: Read every sentence with as much of its document before and after it as fits.
         any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; then words are
             counted in place of entities.
+        are_of_entities: Whether all of the classes are tags of entities, whichever of them some data has; None while
+            the classes are not known.
         doc_stride: Pieces that neighbouring windows of a long sentence share; None for 128, or half of a window's room
             if that is less.
     """
@@ -90,6 +92,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     continuation_labels: Literal["ignore", "inside"] = "ignore"
     max_document_context: bool = False
     any_tags: bool = False
+    are_of_entities: bool | None = None
     doc_stride: int | None = None
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
@@ -119,6 +122,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no words, or no tags."""
         return not (row.value(self.text_column) and self.has_label(row))
+
+    def with_classes(self, labels: Labels | None) -> TaggingTask:
+        """The task that knows whether the classes are tags of entities."""
+        return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 
     @property
     def has_one_class(self) -> bool:
@@ -295,8 +302,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
     def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
-        """Whether entities are counted, not words."""
-        return not self.any_tags or _are_of_entities({tag for side in sides for tags in side for tag in tags})
+        """Whether entities are counted, not words; without the classes the tags at hand tell it."""
+        known = self.are_of_entities if self.any_tags else True
+        return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
 
     def report_by_class(
         self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]

@@ -51,6 +51,19 @@ def arguments(tmp_path, rte, **settings):
     return EvaluateArguments(**defaults | settings)
 
 
+def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, pretrained):
+    """Not as its own tags do: those of the test data could be of entities, those of the training data are not."""
+    files = {"train": "the B-X\ncat M-X\nsat E-X\na S-X\n", "test": "the S-X\n\na S-X\n"}
+    for name, lines in files.items():
+        (tmp_path / f"{name}.conll").write_text(lines)
+    settings = {"task": "tagging", "max_length": 16, "max_steps": 1, "save_strategy": "no", "use_cpu": True}
+    data = {f"{name}_file": str(tmp_path / f"{name}.conll") for name in files}
+    metrics = finetune(model=str(pretrained), output_dir=str(tmp_path / "out"), **data, **settings)
+    assert {"test_accuracy", "test_f1"} <= metrics.keys() and "test_precision" not in metrics
+    found = evaluate_model(EvaluateArguments(model=str(tmp_path / "out"), data=[data["test_file"]], use_cpu=True))
+    assert found == {name: metrics[f"test_{name}"] for name in ("accuracy", "f1")}
+
+
 def test_a_model_has_the_scores_that_finetuning_found(tmp_path, rte, finetuned):
     folder, metrics = finetuned
     found = evaluate_model(arguments(tmp_path, rte, model=str(folder), predictions_dir=str(tmp_path / "p")))

@@ -220,6 +220,30 @@ def test_glue_scores_are_of_the_positive_class():
     assert scores == {"accuracy": 0.75, "f1": pytest.approx(2 / 3)}
 
 
+def test_a_class_may_be_called_as_a_column_of_predictions_is(tmp_path):
+    names = ["index", "prediction", "predicted_index", "x"]
+    examples = [TextExample(("a cat",), name) for name in names]
+    table = dict.fromkeys(names, 0.25)
+    predictions = [LabelPrediction(name, table) for name in names]
+    task = TASKS["classification"]
+    task.write_predictions(predictions, examples, tmp_path)
+    columns = (tmp_path / "predictions.tsv").read_text().splitlines()[0].split("\t")
+    expected = ["index", "prediction", "predicted_predicted_index", "predicted_prediction", "predicted_index", "x"]
+    assert columns == expected
+    read = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    assert [prediction.label for prediction in read] == names
+
+
+def test_what_stands_between_labels_is_told_by_all_classes_not_those_of_the_data(tmp_path):
+    examples = [TextExample(("a cat",), frozenset({"animal", "small"}))]
+    table = {"animal": 0.9, "small": 0.8, "red, green": 0.1}
+    predictions = [LabelPrediction(frozenset({"animal", "small"}), table)]
+    task = TASKS["multilabel"]
+    task.write_predictions(predictions, examples, tmp_path)
+    (read,) = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    assert read.label == {"animal", "small"}
+
+
 # Multiple choice
 
 
@@ -346,6 +370,20 @@ def test_tags_that_are_not_of_entities(tokenizer):
     assert task.score(predictions, SENTENCES) == TASKS["ner"].score(predictions, SENTENCES)
     with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; other tags are for the task tagging"):
         TASKS["ner"].labels(sentences, "x")
+
+
+def test_the_classes_tell_whether_tags_are_of_entities_not_each_file():
+    """Of B, M, E and S of Chinese words, M is of no scheme that is counted; some data may have none."""
+    words = [TaggedSentence(("a", "b", "c"), ("B-X", "E-X", "S-X"))]
+    predictions = [("B-X", "E-X", "S-X")]
+    task = TASKS["tagging"]
+    assert "precision" in task.score(predictions, words)
+    task = task.with_classes(Labels(("B-X", "E-X", "M-X", "S-X")))
+    assert task.score(predictions, words) == {"accuracy": 1.0, "f1": 1.0}
+    assert task.report_by_class(predictions, words).counted == "words"
+    labels = Labels(("B-X", "I-X", "O"))
+    assert "precision" in TASKS["tagging"].with_classes(labels).score([("O", "O", "O")], words)
+    assert "precision" in TASKS["ner"].with_classes(None).score(predictions, words)
 
 
 def test_documents_may_have_any_name(tokenizer):
