@@ -157,10 +157,10 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
 
 @contextmanager
 def files_written_beside(path: str | Path) -> Iterator[Path]:
-    """Write files into a folder that holds others too; they are moved there when all of them are whole.
+    """Write files into a folder that may hold others too; they are moved there when all of them are whole.
 
     Args:
-        path: The folder; it exists.
+        path: The folder. It is made if it is not there; where nothing comes of it, it goes again.
 
     Yields:
         An empty folder in it; its files are moved into `path`, in the order of their names, when the block ends.
@@ -169,15 +169,17 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
         OSError: If a file cannot be written; a full disk is called that.
     """
     path = Path(path)
-    with disk_trouble_in_words(path):
-        beside = Path(tempfile.mkdtemp(prefix=".", suffix=PARTIAL, dir=path))
-    try:
+    with _emptied_again() as made:
         with disk_trouble_in_words(path):
-            yield beside
-            for file in sorted(beside.iterdir()):
-                file.replace(path / file.name)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+            _make_folder(path, made)
+            beside = Path(tempfile.mkdtemp(prefix=".", suffix=PARTIAL, dir=path))
+        try:
+            with disk_trouble_in_words(path):
+                yield beside
+                for file in sorted(beside.iterdir()):
+                    file.replace(path / file.name)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
 
 
 def _move_folder(beside: Path, path: Path) -> None:
@@ -223,11 +225,8 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         ValueError: If it is a file, or holds something that may not be replaced.
         FileNotFoundError: If it is an address.
     """
-    path = _refuse_address(path)
-    if "\n" in str(path) or "\0" in str(path):
-        raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; expected a folder to write to.")
+    path = Path(path)
+    check_can_be_folder(path)
     entries = sorted(entry.name for entry in path.iterdir() if not _is_bookkeeping(entry)) if path.is_dir() else []
     if not entries:
         return
@@ -244,6 +243,20 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         )
     if reason := _reason_to_keep(path):
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
+
+
+def check_can_be_folder(path: str | Path) -> None:
+    """Refuse a folder to write to, which need not exist, that is or will be none.
+
+    Raises:
+        ValueError: If it is a file, or its name has a line break in it.
+        FileNotFoundError: If it is an address.
+    """
+    path = _refuse_address(path)
+    if "\n" in str(path) or "\0" in str(path):
+        raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; expected a folder to write to.")
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:

@@ -11,12 +11,19 @@ import torch
 from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..files import check_not_read, check_output_files, leave_standard_output, write_json, written_beside
+from ..files import (
+    check_can_be_folder,
+    check_not_read,
+    check_output_files,
+    leave_standard_output,
+    write_json,
+    written_beside,
+)
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
-from .class_report_files import REPORT_FILES
-from .evaluation import PREDICTION_FILES, measure_model, write_report
+from .class_report_files import REPORT_FILES, write_class_reports
+from .evaluation import PREDICTION_FILES, class_report_of, measure_model
 from .features import (
     FEATURES,
     PAIR_SEPARATOR,
@@ -141,14 +148,16 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
     _check_outputs([arguments.output] if writes else [], read, arguments.overwrite)
     for written, patterns in ((arguments.predictions_dir, PREDICTION_FILES), (arguments.report_dir, REPORT_FILES)):
-        there = [file for pattern in patterns for file in Path(written).glob(pattern)] if written else []
-        _check_outputs(there, read, arguments.overwrite)
+        if written:
+            check_can_be_folder(written)
+            there = [file for pattern in patterns for file in Path(written).glob(pattern)]
+            _check_outputs(there, read, arguments.overwrite)
     if arguments.predictions:
         examples = task.read(arguments.data[0])
         predictions = task.read_predictions(Path(arguments.predictions), examples)
         metrics = task.score(predictions, examples)
         if arguments.report_dir:
-            write_report(task, predictions, examples, arguments.report_dir)
+            write_class_reports({"": class_report_of(task, predictions, examples)}, arguments.report_dir)
     else:
         assert arguments.model
         metrics = measure_model(

@@ -9,7 +9,7 @@ from accelerate import PartialState
 
 from ..files import files_written_beside
 from ..metrics import ClassReport
-from .class_report_files import write_class_report
+from .class_report_files import write_class_reports
 from .data_report import long_text_lines
 from .inference import network_outputs
 from .prediction import load_finetuned_model
@@ -57,7 +57,7 @@ def measure_model(
     predicted = {}
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
     for data in encoded if report_dir else ():  # before the network has worked for nothing
-        _report(task, [task.right_prediction(example) for example in data.examples], data.examples)
+        class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
     for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
             logger.warning("%s: %s", source, line)
@@ -66,32 +66,25 @@ def measure_model(
         prefix = f"{name}_" if name else ""
         found = task.score(predictions, data.examples) | task.calibration(predictions, data.examples)
         metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+    written = [
+        (f"_{name}" if name else "", predictions, data.examples)
+        for (name, predictions), data in zip(predicted.items(), encoded, strict=True)
+    ]
     if report_dir and state.is_main_process:
-        for (name, predictions), data in zip(predicted.items(), encoded, strict=True):
-            write_report(task, predictions, data.examples, report_dir, f"_{name}" if name else "")
+        write_class_reports({suffix: class_report_of(task, *known) for suffix, *known in written}, report_dir)
     if predictions_dir and state.is_main_process:
-        Path(predictions_dir).mkdir(parents=True, exist_ok=True)
         with files_written_beside(predictions_dir) as folder:
-            for (name, predictions), data in zip(predicted.items(), encoded, strict=True):
-                task.write_predictions(predictions, data.examples, folder, f"_{name}" if name else "")
+            for suffix, predictions, examples in written:
+                task.write_predictions(predictions, examples, folder, suffix)
     return metrics
 
 
-def write_report(
-    task: Task, predictions: Sequence[Any], examples: Sequence[Any], report_dir: str | Path, suffix: str = ""
-) -> None:
-    """Write the report by class of predictions for labelled examples, see `write_class_report`.
+def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
+    """The report by class of predictions for labelled examples.
 
     Raises:
         ValueError: If the task has no classes.
-        OSError: If a file cannot be written.
     """
-    report = _report(task, predictions, examples)
-    Path(report_dir).mkdir(parents=True, exist_ok=True)
-    write_class_report(report, Path(report_dir), suffix)
-
-
-def _report(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
     report = task.report_by_class(predictions, examples)
     if report is None:
         raise ValueError("report_dir is set, and this task has no classes to report on.")

@@ -259,7 +259,6 @@ def _show_sequence(run: TaskRun) -> None:
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
     """Write model and tokenizer, and a WordPiece vocabulary for Google's tools, which a plain tokenizer leaves out."""
-    output_dir.mkdir(parents=True, exist_ok=True)
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 
-from ..files import check_output_files, write_text
+from ..files import check_output_files, files_written_beside, write_text
 
 FOLDER = ".eval_results"
 
@@ -39,9 +39,10 @@ def write_benchmark_results(
             raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
         by_file.setdefault(Path(model_dir) / FOLDER / f"{name}.yaml", []).append(entry)
     check_output_files(by_file, overwrite)
-    for path, results in by_file.items():
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True))
+    with files_written_beside(Path(model_dir) / FOLDER) as folder:
+        for path, results in by_file.items():
+            text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
+            write_text(folder / path.name, text)
     return list(by_file)
 
 

@@ -132,6 +132,8 @@ def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, do
         "finetune --config s3://b/x",
         "evaluate --task sst2 --model MODEL --data s3://b/x",
         "evaluate --task sst2 --model s3://b/x --data texts.tsv",
+        "evaluate --task sst2 --model MODEL --data texts.tsv --report_dir s3://b/x",
+        "evaluate --task sst2 --model MODEL --data texts.tsv --predictions_dir s3://b/x",
         "predict MODEL s3://b/x",
         "predict MODEL texts.tsv --output s3://b/x.csv",
         "predict s3://b/x texts.tsv",

@@ -54,6 +54,8 @@ def test_every_way_to_write(disk, size):
         temporary.write_text(text * 2)
     with pytest.raises(OSError, match=FULL), files_written_beside(disk) as folder:
         fill(folder)
+    with pytest.raises(OSError, match=FULL), files_written_beside(disk / "new" / "deep") as folder:
+        fill(folder)
     with pytest.raises(OSError, match=FULL), folder_written_beside(disk / "new") as folder:
         fill(folder)
     with pytest.raises(OSError, match=FULL), disk_trouble_in_words(disk / "weights.pt"):

@@ -8,7 +8,15 @@ import pytest
 
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, evaluation, finetune, predict
+from mybert.finetuning import (
+    EvaluateArguments,
+    FinetuningArguments,
+    class_report_files,
+    evaluate_model,
+    evaluation,
+    finetune,
+    predict,
+)
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 
@@ -57,6 +65,21 @@ def test_evaluate_gives_the_report_of_a_model_and_of_predictions(run, data, tmp_
     assert main(flags) == 2
     assert "class_report.json exists; name another place or pass --overwrite" in capsys.readouterr().err
     assert main([*flags, "--overwrite"]) == 0
+
+
+def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatch, capsys):
+    def full(folder, *_):
+        assert list(folder.parent.iterdir())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(class_report_files, "confusion_picture", lambda report, classes, path, what: full(path.parent))
+    flags = ["evaluate", str(data), "--predictions", str(run / "predictions.tsv"), "--report_dir"]
+    assert main([*flags, str(tmp_path / "new" / "report")]) == 2
+    assert "report could not be written (the disk is full" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+    for place, sentence in ((str(data), "is a file; expected a folder"), ("s3://bucket/report", "is an address")):
+        assert main([*flags, place]) == 2
+        assert sentence in capsys.readouterr().err
 
 
 def test_a_task_without_classes_has_no_report(pretrained, tmp_path, monkeypatch):
