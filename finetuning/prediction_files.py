@@ -12,21 +12,34 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..files import open_text, write_text, written_beside
+from ..files import open_text, write_json, write_text, written_beside
 
 OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 logger = logging.getLogger(__name__)
 
 _PART = "predictions-{:08d}.jsonl"
+_LONG_TEXTS = "predictions-{:08d}-long-texts.json"
 
 
-def part_file(folder: Path, number: int) -> Path:
-    """The file of a part of the rows; it is there only if it is whole."""
+def _part_file(folder: Path, number: int) -> Path:
     return folder / _PART.format(number)
 
 
-def write_part(folder: Path, number: int, rows: Iterable[Mapping[str, Any]], output: Path) -> None:
+def part_is_there(folder: Path, number: int) -> bool:
+    """Whether a part of the rows was written; then it is whole."""
+    return _part_file(folder, number).is_file() and (folder / _LONG_TEXTS.format(number)).is_file()
+
+
+def long_texts_of_part(folder: Path, number: int) -> tuple[int, int]:
+    """How many texts of a part that is there were cut, and how many were read in windows."""
+    cut, windowed = json.loads((folder / _LONG_TEXTS.format(number)).read_text(encoding="utf-8"))
+    return cut, windowed
+
+
+def write_part(
+    folder: Path, number: int, rows: Iterable[Mapping[str, Any]], output: Path, long_texts: tuple[int, int]
+) -> None:
     """Write a part, whole or not at all.
 
     Args:
@@ -34,6 +47,7 @@ def write_part(folder: Path, number: int, rows: Iterable[Mapping[str, Any]], out
         number: Which part it is.
         rows: Its rows.
         output: The file that all parts are for, which may not be able to hold them: that shows now, not at the end.
+        long_texts: See `long_texts_of_part`.
 
     Raises:
         ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
@@ -43,7 +57,8 @@ def write_part(folder: Path, number: int, rows: Iterable[Mapping[str, Any]], out
     if output.suffix.lower() == ".tsv":
         for row in map(json.loads, lines):
             _refuse_breaks(row, output)
-    write_text(part_file(folder, number), "".join(f"{line}\n" for line in lines))
+    write_json(folder / _LONG_TEXTS.format(number), long_texts)
+    write_text(_part_file(folder, number), "".join(f"{line}\n" for line in lines))
 
 
 def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
@@ -84,7 +99,7 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
         OSError: If a file cannot be read or written.
         ImportError: If pyarrow is missing, for Parquet.
     """
-    files = [part_file(folder, number) for number in range(count)]
+    files = [_part_file(folder, number) for number in range(count)]
     with written_beside(output) as path:
         match output.suffix.lower():
             case ".jsonl":

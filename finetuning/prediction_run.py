@@ -19,7 +19,14 @@ from ..files import PARTIAL, check_not_read, check_output_files, deciding_files,
 from ..files.text import STDIN
 from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
-from .prediction_files import OUTPUT_ENDINGS, json_line, merge_parts, part_file, write_part
+from .prediction_files import (
+    OUTPUT_ENDINGS,
+    json_line,
+    long_texts_of_part,
+    merge_parts,
+    part_is_there,
+    write_part,
+)
 from .prediction_rows import rows_to_predict
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 from .rows import DataRow, new_name
@@ -225,18 +232,26 @@ class _Prediction:
         folder.begin(settings, files, prepare=prepare)
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
-        """Predict what is not there yet of this process's share; returns the rows of each part of the data."""
+        """Predict what is not there yet of this process's share; returns the rows of each part of the data.
+
+        Long texts of what is there count as if they had been predicted now.
+        """
+        found = self.predictor
         counts: list[int] = []
         there = 0
         with self._progress() as progress:
             for number, rows in self._parts():
                 counts.append(len(rows))
                 is_own = number % self.state.num_processes == self.state.process_index
-                if is_own and not part_file(folder, number).is_file():
-                    answers = self.predictor.answers(rows)
-                    write_part(folder, number, map(self._row_of_output, rows, answers), output)
+                if is_own and not part_is_there(folder, number):
+                    cut, windowed = found.cut, found.windowed
+                    answers = found.answers(rows)
+                    long_texts = (found.cut - cut, found.windowed - windowed)
+                    write_part(folder, number, map(self._row_of_output, rows, answers), output, long_texts)
                 elif is_own:
                     there += len(rows)
+                    cut, windowed = long_texts_of_part(folder, number)
+                    found.cut, found.windowed = found.cut + cut, found.windowed + windowed
                 progress.update(len(rows))
         if there:
             logger.info("%s rows were there already, from a call that was interrupted.", f"{there:,}")

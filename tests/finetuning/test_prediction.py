@@ -335,6 +335,19 @@ def test_a_killed_call_goes_on_and_gives_the_same_bytes(tmp_path, models, interr
     assert names(tmp_path) == ["o.csv", "t.csv", "whole.csv"]
 
 
+def test_a_call_that_goes_on_counts_the_long_texts_of_all(tmp_path, models, monkeypatch, small_parts, caplog):
+    data, output = tmp_path / "t.txt", tmp_path / "o.jsonl"
+    data.write_text("\n".join(["the cat " * 20, *["the cat"] * 4, "a dog " * 30, "a dog " * 30]))
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction_run, "merge_parts", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            mybert.predict(models / "sst2", data, output=output)
+    second = next(tmp_path.glob(".o.jsonl.partial/*00000001.jsonl"))
+    second.unlink()
+    assert mybert.predict(models / "sst2", data, output=output) == {"rows": 7, "cut": 3, "windowed": 0}
+    assert "3 of 7 texts are longer than 16 tokens: cut" in caplog.text
+
+
 def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
     data, output = interrupted
     with pytest.raises(
