@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +113,7 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         others = [name for name in row.values if name != "line"]
         singles += others if len(others) == 1 else []
         if not singles or knows_pair:
-            needed = "--text_column and --text_pair_column" if knows_pair else "--text_column"
-            known = " and ".join(map(repr, filter(None, (task.text_column, pair_name))))
-            there = ", ".join(map(repr, islice(row.values, 12)))
-            raise ValueError(
-                f"{row.source} has no column {known}, which the model reads; its columns are {there}: name what it is "
-                f"to read by {needed}."
-            )
+            raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
         found = {"text_column": singles[0]}
     if row.values.keys() - {"line", "text", "text_pair"}:
         logger.info("Texts are read from %s.", " and ".join(map(repr, found.values())))

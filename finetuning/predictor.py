@@ -93,6 +93,7 @@ class Predictor:
         """
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
+        task.check_columns([first], labelled=False)
         task.new_examples([first])
         for name in self.settings.keep_columns or ():
             first.value(name)

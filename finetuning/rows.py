@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from ..files import is_table, read_conll, read_rows
 from ..files.frames import GivenData
+
+_MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; a file without header has texts in their place
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,9 @@ class DataRow:
             ValueError: If there is no such column; the message lists those that exist.
         """
         if name not in self.values:
-            there = ", ".join(repr(key) for key in self.values)
-            raise ValueError(f"{self.source} has no column {name!r} in row {self.number}; its columns are {there}.")
+            raise ValueError(
+                f"{self.source} has no column {name!r} in row {self.number}; its columns are {self._columns()}."
+            )
         return self.values[name]
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
@@ -71,9 +75,28 @@ class DataRow:
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
 
+    def lacks(self, columns: Mapping[str, str]) -> ValueError:
+        """An error that says which columns the data has, and by which settings those to be read are named.
+
+        Args:
+            columns: Those that it has not -> the setting that names each.
+        """
+        missing = _enumerated(list(map(repr, columns)))
+        settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
+        found = f"{self.source} has no column {missing}; its columns are {self._columns()}"
+        return ValueError(f"{found}: say by {settings} which to read.")
+
+    def _columns(self) -> str:
+        shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MOST_NAMES)]
+        return ", ".join(shown) + (", ..." if len(self.values) > _MOST_NAMES else "")
+
     def mistake(self, what: str) -> ValueError:
         """An error that says where it was found: `what` continues "<source> has in row <number> ..."."""
         return ValueError(f"{self.source} has in row {self.number} {what}.")
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 _BREAKS = re.compile(r"\s*[\t\r\n]\s*")

@@ -146,18 +146,43 @@ class Task(ABC, Generic[E, P]):
             OSError: If it cannot be read.
             ValueError: If a column is missing or a value is not what it should be; the message names file and row.
         """
-        rows = self.rows(source)
+        rows = self.rows(source, labelled)
         labelled = labelled or self.has_label(rows[0])
         return self.examples(rows, labelled)
 
-    def rows(self, source: DataSource) -> list[DataRow]:
-        """Read the rows of a file, see `read`."""
+    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
+        """Read the rows of a file, see `read`; a column that some of them have may be missing in others."""
         if isinstance(source, GivenData):
-            return given_rows(source, self)
-        return read_data(
-            *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
-            class_names=not self.has_class_numbers,
-        )
+            rows = given_rows(source, self)
+        else:
+            rows = read_data(
+                *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
+                class_names=not self.has_class_numbers,
+            )
+        self.check_columns(rows, labelled)
+        return rows
+
+    def columns(self, labelled: bool) -> dict[str, str]:
+        """The columns that are read, with the setting that names each; those of labels only of labelled data."""
+        found: dict[str, str] = {}
+        for option in self.options:
+            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
+                names = getattr(self, option) or ()
+                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+        return found
+
+    def check_columns(self, rows: Sequence[DataRow], labelled: bool) -> None:
+        """Refuse rows of which none has a certain column.
+
+        Raises:
+            ValueError: If it is so; the message lists those that exist, and the settings that name others.
+        """
+        missing = self.columns(labelled)
+        for row in rows:
+            missing = {name: setting for name, setting in missing.items() if name not in row.values}
+            if not missing:
+                return
+        raise rows[0].lacks(missing)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label.

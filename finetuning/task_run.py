@@ -164,7 +164,7 @@ def encode_splits(
 
 def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
     """The rows of labelled data; with `skip_empty` those that have text and label."""
-    rows = task.rows(source)
+    rows = task.rows(source, labelled=True)
     if not skip_empty:
         return rows
     kept = [row for row in rows if not task.is_empty(row)]

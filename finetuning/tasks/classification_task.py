@@ -135,6 +135,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
         return not (has_text and has_label)
 
+    def columns(self, labelled: bool) -> dict[str, str]:
+        """As for every task; with columns of 0 and 1 there is none of labels."""
+        found = super().columns(labelled)
+        return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
+
     @property
     def has_one_class(self) -> bool:
         """Whether a text has one label, which is no number."""

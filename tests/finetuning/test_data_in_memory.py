@@ -137,7 +137,7 @@ def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
     [
         (
             [{"text": "a cat", "gold": "x"}],
-            r"^train_file has no column 'label' in row 1; its columns are 'text', 'gold'",
+            r"^train_file has no column 'label'; its columns are 'text', 'gold': say by label_column='NAME'",
         ),
         ([3], r"^train_file has in row 1 '3'; expected a tuple of a text \(or pair, or words\) and"),
         (3, r"^train_file is 3; expected a file, a table"),

@@ -141,7 +141,7 @@ def test_same_seed_same_weights(tmp_path, pretrained):
 @pytest.mark.parametrize(
     ("rows", "header", "message"),
     [
-        ([("a", "x")], ("sentence", "label"), r"no column 'text' in row 1; its columns are 'sentence', 'label'"),
+        ([("a", "x")], ("sentence", "label"), r"no column 'text'; its columns are 'sentence', 'label'"),
         ([("a", "x")], ("text", "gold"), r"no column 'label'"),
         ([("a", "x"), ("b", "x")], ("text", "label"), r"one class only \('x'\)"),
         ([("a", "x"), ("b", "")], ("text", "label"), r"has no label in row 2"),

@@ -29,7 +29,7 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "classification",
             ("t.tsv", "text\tgold\na\tx\n"),
             None,
-            "no column 'label' in row 1; its columns are 'text', 'gold'",
+            "t.tsv has no column 'label'; its columns are 'text', 'gold': say by --label_column NAME which to read.",
         ),
         (
             "classification",
@@ -52,7 +52,7 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "the label 'no'; expected one of 'entailment', 'not_ent",
         ),
         ("ner", ("t.conll", "a\tO\ncat\n"), None, "t.conll, line 2: 'cat' has 1 fields; expected 2"),
-        ("ner", ("t.conll", "a\ncat\n"), None, "has no column 'tags' in row 1; its columns are 'tokens', '0'"),
+        ("ner", ("t.conll", "a\ncat\n"), None, "has no column 'tags'; its columns are 'tokens', '0'"),
         ("ner", ("t.conll", "a\tO\ncat\tO\n"), None, "one class only ('O')"),
         (
             "ner",
@@ -68,7 +68,28 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             None,
             "t.json is not a SQuAD file (KeyError: 'qas')",
         ),
-        ("swag", ("t.csv", "sent1,sent2,label\na,b,0\n"), None, "has no column 'ending0' in row 1"),
+        (
+            "multilabel",
+            ("t.jsonl", '{"review": "a", "kinds": ["x"]}'),
+            None,
+            "no column 'text' and 'labels'; its columns are 'review', 'kinds': say by --text_column NAME and "
+            "--label_column NAME which",
+        ),
+        (
+            "squad",
+            ("t.csv", "q,text\na,b\n"),
+            None,
+            "no column 'question', 'answers' and 'context'; its columns are 'q', 'text': say by --text_column NAME, "
+            "--label_column NAME and --text_pair_column NAME which to read.",
+        ),
+        ("regression", ("t.tsv", f"{'a' * 99}\t3\nb\t4\n"), None, f"its columns are '{'a' * 40}', '3': say by"),
+        (
+            "swag",
+            ("t.csv", "sent1,sent2,label,ending0\na,b,0,c\n"),
+            None,
+            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0': "
+            "say by --choice_columns NAME which to read.",
+        ),
         ("stsb", ("t.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n"), None, "a score that is not a number: 'nan'"),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
             r"is MyBertForPreTraining, without a head .* --task fill_mask or next_sentence",
         ),
         ("pairs", ["a [MASK]"], {"task": "fill_mask"}, r"has no head for this task"),
-        ("pairs", ["a cat"], {}, r"data has no column 'text' and 'text_pair', which the model reads"),
+        ("pairs", ["a cat"], {}, r"data has no column 'text_pair'; its columns are 'text': say by text_pair_col"),
     ],
 )
 def test_mistakes(models, name, data, settings, message):
