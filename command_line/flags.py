@@ -7,7 +7,7 @@ import copy
 import shlex
 import shutil
 import textwrap
-from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter
+from argparse import SUPPRESS, Action, ArgumentError, ArgumentParser, ArgumentTypeError, HelpFormatter, Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields
 from inspect import get_annotations
@@ -271,19 +271,30 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     settings, of_other = read_settings(path, parser, _parser_of(command.config_of)) if path is not None else ({}, {})
     if of_other:
         settings |= arguments_class.of_training(of_other)
-    for names in getattr(arguments_class, "alternatives", ()):  # what a flag says instead counts
-        if chosen := _given(flags).intersection(names):
-            settings = {name: value for name, value in settings.items() if name in chosen or name not in names}
+    own = {name: parser.get_default(name) for name in settings}
     parser.set_defaults(**settings)
     for action in parser._actions:
         action.required = action.required and settings.get(action.dest) is None
     known, unknown = parser.parse_known_args(flags)
     if unknown:
         parser.error(_unknown(unknown[0], parser))
+    displaced = _displaced(arguments_class, flags, known)
+    parser.set_defaults(**{name: value for name, value in own.items() if name in displaced})
     set_up_output(known.quiet)
     if known.quiet and "disable_tqdm" in arguments_class.__dataclass_fields__:
         parser.set_defaults(disable_tqdm=True)
     return parser.parse_args_into_dataclasses(flags, look_for_args_file=False)[0]
+
+
+def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[str]:
+    """The settings of a file in whose place flags are; one that turns something off is in nothing's place."""
+    places = getattr(arguments_class, "displaces", {})
+    return {
+        name
+        for flag in _given(flags).intersection(places)
+        if getattr(known, flag) not in (None, False, -1)
+        for name in places[flag]
+    }
 
 
 def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from accelerate import PartialState
@@ -55,6 +55,11 @@ STANDARD_OUTPUT = "-"
 @dataclass
 class EvaluateArguments(FinetunedModelArguments):
     """Settings of `evaluate_model`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        "model": ("predictions",),
+        "predictions": ("model", "predictions_dir"),
+    }
 
     data: list[str] = field(
         default_factory=list, metadata={"help": "Task data with labels; several files are reported one by one."}

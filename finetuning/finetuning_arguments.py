@@ -70,6 +70,20 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
     """The fields that name data."""
 
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
+        "train_file": ("dataset",),
+        "data_dir": ("dataset",),
+        "dataset": ("train_file", "validation_file", "data_dir"),
+        "validation_file": ("dataset", "validation_split", "folds"),
+        "validation_split": ("validation_file", "folds"),
+        "folds": ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"),
+        "lora": ("peft_config",),
+        "peft_config": ("lora",),
+        "freeze": ("train_head_first", "gradual_unfreezing"),
+        "train_head_first": ("freeze",),
+        "gradual_unfreezing": ("freeze",),
+    }
+
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
     train_file: str | None = field(
         default=None, metadata={"help": "Training data (.csv, .tsv, .json, .jsonl, CoNLL, compressed or not)."}

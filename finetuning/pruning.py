@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accelerate import PartialState
@@ -58,6 +58,12 @@ _COPIED = (
 @dataclass
 class PruneArguments(FinetunedModelArguments):
     """Settings of `prune`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        "keep_heads": ("keep_layers", "drop_layers"),
+        "keep_layers": ("keep_heads",),
+        "drop_layers": ("keep_heads",),
+    }
 
     data: list[str] = field(
         default_factory=list,

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..files import check_not_read, check_output_files, locked, written_beside
 from ..files.corpus import expand_sources
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 @dataclass(kw_only=True)
 class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     """Settings of `prepare_data`: those below, of the store, and of the examples that are shown and exported."""
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {"append": ("overwrite",), "overwrite": ("append",)}
 
     output: str = field(
         default="",

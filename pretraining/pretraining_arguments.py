@@ -85,8 +85,14 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     list of texts: those are names of files.
     """
 
-    # Of settings that exclude each other, one that is a flag takes the place of another's in a recipe.
-    alternatives: ClassVar[tuple[tuple[str, ...], ...]] = (("max_steps", "max_hours"), ("text", "data"))
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
+        "max_steps": ("max_hours", "num_train_epochs"),
+        "max_hours": ("max_steps", "num_train_epochs"),
+        "num_train_epochs": ("max_steps", "max_hours"),
+        "text": ("data",),
+        "data": ("text", "drop"),
+        "model": ("embeddings", "phase2_positions"),
+    }
 
     text: list[str] = field(
         default_factory=list,

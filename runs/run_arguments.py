@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from transformers import TrainingArguments
@@ -49,6 +49,14 @@ def fitting_workers() -> int:
 @dataclass
 class RunArguments(TrainingArguments):
     """`TrainingArguments` of `pretrain` and `finetune`; what is stated here has another default or plainer help."""
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        "max_steps": ("num_train_epochs",),
+        "num_train_epochs": ("max_steps",),
+        "bf16": ("fp16",),
+        "fp16": ("bf16",),
+    }
+    """Flag -> settings of a `--config` that contradict it, in whose place it is."""
 
     output_dir: str = field(  # type: ignore[assignment]  # whoever inherits this asks for it
         default=None, metadata={"help": "Folder of the run: model, checkpoints, curves and card."}

@@ -173,6 +173,13 @@ def test_what_a_command_requires_is_refused_without_it(name):
         ("max_steps: 7\ntext: a.txt", "--max_hours 2", {"max_hours": 2.0}),
         ("max_steps: 7\ntext: a.txt", "--data store --tokenizer t", {"max_steps": 7, "text": [], "data": "store"}),
         ("data: store\ntokenizer: t", "--text a.txt", {"text": ["a.txt"], "data": None, "tokenizer": "t"}),
+        ("text: a.txt\ndrop: duplicates", "--data store --tokenizer t", {"text": [], "data": "store", "drop": []}),
+        ("max_hours: 1.0\ntext: a.txt", "--num_train_epochs 3", {"max_hours": None, "num_train_epochs": 3.0}),
+        ("max_hours: 1.0\ntext: a.txt", "--max_steps -1", {"max_hours": 1.0}),  # which is none
+        ("fp16: yes\ntext: a.txt", "--bf16", {"bf16": True, "fp16": False}),
+        ("fp16: yes\ntext: a.txt", "--bf16 False", {"bf16": False, "fp16": True}),
+        ("embeddings: cooccurrence\ntext: a.txt", "--model m", {"model": "m", "embeddings": "random"}),
+        ("model: m\ntext: a.txt", "--embeddings random", {"model": "m", "embeddings": "random"}),
     ],
 )
 def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, expected, tmp_path):
@@ -181,6 +188,33 @@ def test_a_flag_takes_the_place_of_what_a_recipe_says_instead(recipe, flags, exp
     command = cli.COMMANDS["pretrain"]
     found = parse_flags("pretrain", command, command.load()[0], arguments)
     assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags", "expected"),
+    [
+        ("validation_split: 0.1", "--validation_file d.tsv", {"validation_split": 0.0, "validation_file": ["d.tsv"]}),
+        ("validation_file: d.tsv", "--folds 3", {"validation_file": None, "folds": 3}),
+        ("folds: 3", "--validation_split 0", {"folds": 3}),
+        ("peft_config: p.json", "--lora", {"peft_config": None, "lora": True}),
+        ("max_steps: 5", "--num_train_epochs 2", {"max_steps": -1, "num_train_epochs": 2.0}),
+        ("freeze: encoder", "--gradual_unfreezing 0.5", {"freeze": None, "gradual_unfreezing": 0.5}),
+    ],
+)
+def test_so_it_does_in_fine_tuning(recipe, flags, expected, tmp_path):
+    (tmp_path / "recipe.yaml").write_text(f"train_file: t.tsv\n{recipe}")
+    arguments = ["m", "--config", str(tmp_path / "recipe.yaml"), *flags.split(), "--output_dir", "out"]
+    command = cli.COMMANDS["finetune"]
+    found = parse_flags("finetune", command, command.load()[0], arguments)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_what_takes_a_place_and_what_is_there_are_flags(name):
+    arguments_class, _ = cli.COMMANDS[name].load()
+    places = getattr(arguments_class, "displaces", {})
+    known = {field.name for field in dataclasses.fields(arguments_class)}
+    assert {*places, *(other for others in places.values() for other in others)} <= known
 
 
 def test_settings_that_exclude_each_other_are_refused_in_one_place(tmp_path, capsys):
