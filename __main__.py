@@ -1,8 +1,18 @@
-"""`python -m mybert`: the commands of `cli.py`."""
+"""`mybert`, and `python -m mybert`: the commands of `cli.py`."""
 
 import sys
 
-from .cli import main
+
+def main() -> int:
+    """Run a command, see `cli.main`; Ctrl-C while that is still being loaded is one line, too."""
+    try:
+        from . import cli
+
+        return cli.main()
+    except KeyboardInterrupt:
+        print("mybert: interrupted.", file=sys.stderr)
+        return 130  # `files.INTERRUPTED`, for which all that is being loaded would have to be there
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import signal
@@ -222,6 +223,21 @@ def test_our_own_mistakes_are_not_hidden(echo_command, number):
 
 def test_interrupted_commands_exit_as_shells_expect(echo_command):
     assert cli.main(["echo", "--number", "15"]) == 130
+
+
+def test_ctrl_c_while_the_commands_are_loaded_is_one_line(monkeypatch, capsys):
+    class Interrupted:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "mybert.cli":
+                raise KeyboardInterrupt
+
+    entry = importlib.import_module("mybert.__main__")
+    monkeypatch.delattr(mybert, "cli")
+    monkeypatch.delitem(sys.modules, "mybert.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    assert entry.main() == 130
+    assert capsys.readouterr().err == "mybert: interrupted.\n"
 
 
 def test_usage_lists_every_command(capsys):
