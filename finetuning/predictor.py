@@ -15,7 +15,7 @@ from ..files.frames import rows_of_batch, with_columns
 from .inference import network_outputs
 from .prediction import FinetunedModel, load_finetuned_model
 from .prediction_rows import task_for_columns
-from .rows import DataRow, new_name
+from .rows import DataRow, check_columns, new_name
 from .task_arguments import FinetunedModelArguments, TaskArguments
 
 ROWS_OF_A_PART = 1024
@@ -93,7 +93,7 @@ class Predictor:
         """
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
-        task.check_columns([first], labelled=False)
+        check_columns([first], task.columns(labelled=False))
         task.new_examples([first])
         for name in self.settings.keep_columns or ():
             first.value(name)

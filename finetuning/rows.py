@@ -95,6 +95,23 @@ class DataRow:
         return ValueError(f"{self.source} has in row {self.number} {what}.")
 
 
+def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
+    """Refuse rows of which none has a certain column.
+
+    Args:
+        rows: The rows, at least one.
+        columns: Those that are read -> the setting that names each.
+
+    Raises:
+        ValueError: If it is so; see `DataRow.lacks`.
+    """
+    for row in rows:
+        columns = {name: setting for name, setting in columns.items() if name not in row.values}
+        if not columns:
+            return
+    raise rows[0].lacks(columns)
+
+
 def _enumerated(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 

@@ -30,7 +30,7 @@ from ..metrics import ClassReport
 from .given_data import given_rows
 from .heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 from .labels import Labels, listed
-from .rows import DataRow, DataSource, read_data
+from .rows import DataRow, DataSource, check_columns, read_data
 
 WINDOW_WEIGHT = "window_weight"
 """Beside the model's arguments in labelled data with windows: what a sequence weighs in the loss, all of a text 1."""
@@ -159,7 +159,7 @@ class Task(ABC, Generic[E, P]):
                 *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
                 class_names=not self.has_class_numbers,
             )
-        self.check_columns(rows, labelled)
+        check_columns(rows, self.columns(labelled))
         return rows
 
     def columns(self, labelled: bool) -> dict[str, str]:
@@ -170,19 +170,6 @@ class Task(ABC, Generic[E, P]):
                 names = getattr(self, option) or ()
                 found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
         return found
-
-    def check_columns(self, rows: Sequence[DataRow], labelled: bool) -> None:
-        """Refuse rows of which none has a certain column.
-
-        Raises:
-            ValueError: If it is so; the message lists those that exist, and the settings that name others.
-        """
-        missing = self.columns(labelled)
-        for row in rows:
-            missing = {name: setting for name, setting in missing.items() if name not in row.values}
-            if not missing:
-                return
-        raise rows[0].lacks(missing)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row of labelled data has no text, or no label.
