@@ -187,4 +187,5 @@ def test_values_of_frames_are_those_of_python():
     assert list(frame_rows(Polars())) == [{"a": 1}]
     assert GivenData("x", frame).recorded == GivenData("y", frame.copy()).recorded
     assert GivenData("x", frame).recorded != GivenData("x", frame[::-1]).recorded
-    assert TASKS["squad"].rows(GivenData("data", [{"question": "q"}]))[0].values == {"question": "q"}
+    row = {"question": "q", "context": "c"}
+    assert TASKS["squad"].rows(GivenData("data", [row]), labelled=False)[0].values == row
