@@ -98,6 +98,9 @@ def _vocab(arguments: Any, result: Any) -> Closing:
 def _data(arguments: Any, result: Any) -> Closing | None:
     if arguments.dry_run:
         return None
+    shards = len(list(Path(arguments.output).glob("tokens-*.safetensors")))
+    if shards < arguments.num_shards > 1:
+        return Closing(arguments.output, f"{shards} of {arguments.num_shards} shards")
     call = ("pretrain", "--data", arguments.output, "--tokenizer", arguments.tokenizer, "--output_dir", "pretrained")
     return Closing(arguments.output, "", _mybert(*call))
 

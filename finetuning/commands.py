@@ -263,7 +263,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     check_available(arguments.model)
     texts = list(Corpus(arguments.text, reading).texts())
     if not texts:
-        raise ValueError(f"{', '.join(arguments.text)} hold no text.")
+        raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     settings = _sentence_settings(arguments)

@@ -158,7 +158,9 @@ class PruneArguments(FinetunedModelArguments):
                 )
             return [[number for number in range(layers) if number not in dropped]]
         if wrong := [count for count in self.keep_layers if not 0 < count < layers]:
-            raise ValueError(f"keep_layers is {wrong[0]}; expected 1 to {layers - 1}, {self.model} has {layers}.")
+            raise ValueError(
+                f"keep_layers is {wrong[0]}; expected at least 1 and fewer than {self.model} has, {layers}."
+            )
         counts = self.keep_layers or range(layers - 1, 0, -1)
         choose = top_dropped if self.drop_layers == ["top"] else alternate_dropped
         return [choose(layers, count) for count in counts]

@@ -143,7 +143,7 @@ def _tokenizer(
         text = documents_of_lines(CorpusFilter(arguments.drop, FilterSettings()).lines(lines_of_documents(text)))
     first = next(text, None)
     if first is None:
-        raise ValueError(f"The corpus is empty: {', '.join(map(str, arguments.text))} hold no text.")
+        raise ValueError(f"The corpus is empty: there is no text in {', '.join(map(str, arguments.text))}.")
     work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
     if wanted:
         old = MyBertTokenizer.from_pretrained(str(named))

@@ -47,6 +47,7 @@ ARGUMENTS = {
     "output": "x.tsv",
     "tokenizer": "tok",
     "dry_run": False,
+    "num_shards": 1,
     "repo_id": "me/x",
     "metric_for_best_model": "eval_accuracy",
 }
@@ -102,6 +103,17 @@ def test_a_pretrained_model_of_fewer_layers_is_to_be_fine_tuned(caplog):
     caplog.set_level(logging.INFO, "mybert")
     say_closing("prune", SimpleNamespace(**ARGUMENTS), RESULTS["prune"] | {"metric": None})
     assert "mybert finetune out --train_file train.tsv" in caplog.text and "predict" not in caplog.text
+
+
+def test_a_store_is_read_when_all_its_shards_are_there(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    shards = SimpleNamespace(**ARGUMENTS | {"output": str(tmp_path), "num_shards": 2})
+    (tmp_path / "tokens-00001-of-00002.safetensors").touch()
+    say_closing("data", shards, None)
+    assert "1 of 2 shards" in caplog.text and "Next" not in caplog.text
+    (tmp_path / "tokens-00000-of-00002.safetensors").touch()
+    say_closing("data", shards, None)
+    assert "mybert pretrain --data" in " ".join(caplog.text.split())
 
 
 def test_metrics_on_standard_output_stay_alone(caplog):

@@ -331,7 +331,7 @@ def test_mistakes(tmp_path, bert, data, capsys):
         with pytest.raises(ValueError, match=message):
             PruneArguments(**settings)
     for settings, message in (
-        ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3"),
+        ({"keep_layers": [4]}, "keep_layers is 4; expected at least 1 and fewer than .* has, 4"),
         ({"keep_heads": [2]}, "keep_heads is 2; expected 1 to 1, .* has 2 a layer"),
         ({"drop_layers": ["4"]}, "drop_layers is 4; .* has the layers 0 to 3"),
         ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* keeps one"),

@@ -70,7 +70,7 @@ def test_other_text_is_refused(tmp_path, documents):
         (3, "^text is a int; expected files, a table"),
         ({"text": ["a"]}, "^text is a dict; expected files, a table"),
         ([["a cat"], 3], "^text, row 2: .* is int, expected text or a list of texts"),
-        ([[]], "^The corpus is empty: text hold no text"),
+        ([[]], "^The corpus is empty: there is no text in text"),
     ],
 )
 def test_mistakes_name_the_argument(tmp_path, text, message):
