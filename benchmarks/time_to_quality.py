@@ -6,9 +6,9 @@
 transformers' way is that of its example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer, lines
 put together and cut into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear schedule,
 `DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences, its products the type
-of our recipe. Its rate is the best of `--rates` in a tenth of the time; the number of steps is what fits into the
-time, from that of a few. Our recipe trains for `--shares` of the same time, each a whole run. Text is read and
-tokenized before the clock runs.
+of our recipe. Its rate is the best of `--rates` in about a tenth of the time (as many steps as fit, by the time of a
+few); these runs say how many steps fit into all of it. Our recipe trains for `--shares` of the same time, each a whole
+run. Text is read and tokenized before the clock runs.
 
 Both are asked for the same hidden words of the same held-out text, whole words, so that vocabularies do not matter:
 the mean of -log p of a word (in nats), the perplexity of a word, and nats for each character. Results go to
@@ -18,10 +18,7 @@ the mean of -log p of a word (in nats), the perplexity of a word, and nats for e
 import argparse
 import json
 import re
-import statistics
-import time
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +36,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -51,7 +47,7 @@ from ..pretraining import PretrainingArguments, pretrain, read_documents
 from .script import script
 from .timing import describe_setting
 
-FIRST_STEPS, TIMED_STEPS = 5, 40
+TIMED_STEPS = 50
 
 
 class Sequences(Dataset):
@@ -69,22 +65,6 @@ class Sequences(Dataset):
     def __getitem__(self, index: int) -> dict[str, list[int]]:
         """`input_ids` of a sequence."""
         return {"input_ids": [self._begin, *self._rows[index].tolist(), self._end]}
-
-
-class Stopwatch(TrainerCallback):
-    """The time of every step."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._since = 0.0
-
-    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        """Start."""
-        self._since = time.perf_counter()
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        """Stop."""
-        self.seconds.append(time.perf_counter() - self._since)
 
 
 class TransformersWay:
@@ -116,11 +96,11 @@ class TransformersWay:
             parts.append(np.fromiter((token for row in encoded for token in row), dtype=np.int32))
         return np.concatenate(parts)
 
-    def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, list[float]]:
+    def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
         """Train for some steps.
 
         Returns:
-            The model, and the seconds of each step.
+            The model, and the seconds that it took.
         """
         set_seed(42)
         ours = self._settings.model_config(self.tokenizer)
@@ -135,7 +115,6 @@ class TransformersWay:
                 attention_probs_dropout_prob=0.0,
             )
         )
-        stopwatch = Stopwatch()
         trainer = Trainer(
             model=model,
             args=TrainingArguments(
@@ -156,20 +135,10 @@ class TransformersWay:
             train_dataset=self._sequences,
             data_collator=DataCollatorForLanguageModeling(self.tokenizer, mlm_probability=0.15),
             processing_class=self.tokenizer,
-            callbacks=[stopwatch],
         )
-        trainer.train()
+        seconds = trainer.train().metrics["train_runtime"]
         trainer.save_model(str(self._folder / name))
-        return model, stopwatch.seconds
-
-    @cached_property
-    def _seconds_of_a_step(self) -> float:
-        _, times = self.train(1e-4, FIRST_STEPS + TIMED_STEPS, "timing")
-        return statistics.median(times[FIRST_STEPS:])
-
-    def steps_in(self, seconds: float) -> int:
-        """How many steps fit into so much time."""
-        return max(1, int(seconds / self._seconds_of_a_step))
+        return model, seconds
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -198,22 +167,22 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                 return results
             loss = word_loss(*_loaded(folder), texts)
             steps = read_json_object(folder / "trainer_state.json")["global_step"]
-            done(name, **loss, steps=steps, perplexity_of_a_token=metrics["eval_perplexity"])
+            done(name, **loss, steps=steps, minutes=60 * hours, perplexity_of_a_token=metrics["eval_perplexity"])
     settings = PretrainingArguments(**recipe | {"max_hours": seconds / 3600, "output_dir": str(output_dir)})
     theirs = TransformersWay(arguments.text, settings, output_dir / "transformers")
-    for rate in arguments.rates:
-        if (name := f"transformers at {rate:g}, a tenth of the time") not in results:
-            steps = theirs.steps_in(seconds / 10)
-            model, _ = theirs.train(rate, steps, f"rate_{rate:g}")
-            done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps)
-    best = min(
-        arguments.rates,
-        key=lambda rate: results[f"transformers at {rate:g}, a tenth of the time"]["nats_per_word"],
-    )
+    names = {rate: f"transformers at {rate:g}, a tenth of the time" for rate in arguments.rates}
+    for rate, name in names.items():
+        if name not in results:
+            _, of_few = theirs.train(rate, TIMED_STEPS, "timing")
+            steps = max(1, int(seconds / 10 / of_few * TIMED_STEPS))
+            model, taken = theirs.train(rate, steps, f"rate_{rate:g}")
+            done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, minutes=taken / 60)
+    best = min(names, key=lambda rate: results[names[rate]]["nats_per_word"])
     if (name := f"transformers, {arguments.minutes:g} minutes") not in results:
-        steps = theirs.steps_in(seconds)
-        model, times = theirs.train(best, steps, "whole")
-        done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=sum(times) / 60)
+        tried = [results[name] for name in names.values()]
+        steps = int(arguments.minutes * sum(run["steps"] for run in tried) / sum(run["minutes"] for run in tried))
+        model, taken = theirs.train(best, steps, "whole")
+        done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=taken / 60)
     return results
 
 
@@ -234,13 +203,15 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=2000, help="texts in which words are hidden")
     parser.add_argument("--output_dir", type=Path, default=Path("quality"))
     results = measure(parser.parse_args())
-    print(
-        f"\n{results['setting']}\n\n| | nats a word | perplexity of a word | nats a character |\n|---|---:|---:|---:|"
-    )
+    print(f"\n{results['setting']}\n\n| | minutes | steps | nats a word | perplexity of a word | nats a character |")
+    print("|---|---:|---:|---:|---:|---:|")
     for name, values in results.items():
         if isinstance(values, dict):
-            figures = (values["nats_per_word"], values["word_perplexity"], values["nats_per_character"])
-            print(f"| {name} | {figures[0]:.3f} | {figures[1]:.0f} | {figures[2]:.3f} |")
+            nats, perplexity, of_characters = (
+                values[key] for key in ("nats_per_word", "word_perplexity", "nats_per_character")
+            )
+            steps = f"{values['minutes']:.1f} | {values['steps']}"
+            print(f"| {name} | {steps} | {nats:.3f} | {perplexity:.0f} | {of_characters:.3f} |")
 
 
 if __name__ == "__main__":
