@@ -24,14 +24,15 @@ def cross_entropy(
         num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
 
     Returns:
-        A scalar; 0 if no label counts.
+        A scalar. If no label counts it is 0, and the gradient as well; where there are no gradients it is NaN, as any
+        mean of nothing: `Trainer` leaves that out of an evaluation's mean over the batches.
     """
     total = F.cross_entropy(
         logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
     )
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum()
-    return total / at_least_one(num_items_in_batch)
+    return total / (at_least_one(num_items_in_batch) if total.requires_grad else num_items_in_batch)
 
 
 def at_least_one(count: torch.Tensor | int) -> torch.Tensor:
@@ -77,7 +78,7 @@ def position_loss(
         num_items_in_batch: Positions of a whole optimizer step; None: those of this batch.
 
     Returns:
-        A scalar; 0 if no position counts.
+        A scalar, see `cross_entropy`.
     """
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
