@@ -86,7 +86,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from."})
     train_file: str | None = field(
-        default=None, metadata={"help": "Training data (.csv, .tsv, .json, .jsonl, CoNLL, compressed or not)."}
+        default=None,
+        metadata={"help": "Training data (.csv, .tsv, .json, .jsonl, .parquet, CoNLL, compressed or not)."},
     )
     validation_file: list[str] | None = field(
         default=None, metadata={"help": "Data to evaluate on; several files (MNLI) are reported one by one."}

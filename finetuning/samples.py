@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert import IGNORED_LABEL, mean_of
 from .task import WINDOW_WEIGHT, Task, TaskData
 
 E = TypeVar("E")
@@ -229,6 +229,6 @@ def weighted_loss(
         if shares is not None:
             shares = shares.reshape(-1, *[1] * (each.ndim - 1))
             each, counted = each * shares, counted * shares
-        return each.sum() / (counted.sum() if num_items_in_batch is None else num_items_in_batch)
+        return mean_of(each.sum(), counted.sum() if num_items_in_batch is None else num_items_in_batch)
 
     return loss

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
         MyBertForTokenClassification,
     )
     from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
-    from .losses_mybert import IGNORED_LABEL, cross_entropy
+    from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of
     from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
     from .padding_mybert import flat_indices
     from .pretraining_heads_mybert import (
@@ -34,7 +34,7 @@ _FILES = {
         "MyBertForTokenClassification",
     ),
     "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
-    "losses_mybert": ("IGNORED_LABEL", "cross_entropy"),
+    "losses_mybert": ("IGNORED_LABEL", "cross_entropy", "mean_of"),
     "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
     "padding_mybert": ("flat_indices",),
     "pretraining_heads_mybert": (
@@ -64,6 +64,7 @@ __all__ = [
     "cross_entropy",
     "flat_indices",
     "linear_kernels",
+    "mean_of",
     "set_linear_kernel",
 ]
 

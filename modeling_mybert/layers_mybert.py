@@ -40,10 +40,10 @@ class MyBertEmbeddings(nn.Module):
 
     def forward(
         self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
+        input_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Embed ids (B, L), or take word embeddings (B, L, D) as they are; returns (B, L, D)."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
@@ -137,7 +137,10 @@ class MyBertLayer(GradientCheckpointingLayer):
         self.output = MyBertResidual(config.intermediate_size, config)
 
     def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs: Unpack[TransformersKwargs]
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Hidden states (B, L, D) of this layer from those of the layer below."""
         context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)

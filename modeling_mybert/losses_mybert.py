@@ -24,19 +24,24 @@ def cross_entropy(
         num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
 
     Returns:
-        A scalar; 0 if no label counts.
+        A scalar, see `mean_of`.
     """
     total = F.cross_entropy(
         logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
     )
     if num_items_in_batch is None:
         num_items_in_batch = (labels != IGNORED_LABEL).sum()
-    return total / at_least_one(num_items_in_batch)
+    return mean_of(total, num_items_in_batch)
 
 
-def at_least_one(count: torch.Tensor | int) -> torch.Tensor:
-    """What a sum over so many labels is divided by: one over none is 0, and its mean as well."""
-    return torch.as_tensor(count).clamp(min=1)
+def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
+    """The mean of a sum over so many labels.
+
+    Over none it is 0 where something is learnt, and the gradient as well. Without gradients it is NaN, as any mean of
+    nothing: `Trainer` leaves that out of an evaluation's mean over the batches.
+    """
+    count = torch.as_tensor(count)
+    return total / (count + (count == 0) if total.requires_grad else count)
 
 
 def squared_error(
@@ -77,7 +82,7 @@ def position_loss(
         num_items_in_batch: Positions of a whole optimizer step; None: those of this batch.
 
     Returns:
-        A scalar; 0 if no position counts.
+        A scalar, see `mean_of`.
     """
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
@@ -111,9 +116,9 @@ def padding_is_ignored(
 
 __all__ = [
     "IGNORED_LABEL",
-    "at_least_one",
     "binary_cross_entropy",
     "cross_entropy",
+    "mean_of",
     "padding_is_ignored",
     "position_loss",
     "squared_error",

@@ -18,7 +18,7 @@ from transformers.utils.generic import can_return_tuple
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import filled_up, has_hooks, linear
-from .losses_mybert import IGNORED_LABEL, at_least_one, cross_entropy, padding_is_ignored
+from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of, padding_is_ignored
 from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
 from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
@@ -199,7 +199,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             check_labels("next_sentence_label", next_sentence_label, rows, 2, self.training)
             nsp_loss = cross_entropy(seq_relationship_logits, next_sentence_label, num_sequences_in_batch)
             if num_items_in_batch is not None and num_sequences_in_batch is None and labels is not None:
-                nsp_loss = nsp_loss * (labels != IGNORED_LABEL).sum() / at_least_one(num_items_in_batch)
+                nsp_loss = mean_of(nsp_loss * (labels != IGNORED_LABEL).sum(), num_items_in_batch)
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         return MyBertForPreTrainingOutput(
             loss=sum(losses, losses[0].new_zeros(())) if losses else None,

@@ -163,7 +163,7 @@ class PretrainingTrainer(ResumableTrainer):
         if self.args.torch_compile:
             for name in _OF_ANY_LENGTH & inputs.keys():
                 torch._dynamo.maybe_mark_dynamic(inputs[name], 0)
-        if model.training and _has_nsp(inputs):
+        if num_items_in_batch is not None and _has_nsp(inputs):
             model_inputs = {**inputs, "num_sequences_in_batch": self._num_sequences_in_batch}
         loss, outputs = super().compute_loss(
             model, model_inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
@@ -293,10 +293,11 @@ def _sum_over_labels(
 
     Several GPUs of one process give a loss each, of its part of the rows.
     """
-    if num_items_in_batch is not None:
-        return loss.sum() * torch.as_tensor(num_items_in_batch).flatten()[0]
-    counts = [(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())]
-    return (loss.flatten() * torch.stack(counts)).sum()
+    if num_items_in_batch is None:
+        counts = torch.stack([(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())])
+    else:
+        loss, counts = loss.sum(), torch.as_tensor(num_items_in_batch, device=loss.device).flatten()[:1]
+    return (loss.flatten() * counts).masked_fill(counts == 0, 0).sum()  # the mean over none may be NaN
 
 
 def _has_nsp(batch: dict[str, Any]) -> bool:

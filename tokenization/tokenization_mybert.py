@@ -257,6 +257,9 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         # token_type_ids. Where the files came from is no setting.
         config = read_json_object(file_names[0])
         config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self.model_input_names}
+        # transformers keeps sides that were set later in what tokenizer.json has of the last call.
+        sides = {name: getattr(self, name) for name in ("padding_side", "truncation_side")}
+        config |= {name: side for name, side in sides.items() if name in config or side != "right"}
         config = {key: value for key, value in config.items() if key not in ("is_local", "local_files_only")}
         write_json(file_names[0], config, sort_keys=True)
         return files + self.save_vocabulary(save_directory, filename_prefix)

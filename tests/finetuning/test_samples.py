@@ -91,6 +91,10 @@ def test_balanced_weights_and_their_loss_are_the_reference():
     own = weights[targets.reshape(-1)[kept]]
     assert torch.allclose(loss({"logits": logits}, targets, num_items_in_batch=6), (single * own).sum() / 6)
     assert torch.allclose(loss({"logits": logits}, targets), (single * own).sum() / own.sum())
+    nothing = torch.full_like(targets, -100)  # within a very long word
+    for none in (None, 0):
+        assert loss({"logits": logits}, nothing, num_items_in_batch=none) == 0
+        assert loss({"logits": logits.detach()}, nothing, num_items_in_batch=none).isnan()
 
 
 def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretrained, caplog):

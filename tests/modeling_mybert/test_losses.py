@@ -67,9 +67,12 @@ def test_cross_entropy_leaves_out_what_does_not_count():
     total = (terms[0, 1] + terms[2, 2]).item()
     assert cross_entropy(logits, labels).item() == pytest.approx(total / 2, rel=1e-6)
     assert cross_entropy(logits, labels, 5).item() == pytest.approx(total / 5, rel=1e-6)
-    assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL)) == 0
     for none in (None, 0, torch.tensor(0), torch.tensor([0])):
-        assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL), none).isfinite()
+        assert cross_entropy(logits, torch.full((3,), IGNORED_LABEL), none).isnan()
+        learnt = logits.float().requires_grad_()
+        loss = cross_entropy(learnt, torch.full((3,), IGNORED_LABEL), none)
+        loss.backward()
+        assert loss == 0 and not learnt.grad.any()
     assert cross_entropy(logits[None], labels[None]) == cross_entropy(logits, labels)
 
 
@@ -85,9 +88,10 @@ def test_positions():
         ([1, 2], [terms[0, 1]]),  # an impossible place
         ([3, 2], []),
     ):
-        wanted = torch.stack(expected).mean() if expected else torch.tensor(0.0)
-        torch.testing.assert_close(position_loss(scores, torch.tensor(positions)), wanted)
-        torch.testing.assert_close(position_loss(scores, torch.tensor(positions), 4), wanted * len(expected) / 4)
+        wanted = torch.stack(expected).sum() if expected else torch.tensor(0.0)
+        mean = wanted / torch.tensor(len(expected))
+        torch.testing.assert_close(position_loss(scores, torch.tensor(positions)), mean, equal_nan=True)
+        torch.testing.assert_close(position_loss(scores, torch.tensor(positions), 4), wanted / 4)
 
 
 def test_padding_is_ignored_where_no_label_stands_on_it():

@@ -92,6 +92,16 @@ def test_input_embeddings(head, agree):
     agree(*head.twins(), batch)
 
 
+def test_embeddings_and_layers_by_themselves(heads):
+    """Code that calls them, as for noise on embeddings, gives what it gives transformers' BERT."""
+    ours, theirs = heads("Model").twins()
+    ids = heads("Model").batch()["input_ids"]
+    words = theirs.embeddings.word_embeddings(ids)
+    for model_input in ({"input_ids": ids}, {"inputs_embeds": words}, {"input_ids": ids, "token_type_ids": ids % 2}):
+        torch.testing.assert_close(ours.embeddings(**model_input), theirs.embeddings(**model_input))
+    torch.testing.assert_close(ours.encoder.layer[0](words), theirs.encoder.layer[0](words), rtol=0, atol=1e-5)
+
+
 def test_gradient_of_the_input_embeddings(heads):
     head = heads("ForMaskedLM")
     gradients = []

@@ -225,6 +225,17 @@ class TestStandardTokenizer:
             assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
         assert AutoTokenizer.from_pretrained(tmp_path / "a").tokenize("Ünïcode") == again.tokenize("Ünïcode")
 
+    def test_sides_that_were_set_later_are_saved(self, tmp_path):
+        ours = MyBertTokenizer(SMALL)
+        ours.padding_side = ours.truncation_side = "left"
+        ours.save_pretrained(tmp_path / "left")
+        again = MyBertTokenizer.from_pretrained(tmp_path / "left")
+        for tokenizer in (again, AutoTokenizer.from_pretrained(tmp_path / "left")):
+            assert (tokenizer.padding_side, tokenizer.truncation_side) == ("left", "left")
+        again.padding_side = "right"
+        again.save_pretrained(tmp_path / "right")
+        assert MyBertTokenizer.from_pretrained(tmp_path / "right").padding_side == "right"
+
     def test_vocabulary_is_never_ignored(self, google_vocab_file):
         vocab = load_vocab(google_vocab_file)
         forms = [
