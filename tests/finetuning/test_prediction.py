@@ -1,5 +1,6 @@
 """New data through models of every kind, from every kind of input to every kind of file."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -26,6 +27,8 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor, prediction_run, predictor
+from mybert.finetuning.prediction_rows import task_for_columns
+from mybert.finetuning.rows import DataRow
 from mybert.finetuning.task_record import task_record
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -198,6 +201,21 @@ def test_pairs(tmp_path, models):
     same(mybert.predict(models / "mrpc", named), wanted)
     named = [{"left": a, "right": b} for a, b in pairs]
     same(mybert.predict(models / "mrpc", named, text_column="left", text_pair_column="right"), wanted)
+
+
+@pytest.mark.parametrize("given", [[], ["max_length", "encoding", "task"]])
+def test_pairs_of_a_model_that_says_nothing_of_columns(given):
+    row = DataRow({"line": 1, "text": "a", "text_pair": "b"}, "data", 1)
+    assert task_for_columns(TASKS["classification"], row, given).text_pair_column == "text_pair"
+
+
+def test_a_column_that_is_named_stays():
+    row = DataRow({"premise": "a", "hypothesis": "b", "other": "c"}, "data", 1)
+    task = dataclasses.replace(TASKS["classification"], text_pair_column="other")
+    with pytest.raises(ValueError, match="has no column 'text'"):
+        task_for_columns(task, row, ["text_pair_column"])
+    task = dataclasses.replace(task, text_pair_column="hypothesis")
+    assert task_for_columns(task, row, ["text_pair_column"]).text_column == "premise"
 
 
 def test_a_regression_gives_a_number(models, tokenizer):
@@ -488,6 +506,11 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
         ("sst2", ["a"], {"text_column": "b"}, r"data has no column 'b'; its columns are 'text'"),
         ("sst2", ["a"], {"keep_columns": ["id"]}, r"data has no column 'id' in row 1"),
         ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
+        ("ner", ["a"], {"top_k": 2}, r"top_k is 2; this task lists at most 1"),
+        ("ner", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
+        ("squad", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
+        ("squad", ["a"], {"top_k": 21}, r"top_k is 21; expected at most n_best_size, 20"),
+        ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set, and this task gives one number"),
         ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
         ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16' or 'int8'"),
         ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is set without window_pooling \(mean or max\)"),
