@@ -312,7 +312,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """The task with the threshold that gives the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self
-        return replace(self, null_score_threshold=self.score(predictions, examples).get("best_f1_thresh"))
+        odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
+        # Where it is best to answer nothing, the official script says 0, whatever the odds.
+        thresholds = (self.score(predictions, examples)["best_f1_thresh"], math.nextafter(min(odds), -math.inf))
+        tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
+        return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
     def write_predictions(
         self,

@@ -525,6 +525,17 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     assert TASKS["squad"].adapted(predictions, examples) is TASKS["squad"]
 
 
+def test_a_model_that_had_better_answer_nothing_does_so():
+    """The official script gives 0 as the best threshold then, which leaves answers where all odds lie below it."""
+    task = TASKS["squad_v2"]
+    examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
+    predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
+    scores = task.score(predictions, examples)
+    assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
+    adapted = task.adapted(predictions, examples)
+    assert adapted.score(predictions, examples)["f1"] == 100.0
+
+
 def test_the_thresholds_of_labels_are_those_of_the_best_f1():
     task = TASKS["multilabel"]
     wanted = [{"a"}, {"a"}, set(), {"b"}]
