@@ -2,6 +2,7 @@
 
 from .addresses import refuse_address
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
+from .durations import duration
 from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .mistakes import sentence_for
@@ -59,6 +60,7 @@ __all__ = [
     "deciding_files",
     "describe_environment",
     "disk_trouble_in_words",
+    "duration",
     "expand_paths",
     "files_written_beside",
     "folder_written_beside",

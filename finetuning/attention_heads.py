@@ -1,6 +1,6 @@
 """Attention heads: how much each matters for labelled data, and a model without the others."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,7 @@ from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..modeling_mybert import MyBertPreTrainedModel
+from ..modeling_mybert import IGNORED_LABEL, MyBertPreTrainedModel
 from .encoder_parts import encoder_layers
 from .inference import batches_by_length
 from .task import WINDOW_WEIGHT, Task, TaskData
@@ -63,11 +63,12 @@ def head_importance(
             loss = model(**batch).loss
             if loss is None:
                 raise ValueError(f"The data has no labels from which a {type(model).__name__} learns.")
-            gradients = torch.autograd.grad(loss * len(places), contexts)
+            gradients = torch.autograd.grad(loss, contexts)
+            shares = _shares_of_loss(batch, len(places)).to(loss.device)
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
                 products = (context.detach() * gradient).unflatten(-1, (heads, size)).sum((1, 3))
                 of_examples = products.unflatten(0, (len(places), -1)).sum(1)  # one may have several choices
-                total[number] += of_examples.abs().sum(0).double().cpu()
+                total[number] += (of_examples.abs() / shares).sum(0).double().cpu()
     finally:
         for hook in hooks:
             hook.remove()
@@ -75,6 +76,15 @@ def head_importance(
         model.train(was_training)
     norms = total.norm(dim=1, keepdim=True)
     return total / torch.where(norms > 0, norms, 1)
+
+
+def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
+    """What part of a batch's loss, a mean over its labels, each of its examples is; shape (count, 1)."""
+    labels = batch.get("labels")
+    if labels is None or labels.dim() < 2 or labels.is_floating_point():  # one label each, or equally many
+        return torch.full((count, 1), 1 / count)
+    of_examples = (labels != IGNORED_LABEL).sum(1, keepdim=True).clamp(min=1)
+    return of_examples / of_examples.sum()
 
 
 class PrunableHeads:

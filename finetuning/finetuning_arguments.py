@@ -263,6 +263,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                         f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
                         "whatever the setting; leave it out."
                     )
+        for name, of, is_given in (
+            ("features", "approach 'features'", self.approach == "features"),
+            ("lstm_size", "approach 'features'", self.approach == "features"),
+            ("dataset_config", "a dataset", self.dataset),
+        ):
+            if not is_given and getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise ValueError(f"{name} is {getattr(self, name)!r} without {of}, of which it is; leave it out.")
         if self.lora and self.peft_config:
             raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of both.")
         for name in (*_NOT_WITH_ADAPTERS, "approach") if self.has_adapter else ():

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig
 from .rows import DataSource, in_one_line
 
 _TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
+_WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # what transformers calls classes that have no name
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
 
 
@@ -38,7 +39,7 @@ class Labels:
     def from_config(cls, config: PreTrainedConfig) -> Labels:
         """The classes that a fine-tuned model knows; those without a name (LABEL_0) are called by their number."""
         names = [config.id2label[number] for number in range(config.num_labels)]
-        return cls(tuple(name.removeprefix("LABEL_") for name in names))
+        return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
     def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
         """Ids of labels, given by name; by number where the names are no numbers; true and false where they are 0, 1.
@@ -72,6 +73,6 @@ def _natural_order(name: str) -> tuple[int, float, str]:
 
 
 def label_name(value: Any) -> str:
-    """A label as text, in one line; whole numbers are the same however they are written (1, 1.0, "1", "1.0")."""
+    """A label as text, in one line; numbers are the same however they are written (1, 1.0, "1", "1.0", "LABEL_1")."""
     text = str(int(value)) if isinstance(value, bool) else in_one_line(str(value).strip())
-    return _WHOLE_NUMBER.sub(r"\1", text)
+    return _WHOLE_NUMBER.sub(r"\1", _WITHOUT_NAME.sub(r"\1", text))

@@ -6,59 +6,98 @@ import csv
 import json
 import logging
 import math
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..files import open_text, write_json, write_text, written_beside
+from ..files import open_text, write_text, written_beside
+from ..files.text import new_digest
+from .rows import new_name
 
 OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 logger = logging.getLogger(__name__)
 
-_PART = "predictions-{:08d}.jsonl"
-_LONG_TEXTS = "predictions-{:08d}-long-texts.json"
+_PART = "predictions-{:08d}.jsonl"  # its head, and a line for each row: [columns of the data, what is predicted]
+
+
+class PartHead(NamedTuple):
+    """What a part of the predictions is of.
+
+    Attributes:
+        digest: Of its rows, see `digest_of`.
+        columns: The columns of the data that its rows keep.
+        cut: How many of its texts were cut.
+        windowed: How many were read in windows.
+    """
+
+    digest: str
+    columns: Sequence[str]
+    cut: int
+    windowed: int
+
+
+def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """By which rows of the data are known to be the same."""
+    digest = new_digest()
+    for row in rows:
+        digest.update(f"{json_line(row)}\n".encode())
+    return digest.hexdigest()
 
 
 def _part_file(folder: Path, number: int) -> Path:
     return folder / _PART.format(number)
 
 
-def part_is_there(folder: Path, number: int) -> bool:
-    """Whether a part of the rows was written; then it is whole."""
-    return _part_file(folder, number).is_file() and (folder / _LONG_TEXTS.format(number)).is_file()
+def any_part(folder: Path) -> bool:
+    """Whether any part was written."""
+    return any(folder.glob("predictions-*.jsonl"))
 
 
-def long_texts_of_part(folder: Path, number: int) -> tuple[int, int]:
-    """How many texts of a part that is there were cut, and how many were read in windows."""
-    cut, windowed = json.loads((folder / _LONG_TEXTS.format(number)).read_text(encoding="utf-8"))
-    return cut, windowed
+def part_head(folder: Path, number: int) -> PartHead | None:
+    """What a part is of; None if it was not written. Else it is whole."""
+    file = _part_file(folder, number)
+    return PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
 
 
 def write_part(
-    folder: Path, number: int, rows: Iterable[Mapping[str, Any]], output: Path, long_texts: tuple[int, int]
+    folder: Path,
+    number: int,
+    head: PartHead,
+    rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    output: Path,
 ) -> None:
     """Write a part, whole or not at all.
 
     Args:
         folder: Where to.
         number: Which part it is.
-        rows: Its rows.
+        head: What it is of.
+        rows: The columns of the data that a row keeps, and what is predicted.
         output: The file that all parts are for, which may not be able to hold them: that shows now, not at the end.
-        long_texts: See `long_texts_of_part`.
 
     Raises:
         ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
         OSError: If it cannot be written.
     """
-    lines = [json_line(row) for row in rows]
+    lines = [f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in rows]
     if output.suffix.lower() == ".tsv":
-        for row in map(json.loads, lines):
+        for row in chain.from_iterable(map(json.loads, lines)):
             _refuse_breaks(row, output)
-    write_json(folder / _LONG_TEXTS.format(number), long_texts)
-    write_text(_part_file(folder, number), "".join(f"{line}\n" for line in lines))
+    write_text(_part_file(folder, number), "".join(f"{line}\n" for line in (json.dumps(head), *lines)))
+
+
+def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """A row of the output.
+
+    Args:
+        kept: Its columns of the data.
+        answer: What is predicted.
+        columns: The columns that rows of the data have: what is predicted has other names.
+    """
+    return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
 
 def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
@@ -100,38 +139,42 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
         ImportError: If pyarrow is missing, for Parquet.
     """
     files = [_part_file(folder, number) for number in range(count)]
+    heads = [PartHead(*json.loads(next(open_text(file)))) for file in files]
+    columns = {name for head in heads for name in head.columns}
+
+    def rows_of_part(file: Path) -> Iterator[dict[str, Any]]:
+        lines = islice(open_text(file), 1, None)
+        return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
+
+    parts = [partial(rows_of_part, file) for file in files]
     with written_beside(output) as path:
         match output.suffix.lower():
             case ".jsonl":
-                with path.open("wb") as target:
-                    for file in files:
-                        with file.open("rb") as source:
-                            shutil.copyfileobj(source, target)
+                with path.open("w", encoding="utf-8", newline="") as target:
+                    target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
             case ".parquet":
-                _write_parquet(path, files, output)
+                _write_parquet(path, parts, output)
             case ending:
-                _write_separated(path, files, ending)
+                _write_separated(path, parts, ending)
 
 
-def _rows(file: Path) -> Iterator[dict[str, Any]]:
-    return (json.loads(line) for line in open_text(file))
+_Part = Callable[[], Iterator[dict[str, Any]]]  # gives its rows, each time anew
 
 
-def _write_separated(path: Path, files: Sequence[Path], ending: str) -> None:
-    columns = list(dict.fromkeys(name for file in files for row in _rows(file) for name in row))
+def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
+    columns = list(dict.fromkeys(name for rows in parts for row in rows() for name in row))
     with path.open("w", encoding="utf-8", newline="") as target:
         writer = csv.writer(target, lineterminator="\n")
         if ending == ".csv":
             writer.writerow(columns)
         else:
             target.write("\t".join(columns) + "\n")
-        for file in files:
-            for row in _rows(file):
-                cells = [_cell(row.get(name)) for name in columns]
-                if ending == ".csv":
-                    writer.writerow(cells)
-                else:
-                    target.write("\t".join(cells) + "\n")
+        for row in chain.from_iterable(rows() for rows in parts):
+            cells = [_cell(row.get(name)) for name in columns]
+            if ending == ".csv":
+                writer.writerow(cells)
+            else:
+                target.write("\t".join(cells) + "\n")
 
 
 def _cell(value: Any) -> str:
@@ -140,7 +183,7 @@ def _cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _write_parquet(path: Path, files: Sequence[Path], output: Path) -> None:
+def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
     try:
         import pyarrow
         from pyarrow.parquet import ParquetWriter
@@ -158,25 +201,25 @@ def _write_parquet(path: Path, files: Sequence[Path], output: Path) -> None:
             return None
 
     types: dict[str, Any] = {}
-    for file in files:
-        for name, values in _columns(file).items():
+    for rows in parts:
+        for name, values in _columns(list(rows())).items():
             types[name] = type_of_all(types.get(name, pyarrow.null()), values)
     for name in (name for name, kind in types.items() if kind is None):
         logger.warning("%s: %r has values of several kinds; they are written as text.", output, name)
     schema = pyarrow.schema({name: kind or pyarrow.string() for name, kind in types.items()})
     with ParquetWriter(path, schema) as writer:
-        for file in files:
-            columns, rows = _columns(file), sum(1 for _ in _rows(file))
+        for rows in parts:
+            given = list(rows())
+            columns = _columns(given)
             arrays = []
             for name, kind in types.items():
-                values = columns.get(name, [None] * rows)
+                values = columns.get(name, [None] * len(given))
                 if kind is None:
                     values = [None if value is None else _cell(value) for value in values]
                 arrays.append(pyarrow.array(values, kind or pyarrow.string()))
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
 
-def _columns(file: Path) -> dict[str, list[Any]]:
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """Column -> its value in each row of a part, None where a row has no such column."""
-    rows = list(_rows(file))
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}

@@ -100,12 +100,14 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     pair_name = getattr(task, "text_pair_column", None)
     knows_pair = "text_pair_column" in task.options and pair_name is not None
     if "text_column" in given or (task.text_column in names and (not knows_pair or pair_name in names)):
-        is_pair = "text_pair_column" in task.options and not knows_pair and not given
+        is_pair = "text_pair_column" in task.options and not knows_pair and "text_column" not in given
         if is_pair and task.text_column == "text" and "text_pair" in names:
             return replace(task, text_pair_column="text_pair")  # type: ignore[call-arg]
         return task
     may_be_pair = "text_pair_column" in task.options and (knows_pair or task.text_column == "text")
     pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if may_be_pair else []
+    if "text_pair_column" in given:
+        pairs = [pair for pair in pairs if pair[1] == pair_name]
     if pairs and "choice_columns" not in task.options:
         found: dict[str, str] = dict(zip(("text_column", "text_pair_column"), pairs[0], strict=True))
     else:

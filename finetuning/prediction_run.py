@@ -21,21 +21,24 @@ from ..runs import RunFolder, prepare_once
 from .data_report import long_text_lines
 from .prediction_files import (
     OUTPUT_ENDINGS,
+    PartHead,
+    any_part,
+    digest_of,
     json_line,
-    long_texts_of_part,
     merge_parts,
-    part_is_there,
+    output_row,
+    part_head,
     write_part,
 )
 from .prediction_rows import rows_to_predict
 from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
-from .rows import DataRow, new_name
+from .rows import DataRow
 from .task_record import task_record
 
 logger = logging.getLogger(__name__)
 
 # Settings that decide the output beside task, model and data.
-_DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype", "encoding")
+_DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype")
 # In the folder of a call that was told to replace the output: who goes on with it need not tell it again.
 _MAY_REPLACE = "predictions-replace"
 
@@ -106,8 +109,9 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
 
     A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
     in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
-    rows. A call that was killed goes on where it was when it is repeated, without `overwrite`, which begins anew;
-    several processes share the work.
+    rows. A call that was killed, or found a mistake in the data, goes on where it was when it is repeated, without
+    `overwrite`, which begins anew; rows that were mended meanwhile are predicted anew with those beside them. Several
+    processes share the work.
 
     Args:
         arguments: The settings.
@@ -118,7 +122,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
 
     Raises:
         ValueError: If the model has no head for a task, the data is not what it reads, the output is there already, or
-            an earlier call that was interrupted had other settings, data or another model.
+            an earlier call that was interrupted had other settings, files or another model.
         OSError: If a file cannot be read or written.
     """
     if not arguments.data:
@@ -172,10 +176,9 @@ class _Prediction:
         for line in long_text_lines(found.task, rows, found.cut, found.windowed):
             logger.warning("%s", line)
 
-    def _row_of_output(self, row: DataRow, answer: dict[str, Any]) -> dict[str, Any]:
-        """The data's columns and what is predicted."""
-        kept = {name: row.value(name) for name in self.predictor.kept_columns(row)}
-        return kept | {new_name(name, list(kept)): value for name, value in answer.items()}
+    def _kept(self, row: DataRow) -> dict[str, Any]:
+        """The columns of a row that the output has too."""
+        return {name: row.value(name) for name in self.predictor.kept_columns(row)}
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""
@@ -188,8 +191,10 @@ class _Prediction:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
-            except ValueError:  # a mistake in the data: mended, it is other data, of which no part is here
-                if self.state.num_processes == 1:
+            except ValueError:  # a mistake in the data
+                if self._can_go_on() and any_part(folder.path):
+                    logger.info("What was predicted is kept; the same command goes on with it and the mended data.")
+                elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
                 raise
             self.state.wait_for_everyone()
@@ -223,13 +228,12 @@ class _Prediction:
             "task": task_record(type(task).__name__, task),
             "device": self.state.device.type,
         }
-        files += deciding_files(model)
 
         def prepare(place: Path) -> None:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, files, prepare=prepare)
+        folder.begin(settings, deciding_files(model), prepare=prepare)  # of the data each part knows its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict what is not there yet of this process's share; returns the rows of each part of the data.
@@ -242,16 +246,19 @@ class _Prediction:
         with self._progress() as progress:
             for number, rows in self._parts():
                 counts.append(len(rows))
-                is_own = number % self.state.num_processes == self.state.process_index
-                if is_own and not part_is_there(folder, number):
-                    cut, windowed = found.cut, found.windowed
-                    answers = found.answers(rows)
-                    long_texts = (found.cut - cut, found.windowed - windowed)
-                    write_part(folder, number, map(self._row_of_output, rows, answers), output, long_texts)
-                elif is_own:
-                    there += len(rows)
-                    cut, windowed = long_texts_of_part(folder, number)
-                    found.cut, found.windowed = found.cut + cut, found.windowed + windowed
+                if number % self.state.num_processes == self.state.process_index:
+                    digest = digest_of(row.values for row in rows)
+                    head = part_head(folder, number)
+                    if head is not None and head.digest == digest:
+                        there += len(rows)
+                        found.cut, found.windowed = found.cut + head.cut, found.windowed + head.windowed
+                    else:
+                        cut, windowed = found.cut, found.windowed
+                        answers = found.answers(rows)
+                        kept = [self._kept(row) for row in rows]
+                        columns = list(dict.fromkeys(chain.from_iterable(kept)))
+                        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
+                        write_part(folder, number, head, zip(kept, answers, strict=True), output)
                 progress.update(len(rows))
         if there:
             logger.info("%s rows were there already, from a call that was interrupted.", f"{there:,}")
@@ -261,9 +268,11 @@ class _Prediction:
         """Write to standard output."""
         if self.state.num_processes > 1:
             raise ValueError("Several processes cannot share standard output; name a file by --output.")
-        count = 0
+        count, columns = 0, set[str]()
         for row, answer in self.rows():
-            print(json_line(self._row_of_output(row, answer)))
+            kept = self._kept(row)
+            columns.update(kept)
+            print(json_line(output_row(kept, answer, columns)))
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}

@@ -74,6 +74,7 @@ class Predictor:
     def __init__(self, model: str | Path, **settings: Any) -> None:
         self.settings = PredictorSettings(model=str(model), **settings)
         self.task = self.settings.resolve_task()
+        self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
         self._key = uuid4().hex
         self._is_settled = False

@@ -57,7 +57,7 @@ class DataRow:
             ValueError: If there is no such column, or it is empty or no text.
         """
         value = self.value(name)
-        if isinstance(value, (list, dict)):
+        if isinstance(value, (list, dict, bytes)):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
         if value is None or not (str(value).strip() or may_be_empty):
             raise self.mistake(f"an empty {name}; expected a text")
@@ -69,11 +69,24 @@ class DataRow:
         Raises:
             ValueError: If there is no such column, or it holds no words.
         """
+        self.refuse_written_list(name)
         value = self.value(name)
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
         return [in_one_line(str(word)) for word in words]
+
+    def refuse_written_list(self, name: str) -> None:
+        """Refuse a list as Python or JSON write it in a table of text: its signs would be read as words.
+
+        Raises:
+            ValueError: If a column holds one.
+        """
+        value = self.value(name)
+        if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
+            raise self.mistake(
+                f"{value[:40]!r} as {name}; expected a list (.jsonl, .parquet), or text without [ and ]"
+            )
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
         """An error that says which columns the data has, and by which settings those to be read are named.
@@ -116,6 +129,7 @@ def _enumerated(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
+_WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
 _BREAKS = re.compile(r"\s*[\t\r\n]\s*")
 
 

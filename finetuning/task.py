@@ -134,6 +134,10 @@ class Task(ABC, Generic[E, P]):
     reads_conll: ClassVar[bool] = False
     full_score: ClassVar[float] = 1.0
     """What the main metric is where everything is right."""
+    most_listed: ClassVar[int | None] = None
+    """How many answers there are to list as `best` at most; None for as many as there are classes."""
+    has_probabilities: ClassVar[bool] = True
+    """Whether an answer may have the probability of every class beside it."""
 
     def read(self, source: DataSource, labelled: bool = True) -> list[E]:
         """Read the examples of a file.
@@ -301,6 +305,17 @@ class Task(ABC, Generic[E, P]):
     def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
         """The examples in rows of new data, which nobody has prepared for the task."""
         return [self.example(row, labelled=False) for row in rows]
+
+    def check_answers(self, top_k: int, probabilities: bool) -> None:
+        """Refuse what the task's answers do not have, see `answers`.
+
+        Raises:
+            ValueError: If more answers are to be listed than there are, or probabilities where there are none.
+        """
+        if self.most_listed is not None and top_k > self.most_listed:
+            raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
+        if probabilities and not self.has_probabilities:
+            raise ValueError("probabilities is set, and this task has no classes of a text; leave it out.")
 
     def answers(
         self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False

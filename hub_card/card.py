@@ -18,7 +18,7 @@ from urllib.parse import quote
 import jinja2
 from huggingface_hub import EvalResult, ModelCardData
 
-from ..files import check_model_folder, tensor_shapes, write_text
+from ..files import check_model_folder, duration, tensor_shapes, write_text
 
 TRAINING_CURVES = "training_curves.png"
 
@@ -342,7 +342,7 @@ def _run_rows(training: TrainingDescription) -> list[tuple[str, Any]]:
     return _known(
         ("Seed" if len(training.seeds) == 1 else "Seeds", ", ".join(map(str, training.seeds))),
         ("Hardware", training.hardware),
-        ("Training time", None if training.wall_time is None else _duration(training.wall_time)),
+        ("Training time", None if training.wall_time is None else duration(training.wall_time)),
         ("Versions", ", ".join(f"{package} {version}" for package, version in training.versions.items())),
     )
 
@@ -374,14 +374,6 @@ def _cell(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _duration(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minute} min"
-    return f"{minute} min {second} s" if minute else f"{seconds:.3g} s"
 
 
 def _fence(code: str, language: str) -> str:

@@ -9,6 +9,7 @@ from tqdm.auto import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import has_length
 
+from ..files import duration
 from .run_arguments import fitting_logging_steps
 from .time_budget import TICKS, TimeBudget
 
@@ -107,7 +108,7 @@ def log_line(
         first_step: Steps that were taken when this call, or this phase of a run, began; its end counts its own.
     """
     if "train_runtime" in logs:
-        text = f"Trained {step - first_step:,} steps in {_duration(logs['train_runtime'])}."
+        text = f"Trained {step - first_step:,} steps in {duration(logs['train_runtime'])}."
         return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."
     values = {name: value for name, value in logs.items() if name not in _LEFT_OUT and not name.endswith(_SPEEDS)}
     parts = {name.partition("_")[0] for name in values}
@@ -140,11 +141,3 @@ def _said(values: Mapping[str, Any]) -> list[str]:
     if _TOKEN_SPEED in values:
         said.append(f"{values[_TOKEN_SPEED]:,.0f} tokens/s")
     return [part.replace(" ", "\0") for part in said]
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60) if seconds >= 60 else (0, seconds)
-    hours, minutes = divmod(int(minutes), 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds:.1f} s"

@@ -357,12 +357,14 @@ def _write_submission(
 ) -> None:
     """The zip file for the benchmark's server, if there are predictions of all its test data."""
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
+    if not wanted.keys() <= outcomes.keys():
+        if not wanted.keys().isdisjoint(outcomes):
+            logger.info("There is no submission.zip, which is of all %d tasks: only some were asked for.", len(wanted))
+        return
     parts: dict[str, Path] = {}
     missing = []
     for task, names in wanted.items():
-        tests: dict[str, Any] = {}
-        if task in outcomes:
-            tests = evaluation_names(TASKS[settings[task].task], settings[task].test_file or ())
+        tests = evaluation_names(TASKS[settings[task].task], settings[task].test_file or ())
         if len(tests) != len(names):
             missing.append(_title(suite, task))
             continue

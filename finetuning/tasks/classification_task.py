@@ -191,7 +191,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def _class_name(self, row: DataRow, column: str) -> str:
         value = row.value(column)
-        if isinstance(value, (list, dict)):
+        if isinstance(value, (list, dict, bytes)):
             raise row.mistake(f"{str(value)[:40]!r} as {column}; expected one label (several: --task multilabel)")
         name = label_name(value)
         if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
@@ -203,6 +203,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def _several_labels(self, row: DataRow) -> frozenset[str]:
         if not self.label_columns:
+            row.refuse_written_list(self.label_column)
             return _label_names(row.value(self.label_column), self.label_separator)
         values = {name: label_name(row.value(name)) for name in self.label_columns}
         for name, value in values.items():
@@ -306,6 +307,12 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             LabelPrediction(frozenset(name for name, value in table.items() if value > least[name]), table)
             for table in tables
         ]
+
+    def check_answers(self, top_k: int, probabilities: bool) -> None:
+        """As for every task; of a regression there is one number."""
+        super().check_answers(top_k, probabilities)
+        if self.problem == "regression" and (top_k > 1 or probabilities):
+            raise ValueError("top_k or probabilities is set, and this task gives one number a text; leave it out.")
 
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool

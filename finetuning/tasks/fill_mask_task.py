@@ -19,7 +19,7 @@ from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from ..task import Task, TaskData, rounded
 from .tagging_task import add_sequence, tag_windows
 
-MOST_LISTED = 100
+_MOST_LISTED = 100
 """Tokens that are kept for each mask, the most probable ones."""
 
 
@@ -70,6 +70,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     auto_class: ClassVar[Any] = AutoModelForMaskedLM
     pipeline: ClassVar[str] = "fill-mask"
+    most_listed: ClassVar[int | None] = _MOST_LISTED
+    has_probabilities: ClassVar[bool] = False
 
     def example(self, row: DataRow, labelled: bool) -> MaskedText:
         """Text of a row, and what its masks hide."""
@@ -143,7 +145,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         is_mask = batch["labels"] != IGNORED_LABEL
         logits = outputs["logits"]
         logits = logits[is_mask] if logits.ndim == 3 else logits
-        found = logits.float().softmax(-1).topk(min(MOST_LISTED, logits.shape[-1]))
+        found = logits.float().softmax(-1).topk(min(_MOST_LISTED, logits.shape[-1]))
         rows, counts = is_mask.nonzero()[:, 0], is_mask.sum(1)
         places = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
         kept = []
@@ -173,13 +175,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> list[dict[str, Any]]:
         """`label` and `score`, lists with the best token for each mask; `filled`, the text with these.
 
-        With `top_k` above 1 also `best`, a list for each mask. `probabilities` is without effect.
-
-        Raises:
-            ValueError: If more tokens are to be listed than are kept.
+        With `top_k` above 1 also `best`, a list for each mask.
         """
-        if top_k > MOST_LISTED:
-            raise ValueError(f"top_k is {top_k}; expected at most {MOST_LISTED} where masks are filled.")
         told = []
         for example, prediction in zip(data.examples, self.predict(outputs, data, labels), strict=True):
             found: dict[str, Any] = {

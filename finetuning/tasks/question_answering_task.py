@@ -106,6 +106,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
     full_score: ClassVar[float] = 100.0  # as the official scripts have it
+    has_probabilities: ClassVar[bool] = False
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no question, no text, or no answers."""
@@ -152,23 +153,33 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         answers = row.value(self.label_column)
         if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
             return []
+
+        def mistake(expected: str) -> ValueError:
+            return row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; {expected}")
+
+        found = answers or []
         if isinstance(answers, str):
-            start = row.values.get("answer_start")
-            pairs: list[tuple[Any, Any]] = [(-1 if start in (None, "") else start, answers)] if answers.strip() else []
+            found = [{"text": answers, "answer_start": row.values.get("answer_start")}] if answers.strip() else []
         elif isinstance(answers, Mapping):
-            texts = answers.get("text", [])
-            pairs = list(zip(answers.get("answer_start", [-1] * len(texts)), texts, strict=False))
-        else:
-            pairs = [
-                (answer.get("answer_start", -1), answer.get("text")) if isinstance(answer, Mapping) else (-1, answer)
-                for answer in answers or []
-            ]
-        try:
-            result = [(int(start), text) for start, text in pairs]
-        except (TypeError, ValueError):
-            raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; answer_start is no number") from None
-        if not all(isinstance(text, str) and text.strip() for _, text in result):
-            raise row.mistake(f"{str(answers)[:60]!r} as {self.label_column}; expected texts that are not empty")
+            found = [answers]
+            if isinstance(texts := answers.get("text"), (list, tuple)):
+                starts = [None] * len(texts) if answers.get("answer_start") is None else answers["answer_start"]
+                if not isinstance(starts, (list, tuple)) or len(starts) != len(texts):
+                    raise mistake("expected an answer_start for each text")
+                found = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
+        if not isinstance(found, (list, tuple)):
+            raise mistake("expected texts, or objects with text and answer_start")
+        result = []
+        for answer in found:
+            text, start = answer, None
+            if isinstance(answer, Mapping):
+                text, start = answer.get("text"), answer.get("answer_start")
+            if not isinstance(text, str) or not text.strip():
+                raise mistake("expected texts that are not empty")
+            try:
+                result.append((-1 if start in (None, "") else int(start), text))
+            except (TypeError, ValueError):
+                raise mistake("answer_start is no number") from None
         return result
 
     def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
@@ -257,6 +268,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             predictions.append(AnswerPrediction(best.text, odds, tuple(answers)))
         return predictions
 
+    def check_answers(self, top_k: int, probabilities: bool) -> None:
+        """As for every task; more answers are listed with a larger `n_best_size`."""
+        super().check_answers(top_k, probabilities)
+        if top_k > self.n_best_size:
+            raise ValueError(f"top_k is {top_k}; expected at most n_best_size, {self.n_best_size}.")
+
     def answer(
         self, prediction: AnswerPrediction, example: QuestionExample, top_k: int, probabilities: bool
     ) -> dict[str, Any]:
@@ -295,7 +312,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """The task with the threshold that gives the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self
-        return replace(self, null_score_threshold=self.score(predictions, examples).get("best_f1_thresh"))
+        odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
+        # Where it is best to answer nothing, the official script says 0, whatever the odds.
+        thresholds = (self.score(predictions, examples)["best_f1_thresh"], math.nextafter(min(odds), -math.inf))
+        tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
+        return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
     def write_predictions(
         self,

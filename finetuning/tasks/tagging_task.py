@@ -99,6 +99,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
     pipeline: ClassVar[str] = "token-classification"
     reads_conll: ClassVar[bool] = True
+    most_listed: ClassVar[int | None] = 1
+    has_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse windows that share more than they hold.
@@ -267,7 +269,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
         `words` are told of a text, which is parted here. An entity has its `label`, its `text`, `start` and `end`,
         characters of the text (of the words with a space between them where there was no text), and its `score`, the
-        mean over its words. `top_k` and `probabilities` are without effect.
+        mean over its words.
         """
         assert labels is not None
         tags = [[OUTSIDE] * len(example.words) for example in data.examples]

@@ -44,7 +44,7 @@ SHORT: dict[str, dict[str, Any]] = {
     | {"model_size": "tiny", "phase2_steps": 0.5}
     | {"phase2_per_device_train_batch_size": 4, "phase2_gradient_accumulation_steps": 1},
     "mybert.pretraining.AdaptArguments": TWO_STEPS | {"new_pieces": 4},
-    "mybert.finetuning.FinetuningArguments": TWO_STEPS | {"lstm_size": 8},
+    "mybert.finetuning.FinetuningArguments": TWO_STEPS,
     "mybert.demo.DemoArguments": {"text": ["corpus"]},
     "mybert.studies.AblationArguments": {"rows": ["mlm+nsp", "ltr+bilstm"]},
     "mybert.benchmarks.BenchArguments": {"model_size": "tiny", "workloads": ["query"], "repeats": 1},

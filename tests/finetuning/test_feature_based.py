@@ -203,6 +203,7 @@ def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
 def test_words_are_tagged_by_a_model_that_was_fine_tuned_whole(tagging, tmp_path):
     settings = {
         "approach": "finetune",
+        "lstm_size": 768,
         "learning_rate": 1e-3,
         "num_train_epochs": 2,
         "output_dir": str(tmp_path / "ner"),

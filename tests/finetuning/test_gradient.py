@@ -54,6 +54,7 @@ def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings)
     With `gpus` as if one process shared its batches among so many, where the loss is that of all outputs.
     """
     (folder / "data.json").write_text(json.dumps(DATA[task]))
+    settings |= {"lstm_size": 8} if settings.get("approach") == "features" else {}
     arguments = FinetuningArguments(
         task=task,
         model=str(model),
@@ -65,7 +66,6 @@ def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings)
         max_grad_norm=0.0,
         logging_steps=1,
         max_length=settings.pop("max_length", 32),
-        lstm_size=8,
         save_strategy="no",
         disable_tqdm=True,
         use_cpu=True,

@@ -134,6 +134,9 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"dataset": "x"}, "dataset is 'x' and files are named too"),
         ({"freeze": "encoder", "train_head_first": 1.0}, "it is to be unfrozen later"),
         ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected 'encoder'"),
+        ({"features": "last"}, "features is 'last' without approach 'features', of which it is; leave it out"),
+        ({"bilstm": True, "lstm_size": 8}, "lstm_size is 8 without approach 'features'"),
+        ({"dataset_config": "en"}, "dataset_config is 'en' without a dataset"),
         ({"approach": "feature"}, "approach is 'feature'; expected 'finetune' or 'features'"),
         (
             {"task": "tagging", "continuation_labels": "ignored"},

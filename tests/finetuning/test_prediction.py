@@ -1,5 +1,6 @@
 """New data through models of every kind, from every kind of input to every kind of file."""
 
+import dataclasses
 import gzip
 import io
 import json
@@ -26,6 +27,8 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor, prediction_run, predictor
+from mybert.finetuning.prediction_rows import task_for_columns
+from mybert.finetuning.rows import DataRow
 from mybert.finetuning.task_record import task_record
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
@@ -200,6 +203,21 @@ def test_pairs(tmp_path, models):
     same(mybert.predict(models / "mrpc", named, text_column="left", text_pair_column="right"), wanted)
 
 
+@pytest.mark.parametrize("given", [[], ["max_length", "encoding", "task"]])
+def test_pairs_of_a_model_that_says_nothing_of_columns(given):
+    row = DataRow({"line": 1, "text": "a", "text_pair": "b"}, "data", 1)
+    assert task_for_columns(TASKS["classification"], row, given).text_pair_column == "text_pair"
+
+
+def test_a_column_that_is_named_stays():
+    row = DataRow({"premise": "a", "hypothesis": "b", "other": "c"}, "data", 1)
+    task = dataclasses.replace(TASKS["classification"], text_pair_column="other")
+    with pytest.raises(ValueError, match="has no column 'text'"):
+        task_for_columns(task, row, ["text_pair_column"])
+    task = dataclasses.replace(task, text_pair_column="hypothesis")
+    assert task_for_columns(task, row, ["text_pair_column"]).text_column == "premise"
+
+
 def test_a_regression_gives_a_number(models, tokenizer):
     model = MyBertForSequenceClassification.from_pretrained(models / "regression").eval()
     with torch.no_grad():
@@ -357,23 +375,66 @@ def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
     moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
     with pytest.raises(ValueError, match="holds a run with other settings"):
         mybert.predict(moved, data, output=output)
-    data.write_text("\n".join(["sentence", *TEXTS[::-1]]))
-    with pytest.raises(ValueError, match=r"holds a run on other data: .*t.csv changed since it began"):
-        mybert.predict(models / "sst2", data, output=output)
     assert not output.exists()
-    mybert.predict(models / "sst2", data, output=output, overwrite=True)
-    assert [row["sentence"] for row in mybert.files.read_rows(output)] == TEXTS[::-1]
+    mybert.predict(models / "sst2", data, output=output, top_k=2, overwrite=True)
     assert not (tmp_path / ".o.csv.partial").exists()
 
 
-def test_a_mistake_in_the_data_leaves_nothing_that_the_mended_data_is_not(tmp_path, models, small_parts):
+@pytest.fixture
+def written_parts(monkeypatch):
+    """The numbers of the parts that are predicted."""
+    parts, write = [], prediction_run.write_part
+    monkeypatch.setattr(prediction_run, "write_part", lambda *args: (parts.append(args[1]), write(*args)))
+    return parts
+
+
+def test_only_rows_that_changed_since_a_killed_call_are_predicted_anew(tmp_path, models, interrupted, written_parts):
+    data, output = interrupted
+    texts = [*TEXTS[:5], "a cat", *TEXTS[6:-1]]
+    data.write_text("\n".join(["sentence", *texts]))
+    mybert.predict(models / "sst2", data, output=output)
+    assert written_parts == [1, 3, 4, 5, 6, 7]
+    assert [row["sentence"] for row in mybert.files.read_rows(output)] == texts
+    mybert.predict(models / "sst2", data, output=tmp_path / "whole.csv")
+    assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+def test_a_mistake_in_the_data_costs_nothing_that_was_predicted(tmp_path, models, small_parts, written_parts, caplog):
     data, output = tmp_path / "t.csv", tmp_path / "o.csv"
     data.write_text("\n".join(["sentence", *TEXTS[:6], '" "']))
-    with pytest.raises(ValueError, match="in row 7 an empty sentence"):
+    with caplog.at_level("INFO"), pytest.raises(ValueError, match="in row 7 an empty sentence"):
         mybert.predict(models / "sst2", data, output=output)
-    assert names(tmp_path) == ["t.csv"]
+    assert "What was predicted is kept; the same command goes on" in caplog.text
     data.write_text("\n".join(["sentence", *TEXTS[:7]]))
     assert mybert.predict(models / "sst2", data, output=output)["rows"] == 7
+    assert written_parts == [0, 1]
+    assert names(tmp_path) == ["o.csv", "t.csv"]
+
+
+def test_a_mistake_before_anything_is_predicted_leaves_nothing(tmp_path, models, small_parts):
+    data, output = tmp_path / "t.csv", tmp_path / "o.csv"
+    data.write_text("\n".join(["sentence", TEXTS[0], '" "']))
+    with pytest.raises(ValueError, match="in row 2 an empty sentence"):
+        mybert.predict(models / "sst2", data, output=output)
+    with pytest.raises(ValueError, match="in row 6 an empty text"):  # nobody has these rows again
+        mybert.predict(models / "sst2", iter([*TEXTS[:5], " "]), output=output)
+    assert names(tmp_path) == ["t.csv"]
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "-"])
+def test_what_is_predicted_has_one_name_in_all_rows(tmp_path, models, small_parts, capsys, name):
+    """Although only some of the rows have a column of that name."""
+    rows = [{"sentence": text} | ({"label": "mine"} if place == 6 else {}) for place, text in enumerate(TEXTS[:9])]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    if name == "-":  # printed as it comes, so from the row on that has one
+        main(["predict", str(models / "sst2"), str(tmp_path / "t.jsonl")])
+        written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert ["predicted_label" in row for row in written] == [place >= 6 for place in range(9)]
+        return
+    mybert.predict(models / "sst2", tmp_path / "t.jsonl", output=tmp_path / name)
+    written = mybert.files.read_rows(tmp_path / name)
+    assert {row["predicted_label"] for row in written} <= {"0", "1"}
+    assert [row.get("label") or None for row in written] == [row.get("label") for row in rows]
 
 
 def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
@@ -445,6 +506,11 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
         ("sst2", ["a"], {"text_column": "b"}, r"data has no column 'b'; its columns are 'text'"),
         ("sst2", ["a"], {"keep_columns": ["id"]}, r"data has no column 'id' in row 1"),
         ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
+        ("ner", ["a"], {"top_k": 2}, r"top_k is 2; this task lists at most 1"),
+        ("ner", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
+        ("squad", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
+        ("squad", ["a"], {"top_k": 21}, r"top_k is 21; expected at most n_best_size, 20"),
+        ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set, and this task gives one number"),
         ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
         ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16' or 'int8'"),
         ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is set without window_pooling \(mean or max\)"),

@@ -112,7 +112,7 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
     ("name", "data", "settings", "message"),
     [
         ("masked", ["a [MASK]", "a cat"], {}, r"data has in row 2 a text without \[MASK\]; expected one to be filled"),
-        ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; expected at most 100 where masks are filled"),
+        ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; this task lists at most 100"),
         (
             "both",
             ["a cat"],

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from transformers import BertConfig
 
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
@@ -524,6 +525,17 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
     assert TASKS["squad"].adapted(predictions, examples) is TASKS["squad"]
 
 
+def test_a_model_that_had_better_answer_nothing_does_so():
+    """The official script gives 0 as the best threshold then, which leaves answers where all odds lie below it."""
+    task = TASKS["squad_v2"]
+    examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
+    predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
+    scores = task.score(predictions, examples)
+    assert (scores["f1"], scores["best_f1"], scores["best_f1_thresh"]) == (0.0, 100.0, 0.0)
+    adapted = task.adapted(predictions, examples)
+    assert adapted.score(predictions, examples)["f1"] == 100.0
+
+
 def test_the_thresholds_of_labels_are_those_of_the_best_f1():
     task = TASKS["multilabel"]
     wanted = [{"a"}, {"a"}, set(), {"b"}]
@@ -545,6 +557,9 @@ def test_the_thresholds_of_labels_are_those_of_the_best_f1():
         {"answers": "fish", "answer_start": "36"},
         {"answers": "fish"},
         {"answers": ["fish"]},
+        {"answers": {"text": "fish", "answer_start": 36}},
+        {"answers": {"text": "fish"}},
+        {"answers": {"text": ["fish"], "answer_start": None}},
     ],
 )
 def test_own_answers(row):
@@ -563,12 +578,47 @@ def test_own_answers(row):
         ({"answers": []}, "row 1 a question without answer; expected an answer, or a task such as squad_v2"),
         ({"answers": [{"text": "", "answer_start": 1}]}, "expected texts that are not empty"),
         ({"answers": [{"text": "fish", "answer_start": "x"}]}, "answer_start is no number"),
+        ({"answers": {"text": ["fish", "cat"], "answer_start": [36]}}, "expected an answer_start for each text"),
+        ({"answers": {"text": ["fish"], "answer_start": 36}}, "expected an answer_start for each text"),
+        ({"answers": {"text": None}}, "expected texts that are not empty"),
+        ({"answers": 5}, "row 1 '5' as answers; expected texts, or objects with text and answer_start"),
+        ({"question": b"What?"}, r"row 1 \"b'What\?'\" as question; expected a text"),
     ],
 )
 def test_broken_questions(row, message):
     rows = [{"question": "What?", "context": CONTEXT, "answers": "fish"} | row]
     with pytest.raises(ValueError, match=message):
         TASKS["question_answering"].examples(_rows(rows), True)
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("multilabel", {"text": "a", "labels": "['x', 'y']"}),
+        ("multilabel", {"text": "a", "labels": '["x"]'}),
+        ("multilabel", {"text": "a", "labels": "[0, 3]"}),
+        ("multilabel", {"text": "a", "labels": "[]"}),
+        ("tagging", {"tokens": "['EU', 'rejects']", "tags": "['NOUN', 'VERB']"}),
+        ("tagging", {"tokens": ["EU", "rejects"], "tags": "['NOUN' 'VERB']"}),
+    ],
+)
+def test_lists_that_a_table_of_text_has_written_out(task, row):
+    """pandas writes them so; parted at commas or spaces, brackets and quotes would belong to labels and words."""
+    with pytest.raises(ValueError, match=r"expected a list \(.jsonl, .parquet\), or text without \[ and \]"):
+        TASKS[task].examples(_rows([row]), True)
+
+
+def test_texts_in_brackets_are_no_lists():
+    row = {"tokens": "[ laughs ] [1]", "tags": "X X X X"}
+    assert TASKS["tagging"].examples(_rows([row]), True)[0].words == ("[", "laughs", "]", "[1]")
+
+
+def test_labels_as_pipelines_call_classes_without_names():
+    """What a pipeline said of texts is often what a further model learns from."""
+    rows = _rows([{"text": "a", "label": f"LABEL_{number}"} for number in (0, 1)])
+    assert [example.label for example in TASKS["classification"].examples(rows, True)] == ["0", "1"]
+    config = BertConfig(id2label={0: "LABEL_0", 1: "LABEL_spam"})
+    assert Labels.from_config(config).names == ("0", "LABEL_spam")
 
 
 @pytest.mark.parametrize(("value", "count"), [(False, 1), ("False", 1), ("0", 1), (True, 0), ("True", 0), ("1", 0)])

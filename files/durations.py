@@ -1,0 +1,14 @@
+"""How long something took, in words."""
+
+
+def duration(seconds: float) -> str:
+    """A time in the units that a reader wants to know: `3.14 s`, `4 min 12 s`, `1 h 23 min`.
+
+    Args:
+        seconds: The time.
+    """
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minute} min"
+    return f"{minute} min {second} s" if minute else f"{seconds:.3g} s"
