@@ -7,6 +7,7 @@ Only `config.json`, the tokenizer's JSON files and the headers of the safetensor
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,21 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if not config.get("quantization_config"):
             _compare(model_dir, config, sizes, shapes)
     return config
+
+
+def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
+    """Refuse a model for what needs its weights in floating point: training, and formats of others.
+
+    Args:
+        config: The content of its `config.json`.
+        name: What the message calls it.
+
+    Raises:
+        ValueError: If its weights are quantized.
+    """
+    if quantized := config.get("quantization_config"):
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        raise ValueError(f"{name}: its weights are quantized ({method!r}), expected floating-point ones.")
 
 
 def without_foreign_code(config: Any) -> Any:

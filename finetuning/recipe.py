@@ -31,7 +31,7 @@ from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
-from .heads import check_model
+from .heads import check_start
 from .measurement import METRICS, measure_run
 from .several_trainings import clear_fold, keep_training, planned_trainings, together
 from .task import Task
@@ -88,7 +88,7 @@ class Finetuning:
 
     def check(self) -> None:
         """Refuse models that are not there, before data is read."""
-        check_model(self.arguments.model, self.arguments.from_scratch)
+        check_start(self.arguments.model, self.arguments.from_scratch)
 
     def read(self, task: Task) -> TaskRun:
         """Read and tokenize the data; in one process, whatever their number."""
