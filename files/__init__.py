@@ -6,6 +6,7 @@ from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .mistakes import sentence_for
 from .model_files import (
+    TASK_RECORD,
     WEIGHTS_FILE,
     check_model_folder,
     deciding_files,
@@ -45,6 +46,7 @@ __all__ = [
     "INTERRUPTED",
     "MODEL_FOLDER",
     "PARTIAL",
+    "TASK_RECORD",
     "WEIGHTS_FILE",
     "BusyError",
     "Environment",

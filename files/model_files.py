@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from .addresses import refuse_address
 
 WEIGHTS_FILE = "model.safetensors"
+TASK_RECORD = "finetuned_for"  # the field of a configuration that says what `finetune` made the model for
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ..files import deciding_files, files_written_beside, write_json
+from ..files import TASK_RECORD, deciding_files, files_written_beside, write_json
 from ..hub_card import Comparison, Example
 from ..runs import (
     RunFolder,
@@ -35,7 +35,7 @@ from .heads import check_start
 from .measurement import METRICS, measure_run
 from .several_trainings import clear_fold, keep_training, planned_trainings, together
 from .task import Task
-from .task_record import TASK_RECORD, task_record
+from .task_record import task_record
 from .task_run import Outcome, StartingModel, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks

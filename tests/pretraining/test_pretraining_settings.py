@@ -8,7 +8,13 @@ import sys
 import pytest
 import torch
 
-from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
+from mybert import (
+    MyBertConfig,
+    MyBertForMaskedLM,
+    MyBertForPreTraining,
+    MyBertForSequenceClassification,
+    MyBertTokenizer,
+)
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain, pretraining_run
 from mybert.runs import MyBertAdamW, StopOnInterrupt
 
@@ -337,3 +343,21 @@ def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, 
     ):
         pretrain(arguments("more", model=str(tmp_path / "int8")))
     assert not (tmp_path / "more").exists()
+
+
+def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer),
+        **SIZE,
+        id2label={0: "hours"},
+        problem_type="regression",
+        finetuned_for={"task": "regression", "max_length": 16},
+        hidden_dropout_prob=0.3,
+    )
+    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "tuned")
+    tokenizer.save_pretrained(tmp_path / "tuned")
+    pretrain(arguments("more", model=str(tmp_path / "tuned"), max_steps=1))
+    config = MyBertConfig.from_pretrained(tmp_path / "more")
+    assert (config.num_labels, config.problem_type, hasattr(config, "finetuned_for")) == (2, None, False)
+    assert (config.hidden_dropout_prob, config.hidden_size) == (0.3, 16)
+    assert "hours" not in (tmp_path / "more" / "README.md").read_text()
