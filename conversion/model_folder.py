@@ -17,6 +17,7 @@ from ..files import (
     check_output_folder,
     folder_written_beside,
     locked,
+    refuse_quantized_weights,
     stays_in_place,
     weight_files,
 )
@@ -54,9 +55,10 @@ class ModelFolder:
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        if quantized := self.config.get("quantization_config"):
-            method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
-            raise self._wrong(f"its weights are quantized ({method!r}), expected floating-point ones")
+        try:
+            refuse_quantized_weights(self.config, self.path)
+        except ValueError as error:
+            raise ModelFolderError(problem=str(error)) from None
         self.head = head or self._head()
         self._files = {name: file for file in files for name in _names_in(file)}
         self._names = {_parameter(name): name for name in self._files}

@@ -7,10 +7,12 @@ from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .mistakes import sentence_for
 from .model_files import (
+    TASK_RECORD,
     WEIGHTS_FILE,
     check_model_folder,
     deciding_files,
     read_json_object,
+    refuse_quantized_weights,
     tensor_shapes,
     weight_files,
     without_foreign_code,
@@ -45,6 +47,7 @@ __all__ = [
     "INTERRUPTED",
     "MODEL_FOLDER",
     "PARTIAL",
+    "TASK_RECORD",
     "WEIGHTS_FILE",
     "BusyError",
     "Environment",
@@ -79,6 +82,7 @@ __all__ = [
     "read_rows",
     "refuse_address",
     "refuse_link_outside",
+    "refuse_quantized_weights",
     "remove",
     "sentence_for",
     "stays_in_place",

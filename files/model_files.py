@@ -7,6 +7,7 @@ Only `config.json`, the tokenizer's JSON files and the headers of the safetensor
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from .addresses import refuse_address
 
 WEIGHTS_FILE = "model.safetensors"
+TASK_RECORD = "finetuned_for"  # the field of a configuration that says what `finetune` made the model for
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -114,6 +116,21 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if not config.get("quantization_config"):
             _compare(model_dir, config, sizes, shapes)
     return config
+
+
+def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
+    """Refuse a model for what needs its weights in floating point: training, and formats of others.
+
+    Args:
+        config: The content of its `config.json`.
+        name: What the message calls it.
+
+    Raises:
+        ValueError: If its weights are quantized.
+    """
+    if quantized := config.get("quantization_config"):
+        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+        raise ValueError(f"{name}: its weights are quantized ({method!r}), expected floating-point ones.")
 
 
 def without_foreign_code(config: Any) -> Any:

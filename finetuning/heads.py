@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from ..files import check_model_folder, only_errors, without_foreign_code
+from ..files import check_model_folder, only_errors, refuse_quantized_weights, without_foreign_code
 from ..files.hub_names import check_available, check_path
 from ..modeling_mybert import MyBertConfig
 from .bilstm import MyBertBiLstmConfig
@@ -188,6 +188,17 @@ def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = Tr
     (check_available if ask_hub else check_path)(path)
     if path.is_dir() and (not from_scratch or any(path.glob("*.safetensors"))):
         check_model_folder(path)
+
+
+def check_start(name: str, from_scratch: bool = False) -> None:
+    """Check a model that training is to begin with: `check_model`, and that its weights can be trained.
+
+    Raises:
+        FileNotFoundError, OSError: See `check_model`.
+        ValueError: See `check_model`, or if its weights are quantized.
+    """
+    check_model(name, from_scratch)
+    refuse_quantized_weights(PreTrainedConfig.get_config_dict(name)[0], name)
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:

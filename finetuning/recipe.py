@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ..files import deciding_files, files_written_beside, write_json
+from ..files import TASK_RECORD, deciding_files, files_written_beside, write_json
 from ..hub_card import Comparison, Example
 from ..runs import (
     RunFolder,
@@ -31,11 +31,11 @@ from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
-from .heads import check_model
+from .heads import check_start
 from .measurement import METRICS, measure_run
 from .several_trainings import clear_fold, keep_training, planned_trainings, together
 from .task import Task
-from .task_record import TASK_RECORD, task_record
+from .task_record import task_record
 from .task_run import Outcome, StartingModel, TaskRun, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 from .tasks import feature_tasks
@@ -88,7 +88,7 @@ class Finetuning:
 
     def check(self) -> None:
         """Refuse models that are not there, before data is read."""
-        check_model(self.arguments.model, self.arguments.from_scratch)
+        check_start(self.arguments.model, self.arguments.from_scratch)
 
     def read(self, task: Task) -> TaskRun:
         """Read and tokenize the data; in one process, whatever their number."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import read_json_object
+from ..files import TASK_RECORD, read_json_object
 from .adapters import ADAPTER_FOLDER
 from .class_report_files import REPORT_FILES
 from .evaluation import PREDICTION_FILES
@@ -20,7 +20,7 @@ from .finetuning_arguments import FinetuningArguments
 from .measurement import METRICS
 from .samples import fold_numbers
 from .task import Task
-from .task_record import TASK_RECORD, read_task_record
+from .task_record import read_task_record
 from .task_run import TaskRun
 
 logger = logging.getLogger(__name__)

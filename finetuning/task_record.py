@@ -11,15 +11,13 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from transformers import PreTrainedConfig
 
-from ..files import read_json_object, write_json
+from ..files import TASK_RECORD, read_json_object, write_json
 from .heads import PRETRAINING_HEAD, head_name, heads_of, longest_sequence
 from .registry import TASKS
 from .tagger import FeatureTaggerConfig
 from .task import Task
 
 logger = logging.getLogger(__name__)
-
-TASK_RECORD = "finetuned_for"  # the field of a configuration
 
 # Of a model without a record: its head, the task, whatever its columns are.
 _TASKS_OF_HEADS = {

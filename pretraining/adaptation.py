@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, write_json
@@ -131,7 +132,9 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
 def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
     """What a model knows of hidden words; None if it has no masked-LM head."""
     with only_errors():
-        model, report = AutoModelForMaskedLM.from_pretrained(name, output_loading_info=True, trust_remote_code=False)
+        model, report = AutoModelForMaskedLM.from_pretrained(
+            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+        )
     if any(".predictions." in missing and "decoder" not in missing for missing in report["missing_keys"]):
         return None
     return word_loss(model, MyBertTokenizer.from_pretrained(name), texts)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from transformers import IntervalStrategy, PreTrainedConfig
 
-from ..files import check_model_folder, files_written_beside
+from ..files import check_model_folder, files_written_beside, refuse_quantized_weights
 from ..files.corpus import Corpus, DocumentSettings
 from ..files.frames import GivenData
 from ..files.hub_names import check_available
@@ -115,11 +115,13 @@ def _check_start(model: str) -> None:
     check_available(model)
     if Path(model).is_dir():
         check_model_folder(model)
-    model_type = PreTrainedConfig.get_config_dict(model)[0].get("model_type", "bert")  # Google's name none
+    config = PreTrainedConfig.get_config_dict(model)[0]
+    model_type = config.get("model_type", "bert")  # Google's name none
     if model_type not in _TYPES:
         raise ValueError(
             f"model is {model!r}, of type {model_type!r}; pretraining goes on with {' or '.join(_TYPES)}."
         )
+    refuse_quantized_weights(config, model)
 
 
 def _tokenizer(

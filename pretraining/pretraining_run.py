@@ -283,7 +283,11 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
         config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
     with only_errors():
         model, found = model_class.from_pretrained(
-            arguments.model, config=config, use_safetensors=True, output_loading_info=True
+            arguments.model,
+            config=config,
+            dtype=torch.float32,  # whatever the folder has: half precision rounds small steps away
+            use_safetensors=True,
+            output_loading_info=True,
         )
     new = sorted({".".join(name.split(".")[:2]) for name in found["missing_keys"]})
     logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")

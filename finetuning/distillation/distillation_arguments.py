@@ -12,7 +12,7 @@ from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ..finetuning_arguments import FinetuningArguments
 from ..given_data import data_name, sources_of
-from ..heads import check_model
+from ..heads import check_model, check_start
 from ..task import Task
 from ..task_arguments import task_for_model
 from .layer_losses import RELATIONS
@@ -124,7 +124,7 @@ class DistillationArguments(FinetuningArguments):
             check_available(self.student, "student")
         except OSError as error:
             raise OSError(f"{error} A new student has a size: {', '.join(MODEL_SIZES)}.") from error
-        check_model(self.student, self.from_scratch)
+        check_start(self.student, self.from_scratch)
 
     def _check_distillation(self) -> None:
         temperature, weight = self.distillation_temperature, self.hard_label_weight

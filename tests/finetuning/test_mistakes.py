@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, RobertaModel
 
+from mybert import MyBertForPreTraining
 from mybert.cli import main
 from mybert.finetuning import (
     EvaluateArguments,
@@ -406,5 +407,20 @@ def test_a_model_folder_that_is_not_there_yet(tmp_path):
         model=str(tmp_path / "nowhere"), output_dir=str(tmp_path / "out"), train_file=str(tmp_path / "t.tsv")
     )
     with pytest.raises(FileNotFoundError, match=r"There is no model folder .*nowhere\."):
+        finetune(arguments)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_int8_weights_are_not_trained(tmp_path, pretrained, from_scratch):
+    MyBertForPreTraining.from_pretrained(pretrained).quantize_weights("int8").save_pretrained(tmp_path / "int8")
+    for name in ("tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copy(pretrained / name, tmp_path / "int8")
+    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
+    data = {"train_file": str(tmp_path / "t.tsv"), "from_scratch": from_scratch}
+    arguments = FinetuningArguments(model=str(tmp_path / "int8"), output_dir=str(tmp_path / "out"), **data)
+    with pytest.raises(
+        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\), expected floating-point"
+    ):
         finetune(arguments)
     assert not (tmp_path / "out").exists()

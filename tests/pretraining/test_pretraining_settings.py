@@ -8,9 +8,17 @@ import sys
 import pytest
 import torch
 
-from mybert import MyBertForMaskedLM, MyBertForPreTraining, MyBertTokenizer
+from mybert import (
+    MyBertConfig,
+    MyBertForMaskedLM,
+    MyBertForPreTraining,
+    MyBertForSequenceClassification,
+    MyBertTokenizer,
+)
 from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain, pretraining_run
 from mybert.runs import MyBertAdamW, StopOnInterrupt
+
+SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
 @pytest.fixture
@@ -309,3 +317,47 @@ def test_an_optimizer_that_is_named_is_taken(tmp_path, arguments, optim, kind, c
     optimizer = PretrainingTrainer(model=torch.nn.Linear(2, 2), args=settings).create_optimizer()
     assert type(optimizer) is kind
     assert optimizer.defaults.get("correct_bias") is corrects
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_in_half_precision_learns_in_float32(tmp_path, arguments, tokenizer, monkeypatch, dtype):
+    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).to(dtype).save_pretrained(tmp_path / "half")
+    tokenizer.save_pretrained(tmp_path / "half")
+    trained = []
+    train = PretrainingTrainer.train
+    monkeypatch.setattr(
+        PretrainingTrainer, "train", lambda self, **given: (trained.append(self.model.dtype), train(self, **given))[1]
+    )
+    pretrain(arguments("more", model=str(tmp_path / "half"), max_steps=1))
+    assert trained == [torch.float32]
+    assert MyBertForPreTraining.from_pretrained(tmp_path / "more").dtype == torch.float32
+
+
+def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, arguments, tokenizer):
+    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **SIZE)).quantize_weights("int8").save_pretrained(
+        tmp_path / "int8"
+    )
+    tokenizer.save_pretrained(tmp_path / "int8")
+    with pytest.raises(
+        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\), expected floating-point"
+    ):
+        pretrain(arguments("more", model=str(tmp_path / "int8")))
+    assert not (tmp_path / "more").exists()
+
+
+def test_what_a_model_was_fine_tuned_for_goes_with_its_head(tmp_path, arguments, tokenizer):
+    config = MyBertConfig(
+        vocab_size=len(tokenizer),
+        **SIZE,
+        id2label={0: "hours"},
+        problem_type="regression",
+        finetuned_for={"task": "regression", "max_length": 16},
+        hidden_dropout_prob=0.3,
+    )
+    MyBertForSequenceClassification(config).save_pretrained(tmp_path / "tuned")
+    tokenizer.save_pretrained(tmp_path / "tuned")
+    pretrain(arguments("more", model=str(tmp_path / "tuned"), max_steps=1))
+    config = MyBertConfig.from_pretrained(tmp_path / "more")
+    assert (config.num_labels, config.problem_type, hasattr(config, "finetuned_for")) == (2, None, False)
+    assert (config.hidden_dropout_prob, config.hidden_size) == (0.3, 16)
+    assert "hours" not in (tmp_path / "more" / "README.md").read_text()
