@@ -96,7 +96,7 @@ def test_squad(version, model, data_dir, tmp_path):
     else:
         odds = json.loads((out / "null_odds.json").read_text())
         assert odds.keys() == contexts.keys()
-        threshold = metrics["best_f1_thresh"]
+        threshold = json.loads((out / "config.json").read_text())["finetuned_for"]["null_score_threshold"]
         assert {name for name in odds if odds[name] > threshold} == {name for name in odds if not predictions[name]}
         assert metrics["best_f1"] >= metrics["f1"]
 
