@@ -276,7 +276,7 @@ def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
             f"{name} was fine-tuned with {len(known.names)} labels ({listed(known.names)}); the data has "
             f"{len(labels.names)} ({listed(labels.names)}): pass --new_head True to give it a new head."
         )
-    if set(known.names) != set(labels.names) and not all(label.startswith("LABEL_") for label in known.names):
+    if set(known.names) != set(labels.names):
         logger.warning(
             "%s was fine-tuned with the labels %s; its head is trained on for %s.",
             *(name, listed(known.names), listed(labels.names)),

@@ -286,10 +286,12 @@ def with_class_names(
     for row in rows:
         for name, (name_one, name_each) in naming.items():
             value = row[name]
+            if value is None:
+                continue
             if name_one:
-                row[name] = None if value is None or value < 0 else name_one(value)
+                row[name] = None if value < 0 else name_one(value)
             else:
-                row[name] = [name_each(number) for number in value]
+                row[name] = [None if number is None or number < 0 else name_each(number) for number in value]
         yield row
 
 

@@ -144,14 +144,14 @@ class Task(ABC, Generic[E, P]):
 
         Args:
             source: The file or data set.
-            labelled: Whether there must be labels; otherwise they are read if they are there.
+            labelled: Whether there must be labels; otherwise they are read if they are there, in all rows then.
 
         Raises:
             OSError: If it cannot be read.
             ValueError: If a column is missing or a value is not what it should be; the message names file and row.
         """
         rows = self.rows(source, labelled)
-        labelled = labelled or self.has_label(rows[0])
+        labelled = labelled or any(map(self.has_label, rows))
         return self.examples(rows, labelled)
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
@@ -176,12 +176,8 @@ class Task(ABC, Generic[E, P]):
         return found
 
     def is_empty(self, row: DataRow) -> bool:
-        """Whether a row of labelled data has no text, or no label.
-
-        Raises:
-            ValueError: If a column is missing.
-        """
-        text = row.value(self.text_column)
+        """Whether a row of labelled data has no text, or no label."""
+        text = row.values.get(self.text_column)
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Task[E, P]:

@@ -355,7 +355,7 @@ def _listed(value: Any) -> list[Any]:
 def _write_submission(
     suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
-    """The zip file for the benchmark's server, if there are predictions of all its test data."""
+    """The zip file for the benchmark's server, if all of its tasks were run and there is test data of each."""
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):

@@ -131,7 +131,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (of a pair, none at all), or no label."""
         columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
-        has_text = any(str(row.value(name) or "").strip() for name in columns)
+        has_text = any(str(row.values.get(name) or "").strip() for name in columns)
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
         return not (has_text and has_label)
 

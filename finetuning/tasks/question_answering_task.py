@@ -110,12 +110,13 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no question, no text, or no answers."""
-        return super().is_empty(row) or not str(row.value(self.text_pair_column) or "").strip()
+        return super().is_empty(row) or not str(row.values.get(self.text_pair_column) or "").strip()
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has answers; an empty list is one if questions may have no answer."""
         answers = row.values.get(self.label_column)
-        return answers is not None and (self.unanswerable or bool(answers))
+        texts = answers.get("text") if isinstance(answers, Mapping) else answers
+        return answers is not None and (self.unanswerable or bool(texts))
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[QuestionExample]:
         """The examples of a file's rows; says how many answers were not where the data says."""

@@ -28,7 +28,7 @@ from ...modeling_mybert import IGNORED_LABEL
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..inference import network_outputs
-from ..labels import Labels
+from ..labels import Labels, label_name
 from ..rows import DataRow, DataSource
 from ..task import Task, TaskData, check_stride, padding_at_end, rounded
 
@@ -116,14 +116,15 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         document = row.values.get("document", 0)
         if not labelled:
             return TaggedSentence(words, None, document)
-        tags = tuple(row.words(self.label_column))
+        tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag a word")
         return TaggedSentence(words, tags, document)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no words, or no tags."""
-        return not (row.value(self.text_column) and self.has_label(row))
+        sides = (row.values.get(name) for name in (self.text_column, self.label_column))
+        return not all(side.strip() if isinstance(side, str) else side for side in sides)
 
     def with_classes(self, labels: Labels | None) -> TaggingTask:
         """The task that knows whether the classes are tags of entities."""
@@ -349,7 +350,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     f"{path} has other words in sentence {number} than the data: {' '.join(row['tokens'][:6])!r} in "
                     f"place of {' '.join(example.words[:6])!r}."
                 )
-        return [tuple(row["tags"]) for row in rows]
+        return [tuple(map(label_name, row["tags"])) for row in rows]
 
     def pipeline_call(self, example: TaggedSentence) -> PipelineCall:
         """The token-classification pipeline."""

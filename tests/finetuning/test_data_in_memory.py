@@ -8,7 +8,7 @@ import torch
 
 import mybert
 from mybert.files.frames import GivenData, frame_rows
-from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model
 
 ROWS = [
     {"text": f"the {noun} was {word} {end}", "label": "good" if word in ("happy", "fish") else "bad"}
@@ -118,6 +118,37 @@ def test_classes_of_a_data_set_have_its_names(tmp_path, pretrained):
     data = datasets.Dataset.from_list(ROWS).cast_column("label", datasets.ClassLabel(names=["bad", "good"]))
     mybert.finetune(model=pretrained, train_file=data, output_dir=tmp_path / "out", **SETTINGS | {"max_steps": 1})
     assert json.loads((tmp_path / "out" / "config.json").read_text())["label2id"] == {"bad": 0, "good": 1}
+
+
+def test_tags_of_a_data_set_may_be_missing():
+    datasets = pytest.importorskip("datasets", reason="a data set is datasets'")
+    tags = datasets.Sequence(datasets.ClassLabel(names=["O", "B-X"]))
+    features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "tags": tags})
+    columns = {"tokens": [["a", "cat"], ["fish"]], "tags": [[0, 1], None]}
+    source = GivenData("train_file", datasets.Dataset.from_dict(columns, features=features))
+    assert [row.values["tags"] for row in TASKS["ner"].rows(source, labelled=True)] == [["O", "B-X"], None]
+
+
+@pytest.mark.parametrize("names", [("LABEL_0", "LABEL_1"), ("LABEL_bad", "LABEL_good")])
+@pytest.mark.parametrize("task", ["classification", "tagging"])
+def test_classes_may_be_called_as_transformers_calls_those_without_a_name(tmp_path, pretrained, task, names):
+    rows = [("a cat", names[0]), ("a dog", names[1])] * 4
+    if task == "tagging":
+        rows = [(text.split(), [name, names[0]]) for text, name in rows]
+    settings = SETTINGS | {"max_steps": 1, "task": task}
+    mybert.finetune(model=pretrained, train_file=rows, output_dir=tmp_path / "out", **settings)
+    metrics = mybert.evaluate(tmp_path / "out", rows, use_cpu=True, predictions_dir=tmp_path)
+    (file,) = tmp_path.glob("predictions.*")
+    again = evaluate_model(EvaluateArguments(task=task, data=rows, predictions=str(file)))
+    assert again["accuracy"] == metrics["accuracy"]
+
+
+def test_test_data_has_labels_in_all_rows_or_in_none(tmp_path, pretrained):
+    for lacking in (0, 3):
+        rows = [dict(row) for row in ROWS]
+        rows[lacking]["label"] = None
+        with pytest.raises(ValueError, match=f"test_file has no label in row {lacking + 1}"):
+            mybert.finetune(model=pretrained, train_file=ROWS, test_file=rows, output_dir=tmp_path / "out", **SETTINGS)
 
 
 def test_pairs_and_tags_as_tuples(tmp_path, pretrained):

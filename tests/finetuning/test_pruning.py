@@ -246,15 +246,31 @@ def test_importance_is_the_derivative_by_a_mask(classifier, data, tokenizer):
     assert most_important(torch.tensor([[0.1, 0.9, 0.5], [0.2, 0.2, 0.1]]), 2) == [[1, 2], [0, 1]]
 
 
-def test_the_choices_of_a_question_are_one_example(tmp_path, tokenizer):
+CHOICES = [
+    {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
+    {"text": "a dog", "choices": ["was sad", "slept", "ran today"], "label": 2},
+]
+TAGGED = [
+    {"tokens": "the cat sat on a mat under a tree".split(), "tags": list("abaabbaba")},
+    {"tokens": ["fish"], "tags": ["b"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "labels", "rows"),
+    [
+        ("multiple_choice", MyBertForMultipleChoice, 2, CHOICES),
+        ("tagging", MyBertForTokenClassification, "ab", TAGGED),
+    ],
+    ids=["the choices of a question are one example", "a short sentence counts as a long one"],
+)
+def test_importance_is_the_mean_over_examples(tmp_path, tokenizer, name, head, labels, rows):
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    folder = saved(tmp_path / "m", MyBertConfig, MyBertForMultipleChoice, tokenizer, "multiple_choice", **sizes)
-    task = TASKS["multiple_choice"]
+    if name == "tagging":
+        sizes["id2label"] = dict(enumerate(labels))
+    folder = saved(tmp_path / "m", MyBertConfig, head, tokenizer, name, **sizes)
+    task = TASKS[name]
     model, labels = task.load_finetuned(str(folder))
-    rows = [
-        {"text": "the cat", "choices": ["sat", "ran on", "ate bread"], "label": 0},
-        {"text": "a dog", "choices": ["was sad", "slept", "ran today"], "label": 2},
-    ]
     path = tmp_path / "dev.json"
     path.write_text(json.dumps(rows))
     encoded = task.encode(task.read(str(path)), labels, tokenizer, str(path))

@@ -108,10 +108,20 @@ def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretraine
     assert len(run.train.examples) == 40
     assert "3 of 43 rows have no text or no label and are left out" in caplog.text
     question = {"question": "who", "context": "the cat sat", "answers": "the cat"}
-    lacking = [{"question": " "}, {"context": ""}, {"answers": []}]
-    empty = [DataRow(question | what, "data", 1) for what in lacking]
-    assert all(map(TASKS["question_answering"].is_empty, empty))
-    assert not TASKS["question_answering"].is_empty(DataRow(question, "data", 1))
+    tagged = {"tokens": "the cat", "tags": ["a", "b"]}
+    for task, whole, lacking in (
+        (CLASSIFICATION, {"text": "a cat", "label": 0}, [{"text": " "}, {"label": " "}]),
+        (
+            TASKS["question_answering"],
+            question,
+            [{"question": " "}, {"context": ""}, {"answers": []}, {"answers": {"text": [], "answer_start": []}}],
+        ),
+        (TASKS["tagging"], tagged, [{"tokens": " "}, {"tokens": []}, {"tags": " "}, {"tags": []}]),
+    ):
+        without = [{name: whole[name] for name in whole if name != left_out} for left_out in whole]
+        rows_without = [DataRow(row, "data", 1) for row in (*without, *(whole | what for what in lacking))]
+        assert all(map(task.is_empty, rows_without))
+        assert not task.is_empty(DataRow(whole, "data", 1))
 
 
 def test_data_is_described_in_80_columns():
