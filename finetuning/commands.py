@@ -58,7 +58,7 @@ class EvaluateArguments(FinetunedModelArguments):
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "model": ("predictions",),
-        "predictions": ("model", "predictions_dir"),
+        "predictions": ("model", "predictions_dir", "batch_size", "dtype"),
     }
 
     data: list[str] = field(
@@ -91,6 +91,11 @@ class EvaluateArguments(FinetunedModelArguments):
             raise ValueError("model is not set, nor is predictions; expected the one or the other beside the data.")
         if self.predictions and (len(self.data) > 1 or self.predictions_dir):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
+        for name in ("batch_size", "dtype") if self.predictions else ():
+            if getattr(self, name) != self.__dataclass_fields__[name].default:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r} with predictions, which no model makes; leave it out."
+                )
         super().__post_init__()
 
     @classmethod

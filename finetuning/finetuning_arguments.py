@@ -71,15 +71,21 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     """The fields that name data."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
-        "train_file": ("dataset",),
-        "data_dir": ("dataset",),
+        "train_file": ("dataset", "dataset_config"),
+        "data_dir": ("dataset", "dataset_config"),
         "dataset": ("train_file", "validation_file", "data_dir"),
-        "validation_file": ("dataset", "validation_split", "folds"),
+        "validation_file": ("dataset", "dataset_config", "validation_split", "folds"),
         "validation_split": ("validation_file", "folds"),
         "folds": ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"),
         "lora": ("peft_config",),
         "peft_config": ("lora",),
-        "freeze": ("train_head_first", "gradual_unfreezing"),
+        "freeze": ("train_head_first", "gradual_unfreezing", "freeze_layers", "layer_decay"),
+        "freeze_layers": ("freeze",),
+        "layer_decay": ("freeze",),
+        "from_scratch": ("reinitialize_layers",),
+        "reinitialize_layers": ("from_scratch",),
+        "bilstm": ("keep_model_type",),
+        "keep_model_type": ("bilstm",),
         "train_head_first": ("freeze",),
         "gradual_unfreezing": ("freeze",),
     }
@@ -263,13 +269,6 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                         f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
                         "whatever the setting; leave it out."
                     )
-        for name, of, is_given in (
-            ("features", "approach 'features'", self.approach == "features"),
-            ("lstm_size", "approach 'features'", self.approach == "features"),
-            ("dataset_config", "a dataset", self.dataset),
-        ):
-            if not is_given and getattr(self, name) != self.__dataclass_fields__[name].default:
-                raise ValueError(f"{name} is {getattr(self, name)!r} without {of}, of which it is; leave it out.")
         if self.lora and self.peft_config:
             raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of both.")
         for name in (*_NOT_WITH_ADAPTERS, "approach") if self.has_adapter else ():
@@ -278,6 +277,18 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                     f"{name} is {getattr(self, name)!r} with {'lora' if self.lora else 'peft_config'}: adapters, "
                     "pooler and head learn, and everything else is frozen; leave it out."
                 )
+        for names, is_idle, where in (
+            (("features", "lstm_size"), self.approach != "features", "without approach 'features'"),
+            (("dataset_config",), not self.dataset, "without dataset"),
+            (("freeze_layers", "layer_decay"), self.freeze, "with freeze 'encoder'"),
+            (("reinitialize_layers",), self.from_scratch, "with from_scratch"),
+            (("keep_model_type",), self.bilstm, "with bilstm"),
+        ):
+            for name in names:
+                if is_idle and getattr(self, name) != self.__dataclass_fields__[name].default:
+                    raise ValueError(
+                        f"{name} is {getattr(self, name)!r} {where}, where it does nothing; leave it out."
+                    )
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or "

@@ -175,7 +175,8 @@ def shorten(monkeypatch) -> None:
         arguments_class = getattr(importlib.import_module(module), class_name)
 
         def construct(self, *args, _short=short, _construct=arguments_class.__init__, **kwargs):
-            _construct(self, *args, **kwargs | _short)
+            fitting = _short if kwargs.get("approach") == "features" else {**_short, "lstm_size": None}
+            _construct(self, *args, **kwargs | {name: value for name, value in fitting.items() if value is not None})
 
         monkeypatch.setattr(arguments_class, "__init__", construct)
 

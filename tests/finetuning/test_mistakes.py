@@ -135,9 +135,6 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"dataset": "x"}, "dataset is 'x' and files are named too"),
         ({"freeze": "encoder", "train_head_first": 1.0}, "it is to be unfrozen later"),
         ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected 'encoder'"),
-        ({"features": "last"}, "features is 'last' without approach 'features', of which it is; leave it out"),
-        ({"bilstm": True, "lstm_size": 8}, "lstm_size is 8 without approach 'features'"),
-        ({"dataset_config": "en"}, "dataset_config is 'en' without a dataset"),
         ({"approach": "feature"}, "approach is 'feature'; expected 'finetune' or 'features'"),
         (
             {"task": "tagging", "continuation_labels": "ignored"},
@@ -159,6 +156,21 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         (
             {"task": "ner", "approach": "features", "from_scratch": True},
             "from_scratch is True with approach 'features'",
+        ),
+        *(
+            (
+                {"task": "ner", name: value} | other,
+                f"{name} is {value!r} {where}, where it does nothing; leave it out",
+            )
+            for name, value, other, where in (
+                ("features", "last", {}, "without approach 'features'"),
+                ("lstm_size", 8, {}, "without approach 'features'"),
+                ("dataset_config", "en", {}, "without dataset"),
+                ("freeze_layers", 1, {"freeze": "encoder"}, "with freeze 'encoder'"),
+                ("layer_decay", 0.9, {"freeze": "encoder"}, "with freeze 'encoder'"),
+                ("reinitialize_layers", 1, {"from_scratch": True}, "with from_scratch"),
+                ("keep_model_type", True, {"bilstm": True}, "with bilstm"),
+            )
         ),
         ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is no folder"),
     ],

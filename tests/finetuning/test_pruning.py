@@ -283,24 +283,6 @@ def test_importance_is_the_mean_over_examples(tmp_path, tokenizer, name, head, l
     assert (head_importance(task, encoded, model, tokenizer) - expected).abs().max() < 1e-4
 
 
-def test_an_example_of_few_tags_is_one_example(tmp_path, tokenizer):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-    names = {"id2label": {0: "O", 1: "X"}, "label2id": {"O": 0, "X": 1}}
-    folder = saved(tmp_path / "m", MyBertConfig, MyBertForTokenClassification, tokenizer, "tagging", **sizes, **names)
-    task = TASKS["tagging"]
-    model, labels = task.load_finetuned(str(folder))
-    path = tmp_path / "dev.txt"
-    path.write_text("cat X\n\n" + "the O\ndog X\nate O\nbread X\n" * 3 + "\nsat O\non O\n")
-    encoded = task.encode(task.read(str(path)), labels, tokenizer, str(path))
-    expected = torch.zeros(2, 4, dtype=torch.float64)
-    for place in range(3):
-        masks = torch.ones(2, 4, requires_grad=True)
-        loss = masked_loss(model.eval(), task.collator(tokenizer, model)([encoded[place]]), masks)
-        expected += torch.autograd.grad(loss, masks)[0].abs().double()
-    expected /= expected.norm(dim=1, keepdim=True)
-    assert (head_importance(task, encoded, model, tokenizer) - expected).abs().max() < 1e-4
-
-
 @pytest.mark.parametrize("source", ["mybert", "bert"])
 def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path, classifier, data, tokenizer, source):
     folder = classifier
