@@ -315,7 +315,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             return self
         odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
         # Where it is best to answer nothing, the official script says 0, whatever the odds.
-        thresholds = (self.score(predictions, examples)["best_f1_thresh"], math.nextafter(min(odds, default=0.0), -math.inf))
+        nothing = math.nextafter(min(odds, default=0.0), -math.inf)
+        thresholds = (self.score(predictions, examples)["best_f1_thresh"], nothing)
         tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
         return max(tasks, key=lambda task: task.score(predictions, examples)["f1"])
 
