@@ -135,9 +135,8 @@ class Task(ABC, Generic[E, P]):
     full_score: ClassVar[float] = 1.0
     """What the main metric is where everything is right."""
     most_listed: ClassVar[int | None] = None
-    """How many answers there are to list as `best` at most; None for as many as there are classes."""
-    has_probabilities: ClassVar[bool] = True
-    """Whether an answer may have the probability of every class beside it."""
+    """How many answers there are to list as `best`; None: as many as classes."""
+    has_probabilities: ClassVar[bool] = True  # whether an answer may have that of every class beside it
 
     def read(self, source: DataSource, labelled: bool = True) -> list[E]:
         """Read the examples of a file.
