@@ -19,6 +19,7 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -143,15 +144,14 @@ class TransformersWay:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train and measure whatever is not there yet; see above."""
+    recipe = _recipe(arguments.ours) | {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
+    documents = read_documents(str(arguments.heldout))
+    texts = hidden_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
+    seconds = 60 * arguments.minutes
     output_dir: Path = arguments.output_dir
     output_dir.mkdir(parents=True, exist_ok=True)
     report = output_dir / "quality.json"
     results: dict[str, Any] = read_json_object(report) if report.is_file() else {"setting": describe_setting()}
-    documents = read_documents(str(arguments.heldout))
-    texts = hidden_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
-    seconds = 60 * arguments.minutes
-    recipe = yaml.safe_load(arguments.ours.read_text(encoding="utf-8"))
-    recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
 
     def done(name: str, **values: Any) -> None:
         results[name] = values
@@ -184,6 +184,23 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         model, taken = theirs.train(best, steps, "whole")
         done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=taken / 60)
     return results
+
+
+def _recipe(path: Path) -> dict[str, Any]:
+    """The settings of a recipe.
+
+    Raises:
+        ValueError: If the file holds something else.
+        OSError: If it cannot be read.
+    """
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError):
+        found = None
+    known = {field.name for field in fields(PretrainingArguments)}
+    if not isinstance(found, dict) or not found.keys() <= known:
+        raise ValueError(f"{path} is no recipe; expected YAML with settings of `mybert pretrain`.")
+    return found
 
 
 def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

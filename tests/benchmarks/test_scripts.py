@@ -111,7 +111,9 @@ def test_questions(run):
         ("quantization_accuracy MODEL t.tsv", "t.tsv has the columns a, label; expected sentence."),
         ("quantization_accuracy MODEL u.tsv", "u.tsv has the label '7'; the model knows 0, 1."),
         ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
-        ("time_to_quality nowhere --heldout nowhere --ours nowhere", "There is no file or folder nowhere."),
+        ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
+        ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
+        ("time_to_quality t.tsv --heldout t.tsv --ours t.tsv", "t.tsv is no recipe; expected YAML with settings of"),
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),
@@ -123,6 +125,7 @@ def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, mod
     tokenizer.save_pretrained("tokenizer")
     (tmp_path / "t.tsv").write_text("a\tlabel\nx\t0\n")
     (tmp_path / "u.tsv").write_text("sentence\tlabel\nx\t7\n")
+    (tmp_path / "r.yaml").write_text("max_length: 24\n")
     places = {"TOKENIZER": tmp_path / "tokenizer", "MODEL": model}
     with pytest.raises(SystemExit) as ended:
         run(*(places.get(word, word) for word in command.split()))
