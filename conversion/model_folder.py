@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 from ..files import (
     COMPANIONS,
+    FIELDS_OF_A_HEAD,
     MODEL_FOLDER,
     check_model_folder,
     check_not_read,
@@ -60,6 +61,8 @@ class ModelFolder:
         except ValueError as error:
             raise ModelFolderError(problem=str(error)) from None
         self.head = head or self._head()
+        if self.head != (self._named_head() or self.head):
+            self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
         self._files = {name: file for file in files for name in _names_in(file)}
         self._names = {_parameter(name): name for name in self._files}
 
@@ -132,10 +135,15 @@ class ModelFolder:
         number = self.config.get("num_labels", 2)
         return [names[row] for row in sorted(names)] or [f"LABEL_{row}" for row in range(number)]
 
-    def _head(self) -> str:
+    def _named_head(self) -> str | None:
+        """The head that `architectures` names, if it is a known one."""
         names = self.config.get("architectures")
-        head = head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
+        return head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
+
+    def _head(self) -> str:
+        head = self._named_head()
         if head is None:
+            names = self.config.get("architectures")
             classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
             raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
         return head

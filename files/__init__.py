@@ -7,6 +7,7 @@ from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .mistakes import sentence_for
 from .model_files import (
+    FIELDS_OF_A_HEAD,
     TASK_RECORD,
     WEIGHTS_FILE,
     check_model_folder,
@@ -44,6 +45,7 @@ from .writing import (
 
 __all__ = [
     "COMPANIONS",
+    "FIELDS_OF_A_HEAD",
     "INTERRUPTED",
     "MODEL_FOLDER",
     "PARTIAL",

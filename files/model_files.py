@@ -17,6 +17,8 @@ from .addresses import refuse_address
 
 WEIGHTS_FILE = "model.safetensors"
 TASK_RECORD = "finetuned_for"  # the field of a configuration that says what `finetune` made the model for
+# What a configuration says of the head that a model was fine-tuned with; a model with another one keeps none of it.
+FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")

@@ -86,7 +86,7 @@ class TaskArguments:
         """The settings that were given for a task.
 
         Raises:
-            ValueError: If one is not the task's.
+            ValueError: If one is not the task's, or names a column twice.
         """
         task = TASKS[name]
         given: dict[str, Any] = {}
@@ -96,6 +96,8 @@ class TaskArguments:
                 continue
             if option not in task.options:
                 raise ValueError(f"{option} is no setting of the task {name}; it has {', '.join(task.options)}.")
+            if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
+                raise ValueError(f"{option} names {twice[0]!r} twice; expected different columns.")
             given[option] = tuple(value) if isinstance(value, list) else value
         return given
 

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ..files import TASK_RECORD, without_foreign_code
+from ..files import FIELDS_OF_A_HEAD, without_foreign_code
 from ..files.frames import GivenData, is_frame
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
@@ -45,8 +45,6 @@ _DECISIVE = (
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
-# What a model's configuration says of a head that it was fine-tuned with; pretraining puts others in its place.
-_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
 # Further ones, recorded where they are not the default, so that runs from before they were go on.
 _DECISIVE_IF_OTHER = (
     *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
@@ -455,7 +453,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
         else:
             fields = MyBertConfig.get_config_dict(self.model)[0]
-            kept = {name: value for name, value in fields.items() if name not in _OF_A_HEAD}
+            kept = {name: value for name, value in fields.items() if name not in FIELDS_OF_A_HEAD}
             config = without_foreign_code(MyBertConfig.from_dict(kept))
             if config.vocab_size < len(tokenizer) and self.new_pieces_settings():
                 config.vocab_size = len(tokenizer)

@@ -112,6 +112,16 @@ def test_other_tokens_in_googles_code_are_said(tmp_path, caplog, options, word):
     assert [word in decision and word in caplog.text for decision in report.decisions] == [True] * (word is not None)
 
 
+def test_added_tokens_that_googles_code_cuts_up_are_said(tmp_path, caplog):
+    save_model(tmp_path / "model", "encoder")
+    tokenizer = mybert.MyBertTokenizer(tmp_path / "model" / "vocab.txt")
+    tokenizer.add_tokens(["<user>"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    report = export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
+    said = "added tokens: Google's code cuts them up, this tokenizer does not (<user>)"
+    assert said in report.decisions and said in caplog.text
+
+
 def test_a_korean_model_comes_back_with_its_tokens(tmp_path):
     save_model(tmp_path / "model", "encoder")
     pieces = [*PIECES[:5], *"가나다라마바사", *(f"w{i}" for i in range(18))]

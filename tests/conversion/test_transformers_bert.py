@@ -75,6 +75,19 @@ def test_there_and_back(tmp_path, head):
     assert set(before) - set(after) <= {"sparse_prediction", "unpad_inputs"}
 
 
+def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path):
+    their_model(tmp_path / "bert", "sequence-classification")
+    path = tmp_path / "bert" / "config.json"
+    labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "problem_type": "single_label_classification"}
+    labels["finetuned_for"] = {"task": "classification"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | labels))
+    from_transformers_bert(tmp_path / "bert", tmp_path / "same")
+    assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b"}
+    from_transformers_bert(tmp_path / "bert", tmp_path / "trunk", head="encoder")
+    kept = json.loads((tmp_path / "trunk" / "config.json").read_text())
+    assert not kept.keys() & labels.keys()
+
+
 def test_left_to_right_models(tmp_path):
     """Without a pooler they are the same on both sides; with one they pool another token."""
     our_model(tmp_path / "model", "masked-lm", is_decoder=True)

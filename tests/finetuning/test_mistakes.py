@@ -128,6 +128,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"seeds": 2}, "seeds is 2 without validation data"),
         ({"max_length": 2}, "max_length is 2; expected at least 3"),
         ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
+        ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
         ({"layer_decay": 1.5}, "layer_decay is 1.5; expected above 0 and at most 1"),
         ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
         ({"n_best_size": 3}, "n_best_size is no setting of the task classification"),
