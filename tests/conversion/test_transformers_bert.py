@@ -78,8 +78,8 @@ def test_there_and_back(tmp_path, head):
 def test_a_trunk_keeps_nothing_of_the_head_that_stays_behind(tmp_path):
     their_model(tmp_path / "bert", "sequence-classification")
     path = tmp_path / "bert" / "config.json"
-    labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "problem_type": "single_label_classification"}
-    labels["finetuned_for"] = {"task": "classification"}
+    labels = {"id2label": {0: "a", 1: "b"}, "label2id": {"a": 0, "b": 1}, "finetuned_for": {"task": "classification"}}
+    labels["problem_type"] = "single_label_classification"
     path.write_text(json.dumps(json.loads(path.read_text()) | labels))
     from_transformers_bert(tmp_path / "bert", tmp_path / "same")
     assert AutoConfig.from_pretrained(tmp_path / "same").id2label == {0: "a", 1: "b"}
