@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,6 +25,8 @@ from ..prediction import FinetunedModel, load_finetuned_model
 from ..tagger import FeatureTaggerConfig
 from ..task import Task, TaskData
 from .soft_targets import has_classes, rows_of_outputs
+
+logger = logging.getLogger(__name__)
 
 TEACHER_OUTPUTS = "teacher_outputs"
 """Folder, in that of the run, of what the teacher said."""
@@ -134,6 +137,8 @@ class Teacher:
             for left in folder.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote
                 left.unlink()
         state.wait_for_everyone()
+        if state.is_main_process and not all(file.is_file() for file in files):  # there may be no bar
+            logger.info("The teacher reads %s, %s examples.", data.source, f"{len(data):,}")
         shown = {"desc": f"Teacher on {data.source}", "unit_scale": SEQUENCES_OF_A_PART, "delay": 2}
         for number, start in enumerate(tqdm(starts, disable=not state.is_main_process or None, **shown)):
             if number % state.num_processes == state.process_index and not files[number].is_file():
