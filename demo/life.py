@@ -279,7 +279,8 @@ def _pretraining(
         num_processes=1,  # for a few megabytes workers take longer to start than to work
         model_size="tiny",
         # Few steps must do: word embeddings begin with a count of neighbours, many masks give many labels, and Muon
-        # makes more of them. No dropout, a high rate, and a shorter memory of gradients that lets it be high.
+        # makes more of them, with a weight decay that keeps its matrices small. No dropout, a high rate, and a shorter
+        # memory of gradients that lets it be high.
         embeddings="cooccurrence",
         mlm_probability=0.4,
         optim="muon",
@@ -289,6 +290,7 @@ def _pretraining(
         max_steps=steps,
         learning_rate=2e-3,
         adam_beta2=0.98,
+        weight_decay=0.1,
         warmup_steps=0.1,
         heldout=max(0.02, 2 / num_documents),
         logging_steps=max(1, steps // 20),
