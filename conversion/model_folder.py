@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors import safe_open
@@ -60,8 +60,9 @@ class ModelFolder:
             refuse_quantized_weights(self.config, self.path)
         except ValueError as error:
             raise ModelFolderError(problem=str(error)) from None
-        self.head = head or self._head()
-        if self.head != (self._named_head() or self.head):
+        named = self._named_head()
+        self.head = head or named or self._no_head()
+        if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
         self._files = {name: file for file in files for name in _names_in(file)}
         self._names = {_parameter(name): name for name in self._files}
@@ -140,13 +141,10 @@ class ModelFolder:
         names = self.config.get("architectures")
         return head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
 
-    def _head(self) -> str:
-        head = self._named_head()
-        if head is None:
-            names = self.config.get("architectures")
-            classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
-            raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
-        return head
+    def _no_head(self) -> NoReturn:
+        names = self.config.get("architectures")
+        classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
+        raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
 
     def _wrong(self, problem: str) -> ModelFolderError:
         return ModelFolderError(problem=f"{self.path}: {problem}")
