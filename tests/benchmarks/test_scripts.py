@@ -106,10 +106,10 @@ def test_questions(run):
         ("prediction_speed --model TOKENIZER --data t.tsv", "t.tsv has the columns a, label; expected sentence."),
         ("pretraining_data_memory nowhere --vocab nowhere", "There is no file or folder nowhere."),
         ("pretraining_data_speed nowhere --vocab nowhere", "There is no file or folder nowhere."),
-        ("quantization_accuracy ./nowhere t.tsv", "nowhere"),
-        ("quantization_accuracy MODEL nowhere.tsv", "nowhere.tsv: No such file or directory."),
-        ("quantization_accuracy MODEL t.tsv", "t.tsv has the columns a, label; expected sentence."),
-        ("quantization_accuracy MODEL u.tsv", "u.tsv has the label '7'; the model knows 0, 1."),
+        ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
+        ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
+        ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
+        ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
         ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
@@ -124,7 +124,7 @@ def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, mod
     monkeypatch.chdir(tmp_path)
     tokenizer.save_pretrained("tokenizer")
     (tmp_path / "t.tsv").write_text("a\tlabel\nx\t0\n")
-    (tmp_path / "u.tsv").write_text("sentence\tlabel\nx\t7\n")
+    (tmp_path / "u.tsv").write_text("text\tlabel\nx\t7\n")
     (tmp_path / "r.yaml").write_text("max_length: 24\n")
     places = {"TOKENIZER": tmp_path / "tokenizer", "MODEL": model}
     with pytest.raises(SystemExit) as ended:
@@ -167,8 +167,16 @@ def model(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_accuracy_of_quantized_models(run, model, tmp_path):
-    (tmp_path / "dev.tsv").write_text("sentence\tlabel\na a\t0\na b a\t1\n")
-    rows = run("quantization_accuracy", model, tmp_path / "dev.tsv").splitlines()[-4:]
-    assert [row.split("|")[1].strip() for row in rows][::3] == ["float32", "int8"]
-    assert [row.split("|")[3].strip() for row in rows[:2]] == ["100.00"] * 2
+def test_cost_of_quantized_weights(run, model, tmp_path):
+    (tmp_path / "dev.tsv").write_text("text\tlabel\na a\t0\na b a\t1\n")
+    (tmp_path / "test.tsv").write_text("text\tlabel\na\t0\n")
+    shown = run(
+        "quantization_accuracy", model, model, "--data", tmp_path / "dev.tsv", tmp_path / "test.tsv", "--repeats", 1
+    )
+    assert "dev.tsv, 2 examples" in shown and "test.tsv, 1 examples" in shown
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| model")
+    ]
+    assert [row[0] for row in rows] == [f"{model.name}, {dtype}" for dtype in ("float32", "bfloat16", "int8")] * 4
+    assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
+    assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
