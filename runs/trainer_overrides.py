@@ -29,6 +29,7 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
+from ..files import freed_memory_kept
 from .checkpoints import (
     COMPLETE_FILE,
     FOR_ITS_WEIGHTS,
@@ -295,7 +296,8 @@ class ResumableTrainer(Trainer):
         if isinstance(resume_from_checkpoint, str):
             step = resume_from_checkpoint.rpartition("-")[2]
             logger.info("Going on from step %s, from %s.", step, resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        with freed_memory_kept():
+            return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # From the checkpoint of the last step Trainer would go one step too far.
