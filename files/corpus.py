@@ -172,18 +172,15 @@ class Corpus:
         for source in self.sources:
             yield from self._shown(source, self._lines_of(source, digests))
 
-    def texts(self, digests: dict[str, str] | None = None) -> Iterator[str]:
+    def texts(self) -> Iterator[str]:
         """Read texts: the lines of plain text, the rows of tables; empty ones are left out, which is said.
-
-        Args:
-            digests: As in `lines`.
 
         Raises:
             OSError, ValueError, ImportError: As in `lines`.
         """
         for source in self.sources:
             in_rows, empty = self._in_rows(source), 0
-            found = self._rows(source, digests) if in_rows else open_text(source, self._settings.encoding, digests)
+            found = self._rows(source) if in_rows else open_text(source, self._settings.encoding)
             for text in found:
                 value = " ".join(text) if isinstance(text, list) else text
                 if value.strip():
@@ -213,7 +210,7 @@ class Corpus:
             parts = sentences_of_lines(parts, layout.width)
         return _ended(parts)
 
-    def _rows(self, source: str, digests: dict[str, str] | None) -> Iterator[str | list[str]]:
+    def _rows(self, source: str, digests: dict[str, str] | None = None) -> Iterator[str | list[str]]:
         """The documents of rows, each a text or a list of sentences."""
         is_lines = source not in self._given and content_suffix(source) in JSON_SUFFIXES
         where = f"{source}, {'line' if is_lines else 'row'}"

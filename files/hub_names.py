@@ -6,12 +6,8 @@ from pathlib import Path
 from .addresses import refuse_address
 
 _LONGEST_ANSWER = 5  # seconds
-_FILES = (
-    "config.json",
-    "tokenizer_config.json",
-    "tokenizer.json",
-    "vocab.txt",
-)  # of which a model or tokenizer has one
+# A model or tokenizer has one of these at least.
+_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
 
 
 def check_path(name: str | os.PathLike[str]) -> None:

@@ -91,9 +91,14 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
         adapted = peft.get_peft_model(model, config)
     except (ValueError, KeyError, AttributeError) as error:
         raise ValueError(f"The adapter does not fit {type(model).__name__}: {str(error)[:300]}") from error
-    learnt = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
-    total = sum(parameter.numel() for parameter in adapted.parameters())
-    logger.info("%s: %s of %s parameters learn (%.2g %%).", config.peft_type.value, *_shown(learnt, total))
+    learnt, total = adapted.get_nb_trainable_parameters()
+    logger.info(
+        "%s: %s of %s parameters learn (%.2g %%).",
+        config.peft_type.value,
+        f"{learnt:,}",
+        f"{total:,}",
+        100 * learnt / total,
+    )
     return adapted
 
 
@@ -115,7 +120,3 @@ def merge_adapter(adapted: Any, folder: Path | None) -> PreTrainedModel:
         with folder_written_beside(folder, _ADAPTER_FILES, overwrite=True) as made:
             adapted.save_pretrained(made)
     return adapted.merge_and_unload()
-
-
-def _shown(learnt: int, total: int) -> tuple[str, str, float]:
-    return f"{learnt:,}", f"{total:,}", 100 * learnt / total

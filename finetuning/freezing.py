@@ -5,10 +5,8 @@
 - Gradual unfreezing (Howard and Ruder, 2018): the layers join one after the other, the top one first.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
-from torch import nn
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from .encoder_parts import embeddings, encoder_layers
@@ -30,7 +28,8 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
     count = len(layers) if count is None else count
     if not 0 <= count <= len(layers):
         raise ValueError(f"freeze_layers is {count}; expected 0 to {len(layers)}, the layers of the encoder.")
-    _set_learning([embeddings(model), *layers[:count]], False)
+    for module in (embeddings(model), *layers[:count]):
+        module.requires_grad_(False)
 
 
 class Unfreezing(TrainerCallback):
@@ -79,8 +78,3 @@ class Unfreezing(TrainerCallback):
     ) -> None:
         """Leave the model as it was before."""
         self.apply(float("inf"))
-
-
-def _set_learning(modules: Iterable[nn.Module], learns: bool) -> None:
-    for module in modules:
-        module.requires_grad_(learns)

@@ -48,7 +48,7 @@ _MODULES = {
     "prepare_data": "commands",
     "pretrain": "pretraining_run",
     "read_documents": "documents",
-    "split_sentences": "store_builder",
+    "split_sentences": ".files.sentences",
 }
 
 __all__ = [

@@ -13,7 +13,6 @@ def repeat_positions(weight: torch.Tensor, known: int) -> None:
     Args:
         weight: Of the position embeddings (P, D); in shards by rows (FSDP 2), too.
         known: How many positions were learnt, at least 2.
-
     """
     whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
     rows = 1 + torch.arange(len(whole) - known, device=whole.device) % (known - 1)
@@ -21,6 +20,3 @@ def repeat_positions(weight: torch.Tensor, known: int) -> None:
     if isinstance(weight, DTensor):
         whole = distribute_tensor(whole, weight.device_mesh, weight.placements)
     weight.copy_(whole)
-
-
-__all__ = ["repeat_positions"]

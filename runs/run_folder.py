@@ -23,22 +23,10 @@ _PREPARATION = f".preparation{PARTIAL}"  # in the folder: what a run is made of,
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
-    *(
-        "tokens.safetensors",
-        "metrics.json",
-        "adaptation.json",
-        "distillation.json",
-        "predictions*",
-        "nbest_predictions*.json",
-        "null_odds*.json",
-    ),
-    *(
-        "vocab.json",
-        "merges.txt",
-        "spiece.model",
-        "sentencepiece*.model",
-        "chat_template.jinja",
-    ),  # of tokenizers other than WordPiece
+    *("tokens.safetensors", "metrics.json", "adaptation.json", "distillation.json"),
+    *("predictions*", "nbest_predictions*.json", "null_odds*.json"),
+    # Of tokenizers other than WordPiece.
+    *("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model", "chat_template.jinja"),
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png"),
     *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),

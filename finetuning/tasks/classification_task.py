@@ -93,7 +93,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     temperature: float = 1.0
 
     options: ClassVar[tuple[str, ...]] = (
-        *(*Task.options, "text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
+        *Task.options,
+        *("text_pair_column", "label_columns", "label_separator", "window_pooling", "doc_stride"),
     )
     fitted_fields: ClassVar[tuple[str, ...]] = ("thresholds", "temperature")
     auto_class: ClassVar[Any] = AutoModelForSequenceClassification

@@ -99,7 +99,8 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     null_score_threshold: float | None = None
 
     options: ClassVar[tuple[str, ...]] = (
-        *(*Task.options, "text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
+        *Task.options,
+        *("text_pair_column", "doc_stride", "max_question_length", "max_answer_length", "n_best_size"),
         *("max_context", "null_score_threshold"),
     )
     fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
