@@ -36,29 +36,40 @@ def filled_up(rows: torch.Tensor) -> torch.Tensor:
     return F.pad(rows, (0, 0, 0, rounded_rows(len(rows)) - len(rows)))
 
 
-class PackedWeight:
-    """Weights of linear layers, one below the other, in the layout that the CPU's matrix kernels (oneDNN) read.
+class PackedTensors:
+    """What was computed from a layer's tensors, in the layout that the CPU's matrix kernels (oneDNN) read.
+
+    Args:
+        *tensors: The tensors.
+    """
+
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._origin = self._state_of(tensors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copied or pickled layer has none: tensors in this layout cannot be copied."""
+        return type(None), ()
+
+    @staticmethod
+    def _state_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
+
+    def is_of(self, *tensors: torch.Tensor) -> bool:
+        """Whether these are the tensors that were packed, and unchanged since."""
+        return self._origin == self._state_of(tensors)
+
+
+class PackedWeight(PackedTensors):
+    """Weights of linear layers, one below the other.
 
     Args:
         *weights: The weight (O, I) of each layer, float32 or bfloat16.
     """
 
     def __init__(self, *weights: torch.Tensor) -> None:
+        super().__init__(*weights)
         weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-        self.origin = self._state_of(weights)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copied or pickled layer has none: such tensors cannot be copied."""
-        return type(None), ()
-
-    @staticmethod
-    def _state_of(weights: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-        return [(weight.data_ptr(), -1 if weight.is_inference() else weight._version) for weight in weights]
-
-    def is_of(self, *weights: torch.Tensor) -> bool:
-        """Whether these are still the weights that were packed."""
-        return self.origin == self._state_of(weights)
 
     def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
         """Product with the weight, and bias: (..., I) to (..., O); then GELU, "none" (erf) or "tanh", if named."""
@@ -273,6 +284,7 @@ def drop_packed_weights(model: nn.Module) -> None:
 
 
 __all__ = [
+    "PackedTensors",
     "PackedWeight",
     "drop_packed_weights",
     "filled_up",

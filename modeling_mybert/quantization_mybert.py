@@ -19,7 +19,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .linear_mybert import has_hooks, plain_linear_each
+from .linear_mybert import PackedTensors, has_hooks, plain_linear_each
 
 logger = logging.get_logger(__name__)
 
@@ -126,8 +126,8 @@ def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tens
     """Quantize states (..., I) once and multiply them once by the weights of all layers; the first one keeps these."""
     tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
     packed = layers[0]._packed
-    if packed is None or not packed.are_of(tensors):
-        packed = layers[0]._packed = _PackedInt8Weights(tensors)
+    if packed is None or not packed.is_of(*tensors):
+        packed = layers[0]._packed = _PackedInt8Weights(*tensors)
     product = packed.multiply(*quantize_rows(hidden_states.reshape(-1, layers[0].in_features)))
     product = product.view(*hidden_states.shape[:-1], product.shape[-1])
     return (product,) if len(layers) == 1 else product.split([layer.out_features for layer in layers], -1)
@@ -147,36 +147,24 @@ def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
     )
 
 
-class _PackedInt8Weights:
-    """Int8 weights of layers, one below the other, in oneDNN's layout, with what their product is completed by.
+class _PackedInt8Weights(PackedTensors):
+    """Int8 weights of layers, one below the other, with what completes their product.
 
     Args:
-        tensors: Weight (O, I), scale and bias (O,) of each layer in turn.
+        *tensors: Weight (O, I), scale and bias (O,) of each layer in turn.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        super().__init__(*tensors)
         weight, scale, bias = (torch.cat([tensor.detach() for tensor in tensors[kind::3]]) for kind in range(3))
         self.packed, self.scale, self.bias = torch.ops.onednn.qlinear_prepack(weight, None), scale / STEPS, bias
         self.zeros = torch.zeros(1, dtype=torch.int32)
         self.sums = weight.sum(1, dtype=torch.int32) * scale  # of each output's weights; by them the middles go in
-        self.origin = self._state_of(tensors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copied or pickled layer packs its own: such tensors cannot be copied."""
-        return type(None), ()
-
-    @staticmethod
-    def _state_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-        return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
     def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
         """Rows (N, I), as `quantize_rows` gives them, to float32 (N, O)."""
         product = _multiply(integers, self.packed, self.scale, self.zeros)
         return product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
-
-    def are_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether these are still what was packed."""
-        return self.origin == self._state_of(tensors)
 
 
 def quantize_layers(model: Any) -> None:
