@@ -45,6 +45,7 @@ from .task_arguments import (
     benchmark_files,
     check_literals,
     evaluation_names,
+    refuse_given,
 )
 
 logger = logging.getLogger(__name__)
@@ -91,11 +92,8 @@ class EvaluateArguments(FinetunedModelArguments):
             raise ValueError("model is not set, nor is predictions; expected the one or the other beside the data.")
         if self.predictions and (len(self.data) > 1 or self.predictions_dir):
             raise ValueError("predictions are of one data file and already written; expected one file in data.")
-        for name in ("batch_size", "dtype") if self.predictions else ():
-            if getattr(self, name) != self.__dataclass_fields__[name].default:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r} with predictions, which no model makes; leave it out."
-                )
+        if self.predictions:
+            refuse_given(self, ("batch_size", "dtype"), "with predictions, which need no model")
         super().__post_init__()
 
     @classmethod

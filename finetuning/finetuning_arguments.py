@@ -14,7 +14,7 @@ from .given_data import source_of, sources_of
 from .rows import DataSource, hub_splits
 from .samples import SAMPLE_SETTINGS, SampleSettings
 from .task import Task
-from .task_arguments import TaskArguments, benchmark_files, evaluation_names
+from .task_arguments import TaskArguments, benchmark_files, evaluation_names, refuse_given
 
 SPLITS = ("train", "validation", "test")
 # Settings that decide a run's result, beside the task's; those on processes and speed do not.
@@ -254,20 +254,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if self.dataset and (self.train_file or self.validation_file or self.data_dir):
             raise ValueError(f"dataset is {self.dataset!r} and files are named too; expected one of both.")
         if self.approach == "features":
-            for name in _OF_THE_WHOLE_MODEL:
-                if getattr(self, name) != self.__dataclass_fields__[name].default:
-                    raise ValueError(
-                        f"{name} is {getattr(self, name)!r} with approach 'features': the whole encoder is frozen, "
-                        "whatever the setting; leave it out."
-                    )
+            refuse_given(self, _OF_THE_WHOLE_MODEL, "with approach 'features', where the whole encoder is frozen")
         if self.lora and self.peft_config:
             raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of both.")
-        for name in (*_NOT_WITH_ADAPTERS, "approach") if self.has_adapter else ():
-            if getattr(self, name) != self.__dataclass_fields__[name].default:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r} with {'lora' if self.lora else 'peft_config'}: adapters, "
-                    "pooler and head learn, and everything else is frozen; leave it out."
-                )
+        if self.has_adapter:
+            adapter = "lora" if self.lora else "peft_config"
+            why = f"with {adapter}, where only adapters, pooler and head are trained"
+            refuse_given(self, (*_NOT_WITH_ADAPTERS, "approach"), why)
         for names, is_idle, where in (
             (("features", "lstm_size"), self.approach != "features", "without approach 'features'"),
             (("dataset_config",), not self.dataset, "without dataset"),
@@ -275,11 +268,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             (("reinitialize_layers",), self.from_scratch, "with from_scratch"),
             (("keep_model_type",), self.bilstm, "with bilstm"),
         ):
-            for name in names:
-                if is_idle and getattr(self, name) != self.__dataclass_fields__[name].default:
-                    raise ValueError(
-                        f"{name} is {getattr(self, name)!r} {where}, where it does nothing; leave it out."
-                    )
+            if is_idle:
+                refuse_given(self, names, f"{where}, where it has no effect")
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
                 f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or "

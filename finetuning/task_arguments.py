@@ -1,6 +1,6 @@
 """The settings that all commands on task data share: the task and its data."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -197,6 +197,22 @@ def check_literals(arguments: Any) -> None:
         allowed = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
         if allowed and str not in kinds and value not in (*allowed, option.default):
             raise ValueError(f"{option.name} is {value!r}; expected {' or '.join(map(repr, allowed))}.")
+
+
+def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
+    """Refuse settings that are given where they would do nothing.
+
+    Args:
+        arguments: A dataclass of settings.
+        names: Those that are expected to have their defaults.
+        why: Continues "<name> is <value>" in the message.
+
+    Raises:
+        ValueError: If one has another value.
+    """
+    for name in names:
+        if (value := getattr(arguments, name)) != arguments.__dataclass_fields__[name].default:
+            raise ValueError(f"{name} is {value!r} {why}; leave it out.")
 
 
 def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:

@@ -14,13 +14,12 @@ from ..finetuning_arguments import FinetuningArguments
 from ..given_data import data_name, sources_of
 from ..heads import check_model, check_start
 from ..task import Task
-from ..task_arguments import task_for_model
+from ..task_arguments import refuse_given, task_for_model
 from .layer_losses import RELATIONS
 from .soft_targets import objective_of
 
 logger = logging.getLogger(__name__)
 
-_FIELDS = FinetuningArguments.__dataclass_fields__
 _DECISIVE = (
     *("teacher", "student", "tokenizer", "teacher_embeddings", "distillation_temperature", "hard_label_weight"),
     *("hidden_state_weight", "relation_weight", "relation_heads", "relations"),
@@ -159,12 +158,9 @@ class DistillationArguments(FinetuningArguments):
                 f"teacher_embeddings is set and {self.student} has its own; they are for a new student, one of "
                 f"{', '.join(MODEL_SIZES)}."
             )
-        refused = dict.fromkeys(_NOT_WITH_A_TEACHER, "distillation has no such setting")
+        refuse_given(self, _NOT_WITH_A_TEACHER, "but distillation has no such setting")
         if self.is_new_student:
-            refused |= dict.fromkeys(_NOT_OF_A_NEW_STUDENT, f"a new student ({self.student}) is a plain MyBERT")
-        for name, why in refused.items():
-            if getattr(self, name) != _FIELDS[name].default:
-                raise ValueError(f"{name} is {getattr(self, name)!r}, and {why}; leave it out.")
+            refuse_given(self, _NOT_OF_A_NEW_STUDENT, f"but a new student ({self.student}) is a plain MyBERT")
 
     @property
     def is_new_student(self) -> bool:

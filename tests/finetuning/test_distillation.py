@@ -660,8 +660,8 @@ def refusals():
         "relation_heads is 4; attention .qk in relations. has its own": base
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "relation_heads is 3 without relation_weight": base | {"relation_heads": 3},
-        "folds is 3, and distillation has no such setting": base | {"folds": 3},
-        "bilstm is True, and a new student": base | {"bilstm": True},
+        "folds is 3 but distillation has no such setting": base | {"folds": 3},
+        "bilstm is True but a new student": base | {"bilstm": True},
         "train_file is not set, nor is unlabelled": {**base, "train_file": None},
         "validation_split is set without train_file": {
             **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,

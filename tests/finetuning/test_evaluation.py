@@ -276,7 +276,7 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
         arguments(tmp_path, rte)
     with pytest.raises(ValueError, match="model and predictions are both set; expected one of them"):
         arguments(tmp_path, rte, model="m", predictions="p.tsv")
-    with pytest.raises(ValueError, match="batch_size is 3 with predictions, which no model makes; leave it out"):
+    with pytest.raises(ValueError, match="batch_size is 3 with predictions, which need no model; leave it out"):
         arguments(tmp_path, rte, predictions="p.tsv", batch_size=3)
     with pytest.raises(ValueError, match="data is not set"):
         arguments(tmp_path, rte, model="m", data=[])

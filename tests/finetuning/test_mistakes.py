@@ -161,7 +161,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         *(
             (
                 {"task": "ner", name: value} | other,
-                f"{name} is {value!r} {where}, where it does nothing; leave it out",
+                f"{name} is {value!r} {where}, where it has no effect; leave it out",
             )
             for name, value, other, where in (
                 ("features", "last", {}, "without approach 'features'"),
