@@ -72,12 +72,6 @@ class GpuSettings:
         """Products in bfloat16."""
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
-    def on_device(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """A batch where it is needed."""
-        return {
-            name: value.to(self.device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()
-        }
-
     def measured(self, call: Callable[[], Any]) -> tuple[float, float]:
         """Median seconds of a call, and the most memory meanwhile in GB, NaN on a CPU."""
         on_gpu = self.device == "cuda"

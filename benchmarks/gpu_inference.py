@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 
 from .accelerator import GpuSettings, Section
 from .model_speed import SENTENCES
@@ -40,7 +41,7 @@ def inference_section(settings: GpuSettings) -> Section:
         network = settings.network(size) | {"max_position_embeddings": max(512, *settings.lengths)}
         models = [model.to(settings.device, torch.bfloat16) for model in twins(**network)]
         for what, batch in batches(settings).items():
-            tensors = settings.on_device(batch)
+            tensors = send_to_device(batch, settings.device)
             tokens = int(batch["attention_mask"].sum())
             full = tokens / batch["input_ids"].numel()
             if full == 1:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from accelerate.utils import send_to_device
 
 from ..modeling_mybert import IGNORED_LABEL
 from ..pretraining import MODEL_SIZES
@@ -178,7 +179,7 @@ def _rows(size: str, settings: GpuSettings, rate: float) -> Section:
             generator = torch.Generator().manual_seed(0)
             lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
             batches = make_batches(lengths, length, settings.vocabulary)
-            batch = settings.on_device(batches[place])
+            batch = send_to_device(batches[place], settings.device)
             labels = int((batch["labels"] != IGNORED_LABEL).sum())
             work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
             row = f"| {size} | {length} | {tokens / batches[0]['input_ids'].numel():.0%} | {name} "

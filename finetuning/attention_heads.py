@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch import nn
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -55,10 +56,7 @@ def head_importance(
         model.eval()
         for places in tqdm(batches_by_length(lengths, 0, _EXAMPLES_AT_ONCE), "Heads", delay=2, disable=not progress):
             rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
-            batch = {
-                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-                for name, value in collate(rows).items()
-            }
+            batch: Any = send_to_device(collate(rows), model.device)
             contexts.clear()
             loss = model(**batch).loss
             if loss is None:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, send_to_device
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..pipelines.batched_pipeline import TOKENS_AT_ONCE
+from .labels import LABEL_ARGUMENTS
 from .task import WINDOW_WEIGHT
 
 if TYPE_CHECKING:
     from .task import Task, TaskData
 
-_LABELS = ("labels", "start_positions", "end_positions", WINDOW_WEIGHT)
+_FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
 
 
 def network_outputs(
@@ -54,11 +55,10 @@ def network_outputs(
     found: list[tuple[int, Any]] = []
     with torch.inference_mode():
         for places in tqdm(batches, desc="Batches", delay=2, disable=not progress):
-            rows = [{name: value for name, value in data[place].items() if name not in _LABELS} for place in places]
-            batch = {
-                name: value.to(model.device) if isinstance(value, torch.Tensor) else value
-                for name, value in collate(rows).items()
-            }
+            rows = [
+                {name: value for name, value in data[place].items() if name not in _FOR_THE_LOSS} for place in places
+            ]
+            batch: Any = send_to_device(collate(rows), model.device)
             kept = [values.float().cpu().numpy() for values in task.kept_outputs(model(**batch), batch)]
             found += zip(places, zip(*kept, strict=True), strict=True)
     if shared:

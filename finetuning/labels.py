@@ -12,6 +12,9 @@ from transformers import PreTrainedConfig
 
 from .rows import DataSource, in_one_line
 
+LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
+"""The arguments of models that are labels."""
+
 _TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
 _WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # what transformers calls classes that have no name
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps

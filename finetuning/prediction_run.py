@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from itertools import chain, islice
 from pathlib import Path
@@ -167,8 +167,8 @@ class _Prediction:
         self._tell_long_texts(count)
 
     def _progress(self) -> Any:
-        total = len(self.data[0]) if len(self.data) == 1 and hasattr(self.data[0], "__len__") else None
-        total = None if isinstance(self.data[0], str) else total
+        data = self.data[0] if len(self.data) == 1 else None
+        total = len(data) if isinstance(data, Sized) and not isinstance(data, str) else None
         return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
 
     def _tell_long_texts(self, rows: int) -> None:

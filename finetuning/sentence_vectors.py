@@ -75,13 +75,17 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
                     f"{folder / 'modules.json'} names {other!r:.80}, which is not computed here; expected "
                     "Transformer, Pooling and Normalize."
                 )
-    for name, field in (("sentence_bert_config.json", "max_length"), ("config_sentence_transformers.json", "prompt")):
-        content = read_json_object(folder / name) if (folder / name).is_file() else {}
-        if field == "max_length" and isinstance(content.get("max_seq_length"), int):
-            found[field] = content["max_seq_length"]
-        if field == "prompt" and (chosen := content.get("default_prompt_name")):
-            found[field] = str(content.get("prompts", {}).get(chosen, ""))
+    length = _content(folder / "sentence_bert_config.json").get("max_seq_length")
+    if isinstance(length, int):
+        found["max_length"] = length
+    prompts = _content(folder / "config_sentence_transformers.json")
+    if chosen := prompts.get("default_prompt_name"):
+        found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
     return SentenceSettings(**found)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    return read_json_object(file) if file.is_file() else {}
 
 
 def _pooling(file: Path, content: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from .encoder_parts import reinitialize_layers
 from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
 from .heads import Beginning, longest_sequence
-from .labels import Labels
+from .labels import LABEL_ARGUMENTS, Labels
 from .rows import DataRow, DataSource
 from .samples import sample, split_off
 from .task import Task, TaskData
@@ -188,7 +188,7 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
     for name, data in measured.items():
         names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *_scores_of_right(run.task, data))}
     for data in run.test.values():
-        if not {"labels", "start_positions"}.isdisjoint(data.inputs):
+        if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
             _scores_of_right(run.task, data)
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
     if measured and metric not in names:

@@ -120,12 +120,10 @@ class TaskTrainer(ResumableTrainer):
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
         if self.optimizer is None:
-            arguments: Any = self.args
-            groups = layerwise_groups(
-                self.model, arguments.learning_rate, arguments.layer_decay, arguments.weight_decay
-            )
-            optimizer_class, options = self.get_optimizer_cls_and_kwargs(arguments, self.model)
-            if not arguments.correct_bias:
+            args: Any = self.args
+            groups = layerwise_groups(self.model, args.learning_rate, args.layer_decay, args.weight_decay)
+            optimizer_class, options = self.get_optimizer_cls_and_kwargs(args, self.model)
+            if not args.correct_bias:
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
             self.optimizer = optimizer_class(groups, **options)
         return super().create_optimizer(model)

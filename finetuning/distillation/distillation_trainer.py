@@ -6,14 +6,13 @@ import torch
 from transformers.trainer_utils import TrainOutput
 
 from ..finetuning_arguments import FinetuningArguments
+from ..labels import LABEL_ARGUMENTS
 from ..task import WINDOW_WEIGHT
 from ..task_run import TaskRun
 from ..task_trainer import TaskTrainer
 from .distillation_loss import DistillationLoss, Lesson
 from .layer_losses import LayerLosses
 from .soft_targets import SOFT_TARGETS, collate_soft_targets
-
-_LABELS = ("labels", "start_positions", "end_positions")
 
 
 class DistillationTrainer(TaskTrainer):
@@ -65,10 +64,10 @@ class DistillationTrainer(TaskTrainer):
 
 
 def _lesson(batch: dict[str, Any]) -> Lesson:
-    beside = {SOFT_TARGETS, WINDOW_WEIGHT, *_LABELS}
+    beside = {SOFT_TARGETS, WINDOW_WEIGHT, *LABEL_ARGUMENTS}
     return Lesson(
         {name: value for name, value in batch.items() if name not in beside},
-        {name: batch[name] for name in _LABELS if batch.get(name) is not None},
+        {name: batch[name] for name in LABEL_ARGUMENTS if batch.get(name) is not None},
         batch.get(SOFT_TARGETS),
         batch.get(WINDOW_WEIGHT),
     )
