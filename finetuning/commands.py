@@ -169,9 +169,13 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     else:
         assert arguments.model
         metrics = measure_model(
-            *(task, arguments.model, evaluation_names(task, arguments.data)),
-            *(arguments.batch_size, arguments.predictions_dir),
-            *(arguments.dtype, arguments.use_cpu),
+            task,
+            arguments.model,
+            evaluation_names(task, arguments.data),
+            batch_size=arguments.batch_size,
+            predictions_dir=arguments.predictions_dir,
+            dtype=arguments.dtype,
+            use_cpu=arguments.use_cpu,
             report_dir=arguments.report_dir,
         )
     if writes and PartialState(cpu=arguments.use_cpu).is_main_process:

@@ -279,5 +279,7 @@ def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
     if set(known.names) != set(labels.names):
         logger.warning(
             "%s was fine-tuned with the labels %s; its head is trained on for %s.",
-            *(name, listed(known.names), listed(labels.names)),
+            name,
+            listed(known.names),
+            listed(labels.names),
         )

@@ -70,8 +70,11 @@ def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: 
     if arguments.folds:
         folds = [
             Training(
-                *(f"fold {number + 1}", output_dir / f"fold_{number + 1}", arguments.seed),
-                *(partial(_fold, run, arguments, number), True),
+                name=f"fold {number + 1}",
+                folder=output_dir / f"fold_{number + 1}",
+                seed=arguments.seed,
+                run=partial(_fold, run, arguments, number),
+                is_fold=True,
             )
             for number in range(arguments.folds)
         ]

@@ -49,7 +49,9 @@ class FeatureTagger(PreTrainedModel):
         size = config.state_size * (config.num_states if combination == "concat" else 1)
         self.dropout = nn.Dropout(config.dropout)
         self.lstm = nn.LSTM(
-            *(size, config.lstm_size, config.lstm_layers),
+            size,
+            config.lstm_size,
+            config.lstm_layers,
             batch_first=True,
             bidirectional=True,
             dropout=config.dropout if config.lstm_layers > 1 else 0.0,

@@ -158,9 +158,9 @@ class Task(ABC, Generic[E, P]):
         if isinstance(source, GivenData):
             rows = given_rows(source, self)
         else:
+            by_name = not self.has_class_numbers
             rows = read_data(
-                *(source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll),
-                class_names=not self.has_class_numbers,
+                source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll, by_name
             )
         check_columns(rows, self.columns(labelled))
         return rows

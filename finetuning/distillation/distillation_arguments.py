@@ -102,7 +102,8 @@ class DistillationArguments(FinetuningArguments):
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
                 "student is %r, a new model of that size; the folder here of that name would be ./%s.",
-                *(self.student, self.student),
+                self.student,
+                self.student,
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student

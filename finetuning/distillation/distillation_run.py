@@ -114,9 +114,8 @@ class Distillation(Finetuning):
         data = encode_splits(splits, labels, tokenizer)
         parts = [*data.get("train", {}).values(), *data.get(_UNLABELLED, {}).values()]
         self._check_same_tokens(task, tokenizer, parts)
-        return DistillationRun(
-            *(task, tokenizer, labels, joined(parts), data.get("validation", {}), data.get("test", {})), parts
-        )
+        validation, test = data.get("validation", {}), data.get("test", {})
+        return DistillationRun(task, tokenizer, labels, joined(parts), validation, test, parts)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         """The student's tokenizer."""

@@ -259,7 +259,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             first += len(lengths)
             starts, ends = zip(*rows, strict=True)
             answers, null = best_answers(
-                *(question, starts, ends, self.n_best_size, self.max_answer_length),
+                question,
+                starts,
+                ends,
+                self.n_best_size,
+                self.max_answer_length,
                 align_to_words=False,
                 max_context=self.max_context,
             )
