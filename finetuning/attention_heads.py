@@ -10,8 +10,8 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..modeling_mybert import IGNORED_LABEL, MyBertPreTrainedModel
+from ..pipelines.batched_pipeline import batches_by_length
 from .encoder_parts import encoder_layers
-from .inference import batches_by_length
 from .task import WINDOW_WEIGHT, Task, TaskData
 
 _EXAMPLES_AT_ONCE = 16
@@ -54,13 +54,14 @@ def head_importance(
     lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
     try:
         model.eval()
-        for places in tqdm(batches_by_length(lengths, 0, _EXAMPLES_AT_ONCE), "Heads", delay=2, disable=not progress):
+        batches = list(batches_by_length(lengths, model.device, _EXAMPLES_AT_ONCE))
+        for places in tqdm(batches, "Heads", delay=2, disable=not progress):
             rows = [{name: value for name, value in data[place].items() if name != WINDOW_WEIGHT} for place in places]
             batch: Any = send_to_device(collate(rows), model.device)
             contexts.clear()
             loss = model(**batch).loss
             if loss is None:
-                raise ValueError(f"The data has no labels from which a {type(model).__name__} learns.")
+                raise ValueError(f"The data has no labels to train a {type(model).__name__} with.")
             gradients = torch.autograd.grad(loss, contexts)
             shares = _shares_of_loss(batch, len(places)).to(loss.device)
             for number, (context, gradient) in enumerate(zip(contexts, gradients, strict=True)):
@@ -131,7 +132,7 @@ def _attention_of(model: PreTrainedModel) -> list[Any]:
         ValueError: If the model is no MyBERT.
     """
     if not isinstance(model, MyBertPreTrainedModel):
-        raise ValueError(f"The model is a {type(model).__name__}; heads are pruned of bert and mybert only.")
+        raise ValueError(f"The model is a {type(model).__name__}; only bert and mybert can have heads pruned.")
     return [layer.attention for layer in encoder_layers(model)]
 
 

@@ -15,10 +15,9 @@ from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..files import only_errors
-from ..pipelines.batched_pipeline import EXAMPLES_AT_ONCE, TOKENS_AT_ONCE
+from ..pipelines.batched_pipeline import EXAMPLES_AT_ONCE, batches_by_length
 from ..tokenization import CutTexts
 from .heads import check_encoder, read_config
-from .inference import batches_by_length
 
 PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
 
@@ -79,12 +78,11 @@ def hidden_states(
     Yields:
         For each sequence its states (tokens, len(states), hidden_size).
     """
-    budget = TOKENS_AT_ONCE["cpu" if encoder.device.type == "cpu" else "accelerator"]
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
     for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
         chunk = sequences[start : start + EXAMPLES_AT_ONCE]
         found: list[Any] = [None] * len(chunk)
-        for places in batches_by_length([len(item["input_ids"]) for item in chunk], budget, batch_size):
+        for places in batches_by_length([len(item["input_ids"]) for item in chunk], encoder.device, batch_size):
             batch = tokenizer.pad([chunk[place] for place in places], return_tensors="pt").to(encoder.device)
             with torch.inference_mode():
                 hidden = encoder(**batch, output_hidden_states=True).hidden_states

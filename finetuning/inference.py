@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +10,7 @@ from accelerate.utils import gather_object, send_to_device
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..pipelines.batched_pipeline import TOKENS_AT_ONCE
+from ..pipelines.batched_pipeline import batches_by_length
 from .labels import LABEL_ARGUMENTS
 from .task import WINDOW_WEIGHT
 
@@ -46,9 +45,8 @@ def network_outputs(
         outputs. It is what `Task.predict` takes.
     """
     collate = task.collator(tokenizer, model)
-    budget = TOKENS_AT_ONCE["cpu" if model.device.type == "cpu" else "accelerator"]
     lengths = [_tokens(data[place]) for place in range(len(data))]
-    batches = batches_by_length(lengths, budget, batch_size)
+    batches = list(batches_by_length(lengths, model.device, batch_size))
     if shared:
         state = PartialState()
         batches = batches[state.process_index :: state.num_processes]
@@ -66,27 +64,6 @@ def network_outputs(
     found.sort(key=lambda item: item[0])
     columns = [list(column) for column in zip(*(values for _, values in found), strict=True)]
     return columns[0] if len(columns) == 1 else tuple(columns)
-
-
-def batches_by_length(lengths: Sequence[int], budget: int, batch_size: int | None = None) -> list[list[int]]:
-    """Part sequences into batches of similar length, the longest first, where memory would run out first.
-
-    Args:
-        lengths: Tokens of each sequence.
-        budget: Tokens of a batch, padding included; a sequence that is longer is a batch by itself.
-        batch_size: Sequences of a batch, in place of the budget.
-
-    Returns:
-        The places of the sequences of each batch.
-    """
-    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
-    batches = []
-    start = 0
-    while start < len(order):
-        size = batch_size or max(1, budget // max(1, lengths[order[start]]))
-        batches.append(order[start : start + size])
-        start += size
-    return batches
 
 
 def _tokens(row: dict[str, Any]) -> int:

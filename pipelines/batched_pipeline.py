@@ -21,6 +21,29 @@ TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
 """Tokens of a batch where no batch size is given: what keeps a CPU's cache, or all of an accelerator, busy."""
 
 
+def batches_by_length(
+    lengths: Sequence[int], device: torch.device, batch_size: int | None = None
+) -> Iterator[list[int]]:
+    """Part rows into batches of similar length, the longest first, where memory would run out first.
+
+    Args:
+        lengths: Tokens of each row.
+        device: Where batches are computed; without a batch size they have `TOKENS_AT_ONCE`, padding included, or one
+            longer row.
+        batch_size: Rows of a batch.
+
+    Yields:
+        The places of the rows of each batch.
+    """
+    budget = TOKENS_AT_ONCE["cpu" if device.type == "cpu" else "accelerator"]
+    order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
+    start = 0
+    while start < len(order):
+        size = batch_size or max(1, budget // max(1, lengths[order[start]]))
+        yield order[start : start + size]
+        start += size
+
+
 class BatchedPipeline(Pipeline):
     """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once.
 
@@ -101,7 +124,7 @@ class BatchedPipeline(Pipeline):
     def batches(
         self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """Padded batches of rows of similar length, the longest first, where memory would run out first.
+        """Padded batches of rows, see `batches_by_length`.
 
         Args:
             rows: Model inputs of each row by name, each of shape `(tokens,)`.
@@ -111,11 +134,7 @@ class BatchedPipeline(Pipeline):
             Places of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
         """
         padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
-        budget = TOKENS_AT_ONCE["cpu" if self.device.type == "cpu" else "accelerator"]
-        order = sorted(range(len(rows)), key=lambda place: -len(rows[place]["input_ids"]))
-        while order:
-            size = batch_size or max(1, budget // len(rows[order[0]]["input_ids"]))
-            places, order = order[:size], order[size:]
+        for places in batches_by_length([len(row["input_ids"]) for row in rows], self.device, batch_size):
             inputs = {}
             for name in rows[places[0]]:
                 shape = (len(places), len(rows[places[0]][name]))

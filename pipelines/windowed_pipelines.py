@@ -16,7 +16,7 @@ from transformers import TextClassificationPipeline, TokenClassificationPipeline
 from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from .batched_pipeline import TOKENS_AT_ONCE, longest_input
+from .batched_pipeline import batches_by_length, longest_input
 from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
 RECORD = "finetuned_for"  # the field of a configuration in which `finetune` records a task
@@ -42,13 +42,9 @@ def _window_logits(
     Yields:
         The number of each window and its logits, without padding.
     """
-    budget = TOKENS_AT_ONCE["cpu" if pipeline.device.type == "cpu" else "accelerator"]
-    order = sorted(range(len(windows)), key=lambda number: -len(windows[number][1]))
     padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
-    while order:
-        length = len(windows[order[0]][1])
-        size = max(1, budget // length)
-        numbers, order = order[:size], order[size:]
+    for numbers in batches_by_length([len(places) for _, places in windows], pipeline.device):
+        length = len(windows[numbers[0]][1])
         batch = {}
         for name, values in inputs.items():
             batch[name] = values.new_full((len(numbers), length), padding.get(name, 0))
