@@ -18,7 +18,7 @@ from .errors import (
     UnknownVariableError,
     VariableTypeError,
 )
-from .key_map import GROUPS, HEADS, IGNORED, SLOTS, WeightRow, sizes_of, trunk_rows
+from .key_map import GROUPS, HEADS, IGNORED, SLOTS, UNUSED_BY_HEAD, WeightRow, sizes_of, trunk_rows
 from .model_garden import GardenGraph
 from .tensorflow import GRAPH_KEY, SUFFIX, TensorBundle
 
@@ -186,7 +186,7 @@ def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, lis
     """
     if plan.layout == "keras":
         raise OptimizerStateError(
-            path=bundle.prefix, problem="only that of Google's TensorFlow 1 optimizer is taken over"
+            path=bundle.prefix, problem="only that of Google's TensorFlow 1 optimizer can be converted"
         )
     info = bundle.info.get("global_step")
     if info is None or info.shape or not info.dtype.startswith("int"):
@@ -238,7 +238,7 @@ def _sort_out(
             continue
         kind = next((kind for kind, pattern in kinds if pattern.fullmatch(key)), None)
         if kind is None and key in others:
-            kind = "weight the head does not use"
+            kind = UNUSED_BY_HEAD
         if kind is None:
             unknown.append(key)
         else:

@@ -245,6 +245,9 @@ IGNORED = tuple(
     )
 )
 
+# The kind of those that a model needs, but with another head.
+UNUSED_BY_HEAD = "weight the head does not use"
+
 # Google's two moments of a variable, in the order of Adam's: suffixes that were in use.
 SLOTS = (("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"), ("BERTAdam", "BERTAdam_1"))
 

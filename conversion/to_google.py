@@ -24,7 +24,7 @@ from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from .conversion_report import ConversionReport
 from .errors import ActivationError, ModelFolderError
-from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, WeightRow, sizes_of
+from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .options import ToGoogleOptions
 from .tensorflow import bundle_files, write_tensor_bundle
@@ -95,7 +95,7 @@ def export_google_checkpoint(
         head=folder.head,
         decisions=tuple(decisions),
         parameters=len(rows),
-        ignored={"weight the head does not use": left_over} if left_over else {},
+        ignored={UNUSED_BY_HEAD: left_over} if left_over else {},
         verification=report,
     )
 

@@ -90,11 +90,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         default=None, metadata={"help": "Data to evaluate on; several files (MNLI) are reported one by one."}
     )
     test_file: list[str] | None = field(
-        default=None, metadata={"help": "Data to predict; labels are not needed, and scored if they are there."}
+        default=None, metadata={"help": "Data to predict; labels are optional, and scored if present."}
     )
-    data_dir: str | None = field(
-        default=None, metadata={"help": "Folder of the benchmark's files, as they were downloaded."}
-    )
+    data_dir: str | None = field(default=None, metadata={"help": "Folder with the benchmark's files as downloaded."})
     dataset: str | None = field(default=None, metadata={"help": "Data set on the Hub, in place of files."})
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of the data set on the Hub."})
     approach: Literal["finetune", "features"] = field(
@@ -106,20 +104,22 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     )
     lstm_size: int = field(default=768, metadata={"help": "Units of the tagger's LSTMs in each direction."})
     bilstm: bool = field(default=False, metadata={"help": "Put a BiLSTM on top of the encoder (paper, section 5.1)."})
-    seeds: int = field(default=1, metadata={"help": "Runs with so many seeds, of which the best is kept."})
+    seeds: int = field(default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."})
     freeze: Literal["encoder"] | None = field(
-        default=None, metadata={"help": "'encoder': only pooler and head are trained."}
+        default=None, metadata={"help": "'encoder': train only pooler and head."}
     )
     freeze_layers: int = field(
-        default=-1, metadata={"help": "Freeze the embeddings and so many of the lowest layers; -1 freezes nothing."}
+        default=-1, metadata={"help": "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing."}
     )
-    train_head_first: float = field(default=0.0, metadata={"help": "Epochs in which only pooler and head learn."})
+    train_head_first: float = field(
+        default=0.0, metadata={"help": "Epochs at the start that train only pooler and head."}
+    )
     gradual_unfreezing: float = field(
-        default=0.0, metadata={"help": "Epochs after which each next layer joins, from the top down."}
+        default=0.0, metadata={"help": "Epochs between unfreezing one layer and the next, from the top down."}
     )
-    reinitialize_layers: int = field(default=0, metadata={"help": "Top layers that begin with random weights."})
+    reinitialize_layers: int = field(default=0, metadata={"help": "Top layers to start from random weights."})
     layer_decay: float = field(
-        default=1.0, metadata={"help": "Factor of the learning rate from each layer to the one below (say 0.95)."}
+        default=1.0, metadata={"help": "Factor on the learning rate from each layer to the one below (0.95, say)."}
     )
     dropout: float | None = field(
         default=None,
@@ -132,19 +132,20 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         metadata={"help": "Train adapters of rank 8 on query and value, and the head; merged at the end (PEFT)."},
     )
     peft_config: str | None = field(
-        default=None, metadata={"help": "JSON or YAML file with another configuration of PEFT, in place of --lora."}
+        default=None, metadata={"help": "JSON or YAML file with any other PEFT configuration, instead of --lora."}
     )
     correct_bias: bool = field(
-        default=True, metadata={"help": "Adam with bias correction; False is the optimizer of Google's BERT."}
+        default=True, metadata={"help": "Adam with bias correction; False gives the optimizer of Google's BERT."}
     )
     new_head: bool = field(
-        default=False, metadata={"help": "Begin with a fresh head even if the model has been fine-tuned."}
+        default=False, metadata={"help": "Start with a new head even if the model has been fine-tuned."}
     )
     from_scratch: bool = field(
-        default=False, metadata={"help": "Start from random weights (to see what pretraining gives)."}
+        default=False, metadata={"help": "Start from random weights (to see what pretraining is worth)."}
     )
     keep_model_type: bool = field(
-        default=False, metadata={"help": "Train a checkpoint of type bert with transformers' class, not with MyBERT."}
+        default=False,
+        metadata={"help": "Train a bert checkpoint with transformers' own class, not with MyBERT."},
     )
     learning_rate: float | None = field(
         default=None,
@@ -154,12 +155,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         default=None, metadata={"help": "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."}
     )
     per_device_train_batch_size: int | None = field(
-        default=None, metadata={"help": "Sequences of a batch on a device (default 32, SWAG 16)."}
+        default=None, metadata={"help": "Sequences per batch and device (default 32, SWAG 16)."}
     )
     warmup_steps: float = field(default=0.1, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
     save_strategy: SaveStrategy | str = field(default="epoch", metadata=_SHARED["save_strategy"].metadata)
     eval_strategy: IntervalStrategy | str = field(default="epoch", metadata=_SHARED["eval_strategy"].metadata)
-    save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, and the best."})
+    save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, besides the best."})
     load_best_model_at_end: bool | None = field(
         default=None, metadata=_SHARED["load_best_model_at_end"].metadata
     )  # if evaluated and saved
@@ -222,11 +223,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             ("do_predict", self.test_file or self.data_dir or self.dataset, "test data (test_file)"),
         ):
             if getattr(self, name) and not given:
-                raise ValueError(f"{name} is set without {wanted}; what has data is done in any case.")
+                raise ValueError(f"{name} is set without {wanted}; whatever has data is done anyway.")
 
     def _check_training_data(self) -> None:
         if not self.train_file and not self.dataset:
-            raise ValueError("train_file is not set; name training data by train_file, data_dir or dataset.")
+            raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
     def _training_defaults(self, task: Task) -> dict[str, Any]:
         """Settings of training where the user gives none."""
@@ -252,11 +253,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             if not fulfilled:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
         if self.dataset and (self.train_file or self.validation_file or self.data_dir):
-            raise ValueError(f"dataset is {self.dataset!r} and files are named too; expected one of both.")
+            raise ValueError(f"dataset is {self.dataset!r} but files are given as well; expected one of the two.")
         if self.approach == "features":
             refuse_given(self, _OF_THE_WHOLE_MODEL, "with approach 'features', where the whole encoder is frozen")
         if self.lora and self.peft_config:
-            raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of both.")
+            raise ValueError(f"lora is set and peft_config is {self.peft_config!r}; expected one of the two.")
         if self.has_adapter:
             adapter = "lora" if self.lora else "peft_config"
             why = f"with {adapter}, where only adapters, pooler and head are trained"
@@ -272,11 +273,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                 refuse_given(self, names, f"{where}, where it has no effect")
         if not self.correct_bias and self.optim not in _ADAMW:
             raise ValueError(
-                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; expected one of them, or "
-                f"an optim of {', '.join(_ADAMW)}."
+                f"correct_bias is False and optim is {OptimizerNames(self.optim).value!r}; without bias correction "
+                f"expected {' or '.join(_ADAMW)}."
             )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
-            raise ValueError("freeze is 'encoder' and it is to be unfrozen later; expected one of both.")
+            raise ValueError("freeze is 'encoder', but the encoder is to be unfrozen later; expected one of the two.")
 
     @property
     def has_adapter(self) -> bool:
@@ -285,12 +286,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     def _check_best(self) -> None:
         if self.save_strategy == "best" and self.eval_strategy == "no":
-            raise ValueError("save_strategy is 'best' without evaluations; which checkpoint is best cannot be told.")
+            raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
 
     def _check_patience(self) -> None:
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
             why = (
-                "nothing is evaluated; name a validation_file, or hold data out with validation_split"
+                "nothing is evaluated; give a validation_file, or hold out data with validation_split"
                 if self.eval_strategy == "no"
                 else f"checkpoints are saved by {self.save_strategy!r} and evaluated by {self.eval_strategy!r}, so "
                 "the best is not kept"
@@ -302,30 +303,25 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         for name in ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"):
             if getattr(self, name):
                 what = (
-                    "a fold is the validation data"
+                    "each fold is the validation data in turn"
                     if "validation" in name
-                    else "a fold measures what it must not choose"
+                    else "a fold that is measured must not choose the checkpoint"
                 )
                 raise ValueError(
                     f"folds is {self.folds} and {name} is {getattr(self, name)!r}: {what}; leave one out."
                 )
         if self.seeds > 1 or self.features == "all":
             other = f"seeds is {self.seeds}" if self.seeds > 1 else "features is 'all'"
-            raise ValueError(f"folds is {self.folds} and {other}; expected one of both.")
+            raise ValueError(f"folds is {self.folds} and {other}; expected one of the two.")
         if self.save_strategy == "best":
             raise ValueError(
-                f"folds is {self.folds} and save_strategy is 'best': there is no best without validation."
+                f"folds is {self.folds} and save_strategy is 'best', which needs validation data of its own."
             )
         self.load_best_model_at_end = False
 
-    @property
-    def sampling_seed(self) -> int:
-        """The seed by which examples are drawn."""
-        return self.seed if self.data_seed is None else self.data_seed
-
     def _check_seeds(self, validation: Any) -> None:
         if self.seeds > 1 and not validation:
-            raise ValueError(f"seeds is {self.seeds} without validation data; which run is best cannot be told.")
+            raise ValueError(f"seeds is {self.seeds} without validation data; there is no telling which run is best.")
 
     def _find_files(self, task: Task) -> None:
         """The files of a benchmark's folder that were not named, compressed or not."""
@@ -334,9 +330,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         folder = Path(self.data_dir)
         if not folder.is_dir():
             refuse_address(self.data_dir)
-            raise ValueError(f"data_dir is {self.data_dir!r}, which is no folder.")
+            raise ValueError(f"data_dir is {self.data_dir!r}, which is not a folder.")
         if not task.files:
-            raise ValueError(f"The task {self.task} is on own data, which has no known file names; use train_file.")
+            raise ValueError(f"The task {self.task} has no benchmark files to look for in data_dir; use train_file.")
         for split in SPLITS:
             name = f"{split}_file"
             if getattr(self, name):
@@ -373,7 +369,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if self.folds:
             validation = {}
         if validation and self.validation_split:
-            raise ValueError(f"validation_split is set, but {self.dataset} has validation data; expected one of both.")
+            raise ValueError(
+                f"validation_split is set, but {self.dataset} has validation data; expected one of the two."
+            )
         self._check_seeds(validation or self.validation_split)
         if not validation and not self.validation_split and not self.folds:
             self.eval_strategy, self.load_best_model_at_end = IntervalStrategy.NO, False

@@ -73,22 +73,7 @@ def load_with_head(
         OSError: If there is no such model.
     """
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
-    if beginning.dropout is not None:
-        if not hasattr(before, "hidden_dropout_prob"):
-            raise ValueError(
-                f"dropout is {beginning.dropout} and {name} of type {before.model_type}, whose configuration has no "
-                "hidden_dropout_prob; set its own names there."
-            )
-        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), beginning.dropout)
-    if beginning.bilstm:
-        if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
-            raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM goes on top of bert and mybert only.")
-        config: PreTrainedConfig = without_foreign_code(MyBertBiLstmConfig.from_pretrained(name, **fields))
-    elif beginning.config is not None:
-        config = type(beginning.config).from_dict({**beginning.config.to_dict(), **fields})
-    else:
-        config = read_config(name, beginning.keep_model_type, **fields)
+    config = _starting_config(name, before, config_fields, beginning)
     if beginning.from_scratch or beginning.config is not None:
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
@@ -106,6 +91,27 @@ def load_with_head(
     elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
         new |= set(reinitialize(model, head_modules(model)))  # the other's layers have the same names and sizes
     return model, sorted(new)
+
+
+def _starting_config(
+    name: str, before: PreTrainedConfig, config_fields: dict[str, Any], beginning: Beginning
+) -> PreTrainedConfig:
+    """The configuration of the model to start from; `before` is the one that its folder has."""
+    fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
+    if beginning.dropout is not None:
+        if not hasattr(before, "hidden_dropout_prob"):
+            raise ValueError(
+                f"dropout is {beginning.dropout} and {name} of type {before.model_type}, whose configuration has no "
+                "hidden_dropout_prob; set its dropout in its config.json."
+            )
+        fields |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), beginning.dropout)
+    if beginning.bilstm:
+        if before.model_type not in ("bert", "mybert", MyBertBiLstmConfig.model_type):
+            raise ValueError(f"{name} is of type {before.model_type}; a BiLSTM can only be put on bert and mybert.")
+        return without_foreign_code(MyBertBiLstmConfig.from_pretrained(name, **fields))
+    if beginning.config is not None:
+        return type(beginning.config).from_dict({**beginning.config.to_dict(), **fields})
+    return read_config(name, beginning.keep_model_type, **fields)
 
 
 def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
@@ -134,7 +140,8 @@ def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) 
 def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None:
     for key, found, expected in sorted(mismatches):
         raise ValueError(
-            f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)} by the sizes in its config.json."
+            f"{key} in {name} has shape {tuple(found)}; expected {tuple(expected)}, given the sizes in its "
+            "config.json."
         )
 
 
@@ -278,7 +285,7 @@ def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
         )
     if set(known.names) != set(labels.names):
         logger.warning(
-            "%s was fine-tuned with the labels %s; its head is trained on for %s.",
+            "%s was fine-tuned with the labels %s; its head is further trained for %s.",
             name,
             listed(known.names),
             listed(labels.names),

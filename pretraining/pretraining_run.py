@@ -120,7 +120,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
         if interrupt.stopped:
             return {"interrupted": True}
         if interrupt.interrupted and phase.last_step:
-            logger.warning("Stopped behind phase %d; the same command goes on from there.", number)
+            logger.warning("Stopped after phase %d; the same command continues from there.", number)
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
@@ -182,26 +182,8 @@ def _trainer(
     interrupt: StopOnInterrupt,
     budget: TimeBudget | None,
 ) -> PretrainingTrainer:
-    tokenizer = run.tokenizer
-    seed = arguments.seed if arguments.data_seed is None else arguments.data_seed
-    settings = vars(arguments.example_settings(phase))
-
-    def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
-        return PretrainingDataset(
-            run.store,
-            cls_token_id=tokenizer.cls_token_id,
-            sep_token_id=tokenizer.sep_token_id,
-            documents=documents,
-            seed=seed,
-            **settings | others,
-        )
-
-    dataset = examples(run.training)
-    evaluation = None
-    if len(run.heldout) >= 2:
-        held_out = examples(run.heldout, pack=False, objective=arguments.objective)
-        # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
-        evaluation = Subset(held_out, range(len(held_out)))
+    tokenizer, seed = run.tokenizer, arguments.sampling_seed
+    dataset, evaluation = _datasets(run, arguments, phase)
     rates = MaskingRates(**settings_of(MaskingRates, arguments))
     fixed_length = phase.max_length if arguments.torch_compile else None
     collator = PretrainingCollator(
@@ -246,6 +228,28 @@ def _trainer(
     # Every process drops out something else.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
+
+
+def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -> tuple[PretrainingDataset, Any]:
+    """The examples of a phase, and those to evaluate on, if documents are held out."""
+    settings = vars(arguments.example_settings(phase))
+
+    def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
+        return PretrainingDataset(
+            run.store,
+            cls_token_id=run.tokenizer.cls_token_id,
+            sep_token_id=run.tokenizer.sep_token_id,
+            documents=documents,
+            seed=arguments.sampling_seed,
+            **settings | others,
+        )
+
+    training = examples(run.training)
+    if len(run.heldout) < 2:
+        return training, None
+    held_out = examples(run.heldout, pack=False, objective=arguments.objective)
+    # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
+    return training, Subset(held_out, range(len(held_out)))
 
 
 def _say_what_dropout_costs(arguments: PretrainingArguments, config: MyBertConfig) -> None:

@@ -1,4 +1,4 @@
-"""What the training commands share of settings: transformers' `TrainingArguments`, without those nobody would heed."""
+"""The settings that all training commands share: transformers' `TrainingArguments`, less those that have no effect."""
 
 import logging
 import os
@@ -16,10 +16,10 @@ from ..files.machine import bfloat16_features, usable_cores
 logger = logging.getLogger(__name__)
 
 _PUBLISHED = "publish the finished folder with mybert push"
-# Settings of `TrainingArguments` that a run of ours would ignore, or that break it, and what to do in their place.
+# Settings of `TrainingArguments` that a run would ignore, or that break it, and what to do instead.
 UNHEEDED = {
-    "resume_from_checkpoint": "a run goes on from its own last checkpoint by itself, and weights to start from are "
-    "named by model",
+    "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to start "
+    "from are given as model",
     "push_to_hub": _PUBLISHED,
     **dict.fromkeys(("hub_model_id", "hub_token", "hub_strategy", "hub_always_push", "hub_revision"), _PUBLISHED),
     "prediction_loss_only": "metrics are measured with the loss",
@@ -64,15 +64,15 @@ class RunArguments(TrainingArguments):
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})
     do_train: bool = field(default=True, metadata={"help": "Always; mybert evaluate measures without training."})
     max_steps: int = field(
-        default=-1, metadata={"help": "Optimizer steps, in place of --num_train_epochs; -1 for that."}
+        default=-1, metadata={"help": "Optimizer steps, instead of --num_train_epochs; -1 to count epochs."}
     )
     gradient_accumulation_steps: int = field(
-        default=1, metadata={"help": "Batches of a device that make up one optimizer step."}
+        default=1, metadata={"help": "Batches per device that make up one optimizer step."}
     )
     lr_scheduler_type: SchedulerType | str = field(
-        default="linear", metadata={"help": "Course of the learning rate after the warm-up."}
+        default="linear", metadata={"help": "Learning-rate schedule after the warm-up."}
     )
-    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay, without biases and LayerNorm."})
+    weight_decay: float = field(default=0.01, metadata={"help": "Weight decay; biases and LayerNorm are not decayed."})
     adam_epsilon: float = field(default=1e-6, metadata={"help": "Epsilon of Adam."})
     max_grad_norm: float = field(default=1.0, metadata={"help": "L2 norm to which gradients are clipped; 0 for none."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
@@ -87,13 +87,13 @@ class RunArguments(TrainingArguments):
     activation_checkpointing: bool | None = field(
         default=None,
         metadata={
-            "help": "Compute activations anew in the backward pass: less memory, a fifth slower.",
+            "help": "Recompute activations in the backward pass: less memory, a fifth slower.",
             "nargs": "?",
             "const": True,
         },
     )
     torch_compile: bool = field(default=False, metadata={"help": "Compile the model (torch.compile)."})
-    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
     dataloader_num_workers: int = field(
         default_factory=fitting_workers,
         metadata={
@@ -102,18 +102,19 @@ class RunArguments(TrainingArguments):
         },
     )
     dataloader_pin_memory: bool = field(
-        default_factory=torch.cuda.is_available, metadata={"help": "Pin batches in memory, for a faster way to a GPU."}
+        default_factory=torch.cuda.is_available,
+        metadata={"help": "Pin batches in memory, for faster transfer to a GPU."},
     )
     eval_strategy: IntervalStrategy | str = field(
         default="no", metadata={"help": "When to evaluate: no, steps, epoch."}
     )
     eval_steps: float | None = field(
-        default=None, metadata={"help": "Evaluate every so many steps; below 1 a share of all steps."}
+        default=None, metadata={"help": "Steps between evaluations; below 1, a share of all steps."}
     )
-    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sequences of a batch in evaluation."})
+    per_device_eval_batch_size: int = field(default=64, metadata={"help": "Sequences per batch in evaluation."})
     metric_for_best_model: str | None = field(
         default=None,
-        metadata={"help": "The metric that tells the best model; if unset the task's main one, or the loss."},
+        metadata={"help": "The metric that decides which model is best (default: the task's main one, or the loss)."},
     )
     load_best_model_at_end: bool | None = field(
         default=False, metadata={"help": "Keep the best checkpoint by that metric, not the last."}
@@ -122,17 +123,19 @@ class RunArguments(TrainingArguments):
         default="steps", metadata={"help": "When to save a checkpoint: no, steps, epoch, best."}
     )
     save_steps: float = field(
-        default=500, metadata={"help": "Save a checkpoint every so many steps; below 1 a share of all steps."}
+        default=500, metadata={"help": "Steps between checkpoints; below 1, a share of all steps."}
     )
     logging_steps: float | None = field(
         default=None,
-        metadata={"help": "Log every so many steps; below 1 a share of all. If unset 50, in short runs a 20th part."},
+        metadata={
+            "help": "Steps between log entries; below 1, a share of all. Default: 50, or a 20th of a short run."
+        },
     )
     run_name: str | None = field(default=None, metadata={"help": "Name of the run in those tools."})
     disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
-        """`TrainingArguments`'s, behind a look at what no run heeds.
+        """Refuse what no run heeds, then check as `TrainingArguments` does.
 
         Raises:
             ValueError: If such a setting is given, or one of `TrainingArguments` is wrong.
@@ -158,8 +161,13 @@ class RunArguments(TrainingArguments):
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "
-                "up; here each makes its own: leave it out."
+                "up; here each process makes its own: leave it out."
             )
+
+    @property
+    def sampling_seed(self) -> int:
+        """The seed by which examples are drawn."""
+        return self.seed if self.data_seed is None else self.data_seed
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON values; of data in memory its name."""
@@ -201,12 +209,12 @@ def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Map
     if arguments is None:
         return kind(**settings)
     if settings:
-        raise TypeError(f"An object of arguments and {', '.join(settings)} are given; expected one of both.")
+        raise TypeError(f"An object of arguments and {', '.join(settings)} are given; expected one of the two.")
     return arguments
 
 
 def fitting_logging_steps(max_steps: int) -> int:
-    """How often a run of so many steps logs if nothing is said: 50, or so that its curves have 20 points."""
+    """Default steps between log entries: 50, or fewer in a short run, so that its curves have 20 points."""
     return max(1, min(LOGGED_EVERY, max_steps // FEWEST_POINTS))
 
 
