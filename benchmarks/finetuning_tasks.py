@@ -136,7 +136,7 @@ def main() -> None:
         "--tasks", nargs="+", default=list(COMPARED), choices=COMPARED, help="Rows of the first table."
     )
     parser.add_argument("--seeds", type=int, default=1, help="Seeds of the first table, from 42 on.")
-    parser.add_argument("--max_steps", type=int, help="Only so many steps of each run, to try the script.")
+    parser.add_argument("--max_steps", type=int, help="Only this many steps of each run, to try the script.")
     arguments = parser.parse_args()
     print(describe_setting())
     for part in arguments.parts:

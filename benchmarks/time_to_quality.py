@@ -199,7 +199,7 @@ def _recipe(path: Path) -> dict[str, Any]:
         found = None
     known = {field.name for field in fields(PretrainingArguments)}
     if not isinstance(found, dict) or not found.keys() <= known:
-        raise ValueError(f"{path} is no recipe; expected YAML with settings of `mybert pretrain`.")
+        raise ValueError(f"{path} is not a recipe; expected YAML with settings of `mybert pretrain`.")
     return found
 
 

@@ -54,7 +54,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("max_length", "short_probability", "pack", "row_length", "window_pooling", "doc_stride"),
         *("max_document_context", "max_question_length", "batch_size", "dtype", "pooling"),
     ),
-    "What is learnt in pretraining": (
+    "Pretraining objective": (
         *(
             "objective",
             "mlm_probability",
@@ -71,12 +71,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("continuation_labels", "max_answer_length", "max_context", "n_best_size", "null_score_threshold"),
         *("top_k", "probabilities"),
     ),
-    "What is trained of the model": (
+    "Which parts are trained": (
         *("approach", "features", "weights", "lstm_size", "freeze", "freeze_layers", "train_head_first"),
         *("lora", "peft_config", "class_weights", "early_stopping_patience"),
         *("gradual_unfreezing", "reinitialize_layers", "layer_decay", "seeds", "finetuning_epochs"),
     ),
-    "What is learnt from the teacher": (
+    "Learning from the teacher": (
         *("distillation_temperature", "hard_label_weight", "hidden_state_weight", "relation_weight", "relations"),
         "relation_heads",
     ),

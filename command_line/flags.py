@@ -101,14 +101,15 @@ class CommandParser(HfArgumentParser):
                 nargs="?",
                 const=True,
                 default=False,
-                help="Say nothing but warnings; show no progress bars.",
+                help="Show warnings only, and no progress bars.",
             )
         where = "show where an error was found."
         if self._of_transformers:
             debug = next(action for action in self._actions if action.dest == "debug")
             debug.help, debug.metavar = f"Alone, {where} With a value: {debug.help}", "[OPTION]"
             self.add_argument(
-                *("--help_all", "--help-all"),
+                "--help_all",
+                "--help-all",
                 action="help",
                 help="Show this with all flags of transformers' TrainingArguments.",
             )

@@ -30,7 +30,7 @@ class ConvertToGoogleArguments(ToGoogleOptions):
 
     model: str = field(metadata={"help": "MyBERT or BERT model folder."})
     output: str = field(
-        metadata={"help": "Prefix of the checkpoint to write, as out/bert_model.ckpt, or a folder (out/)."}
+        metadata={"help": "Prefix of the checkpoint to write, such as out/bert_model.ckpt, or a folder (out/)."}
     )
 
 

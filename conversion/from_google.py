@@ -117,7 +117,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
         problem = f"hidden_act is {activation!r}, expected one of {', '.join(ACTIVATIONS)}"
         raise ConfigurationError(path=path, problem=problem)
     if content.get("embedding_size", content["hidden_size"]) != content["hidden_size"]:
-        raise ConfigurationError(path=path, problem="embedding_size differs from hidden_size; that is no BERT")
+        raise ConfigurationError(path=path, problem="embedding_size differs from hidden_size; this is not a BERT")
     fields = {name: content[name] for name in (*SIZES, *RATES) if name in content}
     fields["hidden_act"] = ACTIVATIONS[activation]
     decisions = [f"activation: Google's {activation!r} is {fields['hidden_act']!r}"]
@@ -134,14 +134,14 @@ def _name_labels(
         return [f"LABEL_{row}" for row in range(number)], f"labels: the {number} classes have no names; {how}"
     if settings.task is not None:
         if settings.labels:
-            raise HeadError(found=head, problem="has its labels from a task or by names; both were given")
+            raise HeadError(found=head, problem="takes its labels from a task or as names, but both were given")
         if settings.task not in GOOGLE_LABELS or head != "sequence-classification":
             known = ", ".join(GOOGLE_LABELS)
             problem = f"has no task {settings.task!r}; expected {known} for a sequence classifier, else labels"
             raise HeadError(found=head, problem=problem)
     labels = list(settings.labels or GOOGLE_LABELS[str(settings.task)])
     if len(set(labels)) < len(labels):
-        raise HeadError(found=head, problem=f"needs a name of its own for each label, found {', '.join(labels)}")
+        raise HeadError(found=head, problem=f"needs different names for all labels, found {', '.join(labels)}")
     if variables.has("classifier") and len(labels) != number:
         problem = f"has {number} labels in the checkpoint, but {len(labels)} names were given ({', '.join(labels)})"
         raise HeadError(found=head, problem=problem)
@@ -232,7 +232,7 @@ def _lower_cases(found: GoogleSource, bundle: TensorBundle, vocab: Mapping[str, 
     if cased is None:  # a script without case; the vocabulary cannot tell
         reason = "as no piece has case" if hint is None else "the name says so, and no piece has case"
         return not hint, reason
-    reason = "the vocabulary holds capital letters" if cased else "the vocabulary holds (next to) no capital letters"
+    reason = "the vocabulary holds capital letters" if cased else "the vocabulary holds (almost) no capital letters"
     if hint is not None and hint != cased:
         logger.warning(f"{found.name}: the name says {'' if hint else 'un'}cased, but {reason}; the vocabulary wins.")
     return not cased, reason

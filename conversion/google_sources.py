@@ -136,7 +136,7 @@ def _archive_kind(path: Path) -> Any:
     if start[:2] == b"\x1f\x8b" or start[257:262] == b"ustar":
         return _unpack_tar
     if path.suffix in (".zip", ".tgz", ".gz", ".tar"):
-        raise BrokenArchiveError(path=path, problem=f"it begins with {start[:4].hex()}, which is no zip, gzip or tar")
+        raise BrokenArchiveError(path=path, problem=f"it begins with {start[:4].hex()}, which is not zip, gzip or tar")
     return None
 
 

@@ -10,8 +10,7 @@ class OutputOptions:
     """How what is there already is treated."""
 
     overwrite: bool = field(
-        default=False,
-        metadata={"help": "Replace what was written there before; a folder with other things in it is refused."},
+        default=False, metadata={"help": "Replace an earlier output; a folder with other things in it is refused."}
     )
 
 
@@ -84,12 +83,11 @@ class FromGoogleOptions(FromBertOptions):
         default=None, metadata={"help": "Names of the classifier's labels, in the order of its rows."}
     )
     optimizer: bool = field(
-        default=False,
-        metadata={"help": "Take over Adam's moments and the step as well, as optimizer.safetensors."},
+        default=False, metadata={"help": "Take over Adam's moments and the step as well, as optimizer.safetensors."}
     )
     ignore: list[str] = field(
         default_factory=list,
-        metadata={"help": "Regular expressions for variables that may be left out although nothing is known of them."},
+        metadata={"help": "Regular expressions for unknown variables that may be left out."},
     )
     seed: int = field(default=0, metadata={"help": "Seed of newly initialised parameters."})
 

@@ -18,7 +18,7 @@ from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
 from .errors import ModelFolderError
-from .key_map import GROUPS, HEADS, find_head
+from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .options import ConversionOptions, FromBertOptions
 from .verification import require, verify_folder
@@ -98,7 +98,9 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
         return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
-        raise ModelFolderError(problem=f"{model}: no model folder, and not to be had from the Hub: {cause}") from error
+        raise ModelFolderError(
+            problem=f"{model}: not a model folder, and not available from the Hub: {cause}"
+        ) from error
 
 
 def _convert(
@@ -131,7 +133,7 @@ def _convert(
             head=folder.head,
             decisions=tuple(decisions),
             parameters=len(names),
-            ignored={"weight the head does not use": left_over} if left_over else {},
+            ignored={UNUSED_BY_HEAD: left_over} if left_over else {},
             verification=report,
         )
         if (folder.path / MODEL_CARD).is_file():

@@ -43,9 +43,9 @@ class DemoArguments:
     text: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Your own text in place of the installed documentation: files or folders, a sentence or paragraph "
-            "a line, a blank line between documents. The classifier learns which file a passage is from; of a single "
-            "file, which of its longest documents."
+            "help": "Your own text instead of the installed documentation: files or folders, one sentence or "
+            "paragraph per line, a blank line between documents. The classifier learns which file a passage is "
+            "from; of a single file, which of its longest documents."
         },
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
@@ -193,7 +193,7 @@ def _own_text(paths: Sequence[str], encoding: str) -> tuple[Sources, list[str]]:
     ((name, documents),) = sources.items()
     if len(documents) < 2:
         raise ValueError(
-            f"{paths[0]} holds one document only; pretraining and the classifier need several: put a blank line "
+            f"{paths[0]} holds only one document; pretraining and the classifier need several: put a blank line "
             "between documents, or give several files."
         )
     by_document = {f"{name}_{number}": [document] for number, document in enumerate(documents, start=1)}

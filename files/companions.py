@@ -67,7 +67,7 @@ def _module_folders(model_dir: Path) -> list[str]:
         unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         found = f"{type(error).__name__}: {str(error)[:100]}"
-        raise ValueError(f"{file} is no list of sentence-transformers' modules ({found}).") from None
+        raise ValueError(f"{file} is not a list of sentence-transformers modules ({found}).") from None
     if unsafe:
         raise ValueError(f"{file} names {unsafe[0][:100]!r}; expected folders within {model_dir}.")
     return paths

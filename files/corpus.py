@@ -45,8 +45,8 @@ class TextSettings(SourceSettings):
     join_lines: bool | None = field(
         default=None,
         metadata={
-            "help": "Join lines to paragraphs, and split these into sentences; by default where lines look wrapped at "
-            "some column, which is said."
+            "help": "Join lines into paragraphs and split these into sentences (default: if lines look wrapped at "
+            "some column, which is logged)."
         },
     )
 
@@ -59,19 +59,18 @@ class DocumentSettings(TextSettings):
         ValueError: If a setting is unknown or no regular expression.
     """
 
-    split_sentences: bool = field(
-        default=False, metadata={"help": "Lines hold running text; split it into sentences."}
-    )
+    split_sentences: bool = field(default=False, metadata={"help": "Split each line of running text into sentences."})
     document_end: DocumentEnd = field(
         default="auto",
         metadata={
-            "help": "Where documents end: blank_line, blank_lines (two or more), form_feed, or file, its end alone. "
-            "By default at a blank line; where lines are joined, at two or more if there are some, else with the file."
+            "help": "Where documents end: blank_line, blank_lines (two or more), form_feed, or file (only at its "
+            "end). Default: at a blank line; where lines are joined, at two or more if the text has them, else at "
+            "its end."
         },
     )
     heading_pattern: str | None = field(
         default=None,
-        metadata={"help": r"Regular expression of the line that begins a document, such as '^CHAPTER \d+'."},
+        metadata={"help": r"Regular expression for the line that begins a document, such as '^CHAPTER \d+'."},
     )
 
     def __post_init__(self) -> None:
@@ -88,7 +87,7 @@ class DocumentSettings(TextSettings):
             return None if self.heading_pattern is None else re.compile(self.heading_pattern)
         except re.error as error:
             raise ValueError(
-                f"heading_pattern is {self.heading_pattern!r}, no regular expression ({error})."
+                f"heading_pattern is {self.heading_pattern!r}, which is not a regular expression ({error})."
             ) from error
 
 
@@ -127,7 +126,7 @@ class Corpus:
     others are plain text. In rows, and on the Hub, `text_column` holds a document: text, whose lines are its
     sentences, or a list of sentences, in which a line break is a space. Null and empty documents are left out.
 
-    What the lines of a text are is told from the first ones, and said where they are joined; see `guess_layout`.
+    What the lines of a text are is guessed from the first ones, and logged where they are joined; see `guess_layout`.
 
     Args:
         files: See `expand_sources`; or text in memory: tables, or iterables of documents, which are what rows hold.
@@ -173,7 +172,7 @@ class Corpus:
             yield from self._shown(source, self._lines_of(source, digests))
 
     def texts(self) -> Iterator[str]:
-        """Read texts: the lines of plain text, the rows of tables; empty ones are left out, which is said.
+        """Read texts: the lines of plain text, the rows of tables; empty ones are left out, with a warning.
 
         Raises:
             OSError, ValueError, ImportError: As in `lines`.
@@ -189,7 +188,7 @@ class Corpus:
                     empty += 1
             if empty:
                 what = "rows without text" if in_rows else "empty lines"
-                logger.warning("%s: %s are left out (%s).", source, what, f"{empty:,}")
+                logger.warning("%s: %s %s are left out.", source, f"{empty:,}", what)
 
     def _lines_of(self, source: str, digests: dict[str, str] | None) -> Iterator[str]:
         settings = self._settings
@@ -241,7 +240,10 @@ class Corpus:
         }[layout.document_end]
         wrapped = f"lines look wrapped at {layout.width} columns; joined" if layout.width else "lines are joined"
         logger.info(
-            "%s: %s to paragraphs and split into sentences; %s (--join_lines, --document_end).", source, wrapped, ends
+            "%s: %s into paragraphs and split into sentences; %s (--join_lines, --document_end).",
+            source,
+            wrapped,
+            ends,
         )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:

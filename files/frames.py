@@ -83,7 +83,7 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
                 raise ValueError(
                     f"The batch has {str(values)[:40]!r} as column {name!r}; expected the values of several rows "
-                    "(Ray Data: map_batches in place of map)."
+                    "(Ray Data: use map_batches instead of map)."
                 )
         rows = zip(*batch.values(), strict=True)
         return [{name: _present(value) for name, value in zip(batch, row, strict=True)} for row in rows]

@@ -54,6 +54,6 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
     except HFValidationError:
         raise FileNotFoundError(f"There is no model folder {name}.") from None
     except RepositoryNotFoundError as error:
-        raise OSError(f"{what} the Hub has none of that name, or hides it.") from error
+        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
     except (HTTPError, OSError) as error:
-        raise OSError(f"{what} the Hub was not reached for that name.") from error
+        raise OSError(f"{what} the Hub could not be reached to look for it.") from error

@@ -1,4 +1,4 @@
-"""What other libraries say: only what matters for as long as it takes."""
+"""What other libraries log, silenced for as long as it takes."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """Keep transformers' warnings and reports out; what matters of them is said by the caller."""
+    """Silence transformers' warnings and reports; the caller reports what matters of them."""
     # At the call: this room is imported where transformers is not needed.
     from transformers.utils import logging as hf_logging
 
@@ -22,7 +22,7 @@ def only_errors() -> Iterator[None]:
 
 
 def leave_standard_output() -> None:
-    """Let the package speak on standard error from now on: standard output is for a result that programs read."""
+    """Log to standard error from now on: standard output is for a result that programs read."""
     for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
@@ -30,7 +30,7 @@ def leave_standard_output() -> None:
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
-    """Keep all warnings out, Python's and logged ones: of exporters, whose user cannot act on them."""
+    """Silence all warnings, Python's and logged ones: those of exporters, on which their user cannot act."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -13,11 +13,11 @@ def sentence_for(error: Exception) -> str:
     """What a mistake of the user's or a want of the machine's is in words; "" for what is neither."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
-        text = f"there is not enough memory ({text or 'an allocation failed'})."
+        text = f"not enough memory ({text or 'an allocation failed'})."
     elif isinstance(error, RecursionError):
-        text = "what was read is nested too deeply."
+        text = "the input is nested too deeply."
     elif isinstance(error, SafetensorError):
-        text = f"the weights are no whole safetensors file: {text}."
+        text = f"the weights are not a complete safetensors file: {text}."
     elif isinstance(error, OSError) and error.strerror:
         cause = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
         text = f"{error.filename}: {cause}." if error.filename else f"{cause}."

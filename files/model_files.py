@@ -1,4 +1,4 @@
-"""Model folders as `save_pretrained` writes them, looked at without loading: what is broken is said in a sentence.
+"""Model folders as `save_pretrained` writes them, checked without loading them: what is broken gets one sentence.
 
 Only `config.json`, the tokenizer's JSON files and the headers of the safetensors files are read. Weights and sizes in
 `config.json` are compared before anything is built from them: a file that asks for 10^9 layers must cost nothing.
@@ -109,7 +109,9 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
         if (model_dir / name).is_file():
             content = read_json_object(model_dir / name)
             if name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
-                raise ValueError(f"{model_dir / name} has no model and added_tokens; expected a file of tokenizers'.")
+                raise ValueError(
+                    f"{model_dir / name} has no model and added_tokens; expected a file of the tokenizers library."
+                )
     _check_fields(path, config)
     _refuse_type_of_foreign_code(path, config)
     shapes = tensor_shapes(model_dir)
@@ -132,7 +134,7 @@ def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[
     """
     if quantized := config.get("quantization_config"):
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
-        raise ValueError(f"{name}: its weights are quantized ({method!r}), expected floating-point ones.")
+        raise ValueError(f"{name}: its weights are quantized ({method!r}); expected floating-point weights.")
 
 
 def without_foreign_code(config: Any) -> Any:
@@ -155,9 +157,9 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except RecursionError:
-        raise ValueError(f"{path} is nested too deep; expected a JSON object.") from None
+        raise ValueError(f"{path} is nested too deeply; expected a JSON object.") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no JSON file ({str(error)[:150]}); expected a JSON object.") from None
+        raise ValueError(f"{path} is not JSON ({str(error)[:150]}); expected a JSON object.") from None
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object.")
     return content
@@ -186,8 +188,8 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
     pickled = next((path for path in model_dir.glob("*.bin") if path.name != "training_args.bin"), None)
     if pickled is not None:
         raise FileNotFoundError(
-            f"{model_dir} holds pickled weights only ({pickled.name}), which are not read; expected {WEIGHTS_FILE}, "
-            "which save_pretrained of transformers writes."
+            f"{model_dir} holds only pickled weights ({pickled.name}), which are not read; expected {WEIGHTS_FILE}, "
+            "as transformers' save_pretrained writes it."
         )
     raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {model_dir}.")
 
@@ -215,7 +217,9 @@ def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...
             with safe_open(file, framework="np") as weights:
                 shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
         except SafetensorError as error:
-            raise ValueError(f"{file} cannot be read ({str(error)[:150]}); expected whole safetensors.") from None
+            raise ValueError(
+                f"{file} cannot be read ({str(error)[:150]}); expected a complete safetensors file."
+            ) from None
     return shapes
 
 
@@ -227,8 +231,8 @@ def _refuse_type_of_foreign_code(path: Path, config: dict[str, Any]) -> None:
     model_type = config.get("model_type")
     if model_type not in CONFIG_MAPPING:
         raise ValueError(
-            f"{path}: model_type is {_shown(model_type)}, which only the code in its folder knows; such code is never "
-            "run."
+            f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such code is "
+            "never run."
         )
 
 
@@ -236,7 +240,7 @@ def _check_fields(path: Path, config: dict[str, Any]) -> None:
     """Fields that transformers reads of every model, where a wrong type ends in a traceback."""
     model_type = config.get("model_type")
     if model_type is not None and not isinstance(model_type, str):
-        raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a text.")
+        raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a string.")
     architectures = config.get("architectures")
     if architectures is not None and not (
         isinstance(architectures, list) and all(isinstance(name, str) for name in architectures)
@@ -286,7 +290,7 @@ def _compare(
     if layers != set(range(min(sizes["num_hidden_layers"], len(found) + 1))):
         raise ValueError(
             f"{model_dir / 'config.json'}: num_hidden_layers is {_shown(sizes['num_hidden_layers'])}, but the weights "
-            f"hold {len(layers)} layers; expected as many."
+            f"have {len(layers)} layers; expected the same number."
         )
     expected = {f"{prefix}embeddings.{name}": letters for name, letters in _EMBEDDINGS.items()}
     for number in layers:
@@ -302,7 +306,7 @@ def _compare(
             raise ValueError(f"The weights in {model_dir} lack {name}; expected it with shape {shape}.")
         if name in found and found[name] != shape:
             raise ValueError(
-                f"{name} in {model_dir} has shape {found[name]}; expected {shape} by the sizes in its config.json."
+                f"{name} in {model_dir} has shape {found[name]}; expected {shape}, given the sizes in its config.json."
             )
 
 

@@ -57,7 +57,7 @@ def refuse_doubled(what: str, names: Iterable[str]) -> None:
     """Refuse columns of one name, of which a row could hold the last one only.
 
     Raises:
-        ValueError: If there are some; only those without a name may come twice, as nobody can ask for them.
+        ValueError: If there are some; only those without a name may come twice, as they cannot be asked for.
     """
     for name, count in Counter(filter(None, names)).items():
         if count > 1:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: what was begun is cleaned up, and nobody waits for it who asks twice."""
+"""Ctrl-C and SIGTERM: the first one cleans up what was begun, a second one ends the process at once."""
 
 import os
 import signal

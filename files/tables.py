@@ -127,7 +127,7 @@ def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]
         if len(fields) != width or not all(field.strip() for field in fields):
             raise ValueError(
                 f"{path}, line {number}: {line[:40]!r} has {sum(bool(field.strip()) for field in fields)} fields; "
-                f"expected {width} as in the first line, the word first."
+                f"expected {width} as in the first line, starting with the word."
             )
         words.append(fields)
     end_sentence()
@@ -201,7 +201,7 @@ def read_separated(
     if kind == ".csv" and _is_unclosed(row):
         raise mistake("")
     if skipped:
-        logger.warning("%s has %d broken rows; they are left out.", path, skipped)
+        logger.warning("%s: %d broken rows are left out.", path, skipped)
 
 
 def _is_unclosed(record: Sequence[str]) -> bool:
@@ -244,7 +244,7 @@ def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"{path} is not a SQuAD file ({type(error).__name__}: {error}); expected data > paragraphs > qas with id "
-            "and question, beside a context."
+            "and question, and a context."
         ) from error
 
 
@@ -313,7 +313,7 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
         half = ord(error.object[error.start])
         raise mistake(f"half of a character pair, \\u{half:x}; expected Unicode", _HALF_PAIR) from None
     except RecursionError:
-        raise ValueError(f"{path}, line {number}: nested too deep; expected plain objects.") from None
+        raise ValueError(f"{path}, line {number}: nested too deeply; expected plain objects.") from None
     except ValueError:
         raise mistake("a number with thousands of digits", _HUGE_NUMBER) from None
     return value

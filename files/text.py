@@ -80,7 +80,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
 
 
 def _text_files(folder: Path) -> list[Path]:
-    """The files below a folder that end like text; of the others their number is said."""
+    """The files below a folder that end like text; how many others there are is logged."""
     found = [p for p in folder.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(folder).parts)]
     found = [path for path in found if path.is_file()]
     texts = [path for path in found if content_suffix(path) in _FOLDER_SUFFIXES]
@@ -91,7 +91,7 @@ def _text_files(folder: Path) -> list[Path]:
         skipped = f"{files} not end like text ({endings}{', ...' if len(others) > 5 else ''})"
         if not texts:
             raise FileNotFoundError(f"{folder} holds no text file, but {skipped}; name files or a pattern.")
-        logger.info("%s: left out: %s; what is named is read.", folder, skipped)
+        logger.info("%s: left out: %s; to read them, name them one by one.", folder, skipped)
     return texts
 
 
@@ -156,7 +156,7 @@ def read_blocks(
         if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8") and data.count(b"\0") * 100 > len(data):
             raise ValueError(
                 f"{path} looks like a binary file or UTF-16 (zero byte at offset {data.index(0)}); "
-                "if it is text, name its --encoding."
+                "if it is text, give its --encoding."
             )
         pending = decoder.getstate()[0]
         try:
@@ -164,7 +164,7 @@ def read_blocks(
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is not {encoding} text: bad byte at offset {offset - len(pending) + error.start} "
-                f"({error.reason}); if it is another kind of text, name its --encoding."
+                f"({error.reason}); if its encoding is another, give it with --encoding."
             ) from error
         text = newlines.decode(text, final=not data)
         if start and text:

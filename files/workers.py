@@ -77,8 +77,8 @@ def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterato
         except (EOFError, BrokenPipeError, ConnectionResetError):
             process.join()
             raise OSError(
-                f"The process of {what} has ended by itself (exit status {process.exitcode}), as it does where the "
-                "system ends it for want of memory."
+                f"The process of {what} has ended unexpectedly (exit status {process.exitcode}); the system may "
+                "have killed it for lack of memory."
             ) from None
         if not is_result:
             raise value from RuntimeError(f"in the process of {what}:\n{where}")
@@ -88,7 +88,7 @@ def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterato
         with interrupts_held_back():
             process.start()
         its_end.close()
-        answer()  # what there is to say of the object: whether it could be made
+        answer()  # whether the object could be made
         yield lambda method, *arguments: answer(method, arguments)
     finally:
         if process.pid is not None:

@@ -238,8 +238,8 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
         )
     if others:
         raise ValueError(
-            f"{path} holds what no run wrote ({_listed(others)}), so it is not overwritten; name another folder, or "
-            "delete it yourself."
+            f"{path} holds files that no run wrote ({_listed(others)}), so it is not overwritten; name another "
+            "folder, or delete it yourself."
         )
     if reason := _reason_to_keep(path):
         raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
@@ -254,7 +254,7 @@ def check_can_be_folder(path: str | Path) -> None:
     """
     path = _refuse_address(path)
     if "\n" in str(path) or "\0" in str(path):
-        raise ValueError(f"The name of the output folder, {str(path)!r}, has a line break or zero byte in it.")
+        raise ValueError(f"The name of the output folder, {str(path)!r}, contains a line break or zero byte.")
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; expected a folder to write to.")
 
@@ -270,7 +270,7 @@ def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
         ValueError: If one is the same, or lies in the folder.
     """
     if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
-        raise ValueError(f"{path} is to be read and written; name another place.")
+        raise ValueError(f"{path} would be both read and written; name another place.")
 
 
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
@@ -286,7 +286,7 @@ def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> 
     """
     for path in map(_refuse_address, paths):
         if "\n" in str(path) or "\0" in str(path):
-            raise ValueError(f"The name of the output file, {str(path)!r}, has a line break or zero byte in it.")
+            raise ValueError(f"The name of the output file, {str(path)!r}, contains a line break or zero byte.")
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
         if path.exists() and not overwrite:
@@ -429,7 +429,7 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
             yield
         finally:
-            file.unlink(missing_ok=True)  # while it is held: who opened it meanwhile finds out, and opens it anew
+            file.unlink(missing_ok=True)  # while it is held: whoever opened it meanwhile finds out, and opens it again
             lock.release()
 
 

@@ -49,7 +49,7 @@ def read_adapter_config(path: str | None) -> PeftConfig:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is neither JSON nor YAML ({' '.join(str(error).split())[:150]}).") from error
         if not isinstance(settings, dict):
-            raise ValueError(f"{path} holds {str(settings)[:60]!r}; expected the fields of a configuration of PEFT.")
+            raise ValueError(f"{path} holds {str(settings)[:60]!r}; expected the fields of a PEFT configuration.")
     kind = str(settings.get("peft_type", "LORA")).upper()
     if kind not in _MERGED:
         raise ValueError(f"{path} has the peft_type {kind}; expected one that can be merged: {', '.join(_MERGED)}.")
@@ -93,7 +93,7 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
         raise ValueError(f"The adapter does not fit {type(model).__name__}: {str(error)[:300]}") from error
     learnt, total = adapted.get_nb_trainable_parameters()
     logger.info(
-        "%s: %s of %s parameters learn (%.2g %%).",
+        "%s: %s of %s parameters are trained (%.2g %%).",
         config.peft_type.value,
         f"{learnt:,}",
         f"{total:,}",

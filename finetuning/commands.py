@@ -63,18 +63,20 @@ class EvaluateArguments(FinetunedModelArguments):
     }
 
     data: list[str] = field(
-        default_factory=list, metadata={"help": "Task data with labels; several files are reported one by one."}
+        default_factory=list, metadata={"help": "Task data with labels; several files are reported separately."}
     )
     predictions: str | None = field(
-        default=None, metadata={"help": "Predictions for the data in the benchmark's format, in place of a model."}
+        default=None, metadata={"help": "Predictions for the data in the benchmark's format, instead of a model."}
     )
-    output: str = field(default=STANDARD_OUTPUT, metadata={"help": "JSON file for the metrics; - prints them."})
+    output: str = field(
+        default=STANDARD_OUTPUT, metadata={"help": "JSON file to write the metrics to; - prints them."}
+    )
     predictions_dir: str | None = field(default=None, metadata={"help": "Folder to write the model's predictions to."})
     report_dir: str | None = field(
         default=None,
         metadata={"help": "Folder to write a report by class to: precision, recall, F1, confusion matrix."},
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace files that an earlier call wrote."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace files written by an earlier call."})
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at files.
@@ -89,9 +91,9 @@ class EvaluateArguments(FinetunedModelArguments):
         if self.model and self.predictions:
             raise ValueError("model and predictions are both set; expected one of them.")
         if not self.model and not self.predictions:
-            raise ValueError("model is not set, nor is predictions; expected the one or the other beside the data.")
+            raise ValueError("neither model nor predictions is set; expected one of them along with the data.")
         if self.predictions and (len(self.data) > 1 or self.predictions_dir):
-            raise ValueError("predictions are of one data file and already written; expected one file in data.")
+            raise ValueError("predictions belong to one data file and are written already; expected one file in data.")
         if self.predictions:
             refuse_given(self, ("batch_size", "dtype"), "with predictions, which need no model")
         super().__post_init__()
@@ -197,28 +199,29 @@ class FeaturesArguments(SourceSettings):
     model: str = field(metadata={"help": "Model folder or Hub name."})
     text: list[str] = field(
         metadata={
-            "help": f"Text files, a text a line, or tables, a text a row; a pair has{PAIR_SEPARATOR}between its "
-            "sentences."
+            "help": f"Text files with one text per line, or tables with one per row; the sentences of a pair are "
+            f"separated by{PAIR_SEPARATOR.rstrip()}."
         }
     )
     output: str = field(metadata={"help": "Where to: .jsonl or .safetensors."})
     features: str | None = field(
-        default=None, metadata={"help": f"What: {', '.join(FEATURES)} (default concat_last_four; pooled: last)."}
+        default=None,
+        metadata={"help": f"Which features: {', '.join(FEATURES)} (default concat_last_four; pooled: last)."},
     )
     weights: list[float] | None = field(
-        default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: equal ones)."}
+        default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: all equal)."}
     )
     max_length: int | None = field(
         default=None,
-        metadata={"help": "Longest sequence in tokens; the rest is cut (default 128; pooled: all it reads)."},
+        metadata={"help": "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit)."},
     )
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
-    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace a file written by an earlier call."})
     pooling: Literal["mean", "cls", "max", "own"] | None = field(
         default=None,
         metadata={
-            "help": "One vector for each text: mean or max over its tokens, the first one, or as the model's own "
-            "files of sentence-transformers say (default: a vector for each token)."
+            "help": "One vector per text: mean or max over its tokens, the first token (cls), or as the model's "
+            "own sentence-transformers files say (default: one vector per token)."
         },
     )
 
@@ -237,7 +240,7 @@ class FeaturesArguments(SourceSettings):
         if Path(self.output).suffix.lower() not in (".jsonl", ".safetensors"):
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
         if self.weights and FEATURES[self.features].combination != "weighted":
-            raise ValueError(f"weights are given, but {self.features} is no weighted sum.")
+            raise ValueError(f"weights are given, but {self.features} is not a weighted sum.")
         for name, value, least in (("max_length", self.max_length, 3), ("batch_size", self.batch_size, 1)):
             if value is not None and value < least:
                 raise ValueError(f"{name} is {value}; expected at least {least}.")
@@ -281,11 +284,13 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     features = FEATURES[arguments.features]
     states = features.states(encoder.config.num_hidden_layers)
     if arguments.weights and len(arguments.weights) != len(states):
-        raise ValueError(f"{len(arguments.weights)} weights; {arguments.features} has {len(states)} layers here.")
+        raise ValueError(
+            f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
+        )
     encodings = [_encode(tokenizer, f"{settings.prompt}{line}", max_length) for line in texts]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
-        logger.warning("%d of %d texts are longer than max_length (%d) and cut.", cut, len(texts), max_length)
+        logger.warning("%d of %d texts are longer than max_length (%d) and were cut.", cut, len(texts), max_length)
     names = tokenizer.model_input_names
     sequences = [{name: encoding.inputs[name][0] for name in names} for encoding in encodings]
     found = hidden_states(encoder, tokenizer, sequences, states, arguments.batch_size)

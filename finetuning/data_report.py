@@ -33,10 +33,13 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
             logger.info("%s", line)
     if folds:
-        logger.info("Cross-validation: %d trainings, each measured on another part, and one on all of it.", folds)
+        logger.info(
+            "Cross-validation: %d trainings, each evaluated on a different part, and one on all of the data.", folds
+        )
     elif not validation:
         logger.info(
-            "There is no validation data, so nothing is measured; --validation_split 0.1 holds a tenth out for it."
+            "There is no validation data, so nothing is measured; --validation_split 0.1 holds out a tenth of the "
+            "training data."
         )
     for warning in data_warnings(task, train, validation):
         logger.warning("%s", warning)
@@ -104,23 +107,24 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     column = f"{task.label_column!r}"
     if len(counts) > 20 and single > len(counts) / 2:
         yield (
-            f"{len(counts):,} classes in {column}, {single:,} of them once, for {len(examples):,} examples: is this "
-            "an id or a number? --label_column names the labels' column; numbers are for --task regression."
+            f"{len(counts):,} classes in {column}, {single:,} of them with one example, for {len(examples):,} "
+            "examples: is this an id or a number? Choose the labels with --label_column; for numbers use --task "
+            "regression."
         )
     elif single:
-        yield f"{single} of {len(counts)} classes in {column} have one example only, too few to learn and to measure."
+        yield f"{single} of {len(counts)} classes in {column} have a single example, too few to learn and evaluate."
     name, count = counts.most_common(1)[0]
     if len(counts) > 1 and all(len(names) == 1 for names in found) and count > _ONE_CLASS * counts.total():
         yield (
-            f"{count / counts.total():.1%} of the examples are of class {_short(name, 40)!r}; always saying so is "
-            "right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
+            f"{count / counts.total():.1%} of the examples are of class {_short(name, 40)!r}; always predicting "
+            "it would be right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
         )
     alike: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
     for names in alike.values():
         if len(names) > 1:
-            yield f"The classes {' and '.join(map(repr, names[:3]))} look alike; are they one?"
+            yield f"The classes {' and '.join(map(repr, names[:3]))} look alike; are they the same class?"
 
 
 def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
@@ -132,7 +136,7 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         if task.classes_of(example):
             classes[task.texts_of(example)].add(tuple(task.classes_of(example)))
     if several := sum(len(found) > 1 for found in classes.values()):
-        yield f"{several:,} texts of the training data are there with different labels."
+        yield f"{several:,} texts appear in the training data with different labels."
 
 
 def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
@@ -141,8 +145,8 @@ def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
     if not both:
         return ""
     return (
-        f"{both:,} of {len(data.examples):,} validation examples are in the training data as well: what is measured "
-        "on them is not what new texts will give."
+        f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores on them "
+        "will be better than on new texts."
     )
 
 

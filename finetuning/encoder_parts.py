@@ -40,10 +40,7 @@ def _place_of_layers(model: PreTrainedModel) -> str:
         except AttributeError:
             continue
         return path
-    raise ValueError(
-        f"{type(model).__name__} has no {' or '.join(_LAYERS)}; what works layer by layer is for "
-        "models built like BERT."
-    )
+    raise ValueError(f"{type(model).__name__} has no {' or '.join(_LAYERS)}; this needs a model built like BERT.")
 
 
 def attention_projections(layer: nn.Module) -> list[nn.Module]:
@@ -58,7 +55,7 @@ def attention_projections(layer: nn.Module) -> list[nn.Module]:
         except AttributeError:
             continue
     raise ValueError(
-        f"{type(layer).__name__} has no {' or '.join(names[0] for names in _QUERY_KEY_VALUE)}; relations are of "
+        f"{type(layer).__name__} has no {' or '.join(names[0] for names in _QUERY_KEY_VALUE)}; relations need "
         "models built like BERT."
     )
 

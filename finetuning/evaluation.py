@@ -87,5 +87,5 @@ def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[A
     """
     report = task.report_by_class(predictions, examples)
     if report is None:
-        raise ValueError("report_dir is set, and this task has no classes to report on.")
+        raise ValueError("report_dir is set, but this task has no classes to report on.")
     return report

@@ -73,8 +73,8 @@ def write_finetuning_card(
         title = f"The {len(outcomes)} seeds of the run; the best one is this model."
         if arguments.folds:
             title = (
-                f"Cross-validation in {arguments.folds} folds: each is measured by a model that learnt from the "
-                "others. The results are their mean; this model learnt from all examples."
+                f"Cross-validation in {arguments.folds} folds: each is measured by a model trained on the "
+                "others. The results are their mean; this model was trained on all examples."
             )
             rows |= {name: found.summary[name] for name in ("mean", "deviation")}
         content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])

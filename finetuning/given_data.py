@@ -67,7 +67,7 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
             values = _labelled(item, task) if labelled else _texts(item, task)
         if values is None:
             expected = "a tuple of a text (or pair, or words) and its label" if labelled else "a text, a pair of texts"
-            raise ValueError(f"{name} has in row {number} {str(item)[:60]!r}; expected {expected} or a dictionary.")
+            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
         yield DataRow(values, name, number)
 
 

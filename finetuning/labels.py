@@ -35,7 +35,7 @@ class Labels:
         """
         names = sorted(set(values), key=_natural_order)
         if len(names) < 2:
-            raise ValueError(f"{source} has one class only ({', '.join(map(repr, names))}); expected at least two.")
+            raise ValueError(f"{source} has only one class ({', '.join(map(repr, names))}); expected at least two.")
         return cls(tuple(names))
 
     @classmethod

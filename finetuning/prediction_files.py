@@ -105,8 +105,8 @@ def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
         for text, what in ((name, "the name of a column"), (_cell(value), name)):
             if any(sign in text for sign in "\t\n\r"):
                 raise ValueError(
-                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which no .tsv file holds; expected "
-                    "an output that ends in .csv, .jsonl or .parquet."
+                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which a .tsv file cannot hold; "
+                    "expected an output that ends in .csv, .jsonl or .parquet."
                 )
 
 

@@ -82,7 +82,7 @@ def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
         texts = dict(zip(("text", "text_pair"), line.rsplit(PAIR_SEPARATOR, 1), strict=False))
         yield DataRow({"line": number, **texts}, source, number)
     if empty:
-        logger.warning("%s: empty lines are left out (%s).", source, f"{empty:,}")
+        logger.warning("%s: %s empty lines are left out.", source, f"{empty:,}")
 
 
 def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:

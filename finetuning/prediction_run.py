@@ -49,7 +49,10 @@ class PredictArguments(PredictorSettings):
 
     data: list[str] = field(
         default_factory=list,
-        metadata={"help": "Texts: .txt (one a line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads input."},
+        metadata={
+            "help": "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard "
+            "input."
+        },
     )
     output: str = field(
         default=STDIN, metadata={"help": f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines."}
@@ -126,7 +129,7 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     if not arguments.data:
-        raise ValueError("data is not set; expected files with texts, or - for standard input.")
+        raise ValueError("data is not set; expected files of texts, or - for standard input.")
     if arguments.output == STDIN:  # where nothing else may stand then
         leave_standard_output()
     return _Prediction(arguments, arguments.data).write()
@@ -193,7 +196,7 @@ class _Prediction:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # a mistake in the data
                 if self._can_go_on() and any_part(folder.path):
-                    logger.info("What was predicted is kept; the same command goes on with it and the mended data.")
+                    logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
                 raise
@@ -261,13 +264,13 @@ class _Prediction:
                         write_part(folder, number, head, zip(kept, answers, strict=True), output)
                 progress.update(len(rows))
         if there:
-            logger.info("%s rows were there already, from a call that was interrupted.", f"{there:,}")
+            logger.info("%s rows had been predicted already, by a call that was interrupted.", f"{there:,}")
         return counts
 
     def _print(self) -> dict[str, Any]:
         """Write to standard output."""
         if self.state.num_processes > 1:
-            raise ValueError("Several processes cannot share standard output; name a file by --output.")
+            raise ValueError("Several processes cannot share standard output; give a file with --output.")
         count, columns = 0, set[str]()
         for row, answer in self.rows():
             kept = self._kept(row)

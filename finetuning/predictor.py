@@ -26,10 +26,12 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, beside those of the task."""
 
-    top_k: int = field(default=1, metadata={"help": "Labels or answers to list for each row, the best first."})
-    probabilities: bool = field(default=False, metadata={"help": "Give the probability of every class."})
+    top_k: int = field(
+        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    )
+    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
     keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data that the output has too (default: all)."}
+        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
     )
 
     def __post_init__(self) -> None:

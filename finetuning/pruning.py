@@ -72,23 +72,26 @@ class PruneArguments(FinetunedModelArguments):
     drop_layers: list[str] = field(
         default_factory=lambda: ["top"],
         metadata={
-            "help": "Layers that go: top (the last ones first), alternate (those that stay are spread evenly, the "
-            "first and the last among them), or their numbers, from 0."
+            "help": "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and "
+            "include the first and the last), or their numbers, from 0."
         },
     )
     keep_layers: list[int] = field(
         default_factory=list,
-        metadata={"help": "How many layers stay; several are measured one by one (default: from all but one to one)."},
+        metadata={
+            "help": "How many layers to keep; several numbers are measured one by one (default: all but one, down "
+            "to one)."
+        },
     )
     keep_heads: list[int] = field(
         default_factory=list,
         metadata={
-            "help": "How many attention heads of each layer stay, those that matter most for the data (bert, mybert); "
-            "several are measured one by one. Layers then all stay."
+            "help": "How many attention heads of each layer to keep, those that matter most for the data (bert, "
+            "mybert); several numbers are measured one by one. All layers are kept."
         },
     )
     output_dir: str | None = field(
-        default=None, metadata={"help": "Folder for the smaller model; without it the costs are measured only."}
+        default=None, metadata={"help": "Folder for the smaller model; without it the cost is only measured."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
 
@@ -100,10 +103,10 @@ class PruneArguments(FinetunedModelArguments):
             OSError: If there is no such model folder.
         """
         if not self.model:
-            raise ValueError("model is not set; name the model that is to become smaller, a folder or Hub name.")
+            raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data and not self.output_dir:
-            raise ValueError("data and output_dir are not set; name data to measure on, a folder to write, or both.")
+            raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
             raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
         if self.keep_heads:
@@ -117,11 +120,11 @@ class PruneArguments(FinetunedModelArguments):
 
     def _check_heads(self) -> None:
         if self.keep_layers or self.named_layers() is not None:
-            raise ValueError("keep_heads is set, and layers are to go, too; prune the model of one call in another.")
+            raise ValueError("keep_heads is set along with layers to drop; prune heads and layers in separate calls.")
         if not self.data:
-            raise ValueError("keep_heads is set and data is not; labelled data says which heads matter.")
+            raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
         if self.dtype != "float32":
-            raise ValueError(f"dtype is {self.dtype}; heads are pruned of weights in float32.")
+            raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
         if self.output_dir and len(self.keep_heads) != 1:
             raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
 
@@ -154,12 +157,12 @@ class PruneArguments(FinetunedModelArguments):
             if dropped[-1] >= layers or len(dropped) == layers:
                 numbers = " ".join(map(str, dropped))
                 raise ValueError(
-                    f"drop_layers is {numbers}; {self.model} has the layers 0 to {layers - 1}, and keeps one."
+                    f"drop_layers is {numbers}; {self.model} has layers 0 to {layers - 1}, of which one must stay."
                 )
             return [[number for number in range(layers) if number not in dropped]]
         if wrong := [count for count in self.keep_layers if not 0 < count < layers]:
             raise ValueError(
-                f"keep_layers is {wrong[0]}; expected at least 1 and fewer than {self.model} has, {layers}."
+                f"keep_layers is {wrong[0]}; expected 1 to {layers - 1}; {self.model} has {layers} layers."
             )
         counts = self.keep_layers or range(layers - 1, 0, -1)
         choose = top_dropped if self.drop_layers == ["top"] else alternate_dropped
@@ -202,7 +205,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     layers = getattr(config, "num_hidden_layers", None)
     if not isinstance(layers, int):
         raise ValueError(
-            f"{model} is of type {config.model_type}, without layers of its own; expected a model like BERT."
+            f"{model} is of type {config.model_type}, which has no num_hidden_layers; expected a model like BERT."
         )
     owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
     what = "heads" if arguments.keep_heads else "layers"

@@ -192,7 +192,7 @@ class Finetuning:
             if outcome is None:
                 return {"interrupted": True}
             if outcome.interrupted and training is not trainings[-1]:
-                logger.warning("Stopped behind %s; the same command goes on from there.", training.name)
+                logger.warning("Stopped after %s; the same command continues from there.", training.name)
                 return {"interrupted": True}
             outcomes[training.name] = outcome
             trained = True

@@ -97,15 +97,15 @@ class DataRow:
         missing = _enumerated(list(map(repr, columns)))
         settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
         found = f"{self.source} has no column {missing}; its columns are {self._columns()}"
-        return ValueError(f"{found}: say by {settings} which to read.")
+        return ValueError(f"{found}; choose which to read with {settings}.")
 
     def _columns(self) -> str:
         shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MOST_NAMES)]
         return ", ".join(shown) + (", ..." if len(self.values) > _MOST_NAMES else "")
 
     def mistake(self, what: str) -> ValueError:
-        """An error that says where it was found: `what` continues "<source> has in row <number> ..."."""
-        return ValueError(f"{self.source} has in row {self.number} {what}.")
+        """An error that says where it was found: `what` stands behind "<source>, row <number>: "."""
+        return ValueError(f"{self.source}, row {self.number}: {what}.")
 
 
 def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
@@ -255,7 +255,7 @@ def _load(name: str, config: str | None) -> Any:
         import datasets
     except ImportError as error:
         raise ImportError(
-            f"The data set {name} needs the package datasets, install mybert[train] ({error})."
+            f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
         ) from error
 
     try:
@@ -263,8 +263,8 @@ def _load(name: str, config: str | None) -> Any:
     except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
         what = " ".join(str(error).split())
         raise OSError(
-            f"The data set {name!r} could not be loaded ({what[:160]}); it needs a network and an existing name, or "
-            "name files by --train_file and --validation_file."
+            f"The data set {name!r} could not be loaded ({what[:160]}); check its name and the network, or give files "
+            "with --train_file and --validation_file."
         ) from error
 
 

@@ -23,30 +23,30 @@ class SampleSettings:
     validation_split: float = field(
         default=0.0,
         metadata={
-            "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed; every "
-            "class gives its share. For data without a validation file."
+            "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, "
+            "stratified by class. For data without a validation file."
         },
     )
     folds: int = field(
         default=0,
         metadata={
-            "help": "Cross-validation: so many trainings, each measured on another part of the training data, and a "
-            "last one on all of it."
+            "help": "Cross-validation: this many trainings, each evaluated on a different part of the training data, "
+            "and a last one on all of it."
         },
     )
     max_train_samples: int | None = field(
-        default=None, metadata={"help": "Learn from so many examples only, drawn by the seed, classes in proportion."}
+        default=None, metadata={"help": "Train on only this many examples, drawn by the seed, stratified by class."}
     )
     skip_empty: bool = field(
         default=False,
-        metadata={"help": "Leave out training and validation rows without text or label; says how many."},
+        metadata={"help": "Leave out training and validation rows without text or label, and log how many."},
     )
     class_weights: Literal["balanced"] | None = field(
         default=None,
-        metadata={"help": "'balanced': rare classes weigh more in the loss, each as much in all as any other."},
+        metadata={"help": "'balanced': weight the loss so that every class counts the same, however rare."},
     )
     early_stopping_patience: int | None = field(
-        default=None, metadata={"help": "Stop after so many evaluations without a better main metric."}
+        default=None, metadata={"help": "Stop after this many evaluations in which the main metric does not improve."}
     )
 
     def check_samples(self) -> None:
@@ -132,7 +132,9 @@ def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> li
         units, strata = list(range(len(examples))), _strata(task, examples)
     count = max(units) + 1
     if count < folds:
-        raise ValueError(f"folds is {folds}, and there are {count} examples or texts to part; expected no more folds.")
+        raise ValueError(
+            f"folds is {folds}, but there are only {count} examples or texts; expected at most that many."
+        )
     if strata is not None and max(Counter(strata).values()) < folds:
         strata = None
     splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(

@@ -72,7 +72,7 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
                 found["normalize"] = True
             case other:
                 raise ValueError(
-                    f"{folder / 'modules.json'} names {other!r:.80}, which is not computed here; expected "
+                    f"{folder / 'modules.json'} names {other!r:.80}, which is not supported; expected "
                     "Transformer, Pooling and Normalize."
                 )
     length = _content(folder / "sentence_bert_config.json").get("max_seq_length")
@@ -95,7 +95,7 @@ def _pooling(file: Path, content: dict[str, Any]) -> Any:
     others = [name for name, value in content.items() if value is True and name.startswith("pooling_mode_")]
     if mode not in get_args(Pooling) or len(others) > 1 or content.get("include_prompt") is False:
         what = "include_prompt false" if content.get("include_prompt") is False else repr(others or mode)[:80]
-        raise ValueError(f"{file} pools by {what}; expected {', '.join(get_args(Pooling))}, over all tokens.")
+        raise ValueError(f"{file} pools by {what}; expected {', '.join(get_args(Pooling))}, of all tokens.")
     return mode
 
 

@@ -76,8 +76,8 @@ def check_stride(doc_stride: int | None, max_length: int) -> None:
     """
     if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
         raise ValueError(
-            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, what a window of "
-            f"{max_length} tokens (max_length) holds of a text."
+            f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "
+            f"window of {max_length} tokens (max_length)."
         )
 
 
@@ -310,7 +310,7 @@ class Task(ABC, Generic[E, P]):
         if self.most_listed is not None and top_k > self.most_listed:
             raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
         if probabilities and not self.has_probabilities:
-            raise ValueError("probabilities is set, and this task has no classes of a text; leave it out.")
+            raise ValueError("probabilities is set, but this task has no class probabilities; leave it out.")
 
     def answers(
         self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False

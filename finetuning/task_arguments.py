@@ -25,19 +25,19 @@ class TaskArguments:
 
     task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
     text_column: str | None = field(
-        default=None, metadata={"help": "Column of the text: sentence, words, question, or what is to be continued."}
+        default=None, metadata={"help": "Column of the text: sentence, words, question, or a beginning to continue."}
     )
     text_pair_column: str | None = field(
         default=None,
-        metadata={"help": "Column of the second text: of a pair, the context, or the choices' begin."},
+        metadata={"help": "Column of the second text: of a pair, the context, or what all choices begin with."},
     )
     label_column: str | None = field(default=None, metadata={"help": "Column of label, tags, value or answers."})
     label_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of 0 and 1, one a label, where several labels may hold (multilabel)."}
+        default=None, metadata={"help": "Columns of 0 and 1, one per label (multilabel)."}
     )
     label_separator: str | None = field(
         default=None,
-        metadata={"help": "What stands between several labels of a text (multilabel; default: found out of , ; |)."},
+        metadata={"help": "Separator of the labels of a text (multilabel; default: whichever of , ; | occurs)."},
     )
     choice_columns: list[str] | None = field(
         default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
@@ -47,10 +47,10 @@ class TaskArguments:
         default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
     )
     continuation_labels: Literal["ignore", "inside"] | None = field(
-        default=None, metadata={"help": "Pieces of a word after the first: not learnt, or inside the entity (I-)."}
+        default=None, metadata={"help": "Label of a word's further pieces: ignored, or inside the entity (I-)."}
     )
     max_document_context: bool | None = field(
-        default=None, metadata={"help": "Read a sentence to be tagged with as much of its document as fits."}
+        default=None, metadata={"help": "Give each sentence as much of its document as context as fits."}
     )
     window_pooling: Literal["mean", "max"] | None = field(
         default=None,
@@ -63,11 +63,11 @@ class TaskArguments:
     max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
     n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
     max_context: bool | None = field(
-        default=None, metadata={"help": "Answers by Google's rule: from the window with most text around their begin."}
+        default=None, metadata={"help": "Take answers from the window with most context around them (Google's rule)."}
     )
     null_score_threshold: float | None = field(
         default=None,
-        metadata={"help": "SQuAD 2.0: no answer beyond this score difference; found on the validation data if unset."},
+        metadata={"help": "SQuAD 2.0: no answer above this score difference (default: best on the validation data)."},
     )
 
     def resolve_task(self) -> Task:
@@ -79,7 +79,7 @@ class TaskArguments:
         check_literals(self)
         name, task = self._chosen_task()
         if self.max_length is not None and self.max_length < 3:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 3, of which two frame the text.")
+            raise ValueError(f"max_length is {self.max_length}; expected at least 3: [CLS], [SEP] and some text.")
         return replace(task, **self._hub_fields(task) | self._given_settings(name))
 
     def _given_settings(self, name: str) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TaskArguments:
             if value is None:
                 continue
             if option not in task.options:
-                raise ValueError(f"{option} is no setting of the task {name}; it has {', '.join(task.options)}.")
+                raise ValueError(f"{option} is not a setting of the task {name}, which has {', '.join(task.options)}.")
             if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
                 raise ValueError(f"{option} names {twice[0]!r} twice; expected different columns.")
             given[option] = tuple(value) if isinstance(value, list) else value
@@ -122,9 +122,9 @@ class FinetunedModelArguments(TaskArguments):
     model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
     batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     dtype: Literal["float32", "bfloat16", "int8"] = field(
-        default="float32", metadata={"help": "The type of the weights, in which is computed; int8 is for CPUs."}
+        default="float32", metadata={"help": "Type of the weights, and of the computation; int8 is for CPUs."}
     )
-    use_cpu: bool = field(default=False, metadata={"help": "Leave an accelerator alone."})
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data.

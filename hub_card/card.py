@@ -273,7 +273,7 @@ def read_card(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no text in UTF-8 ({error.reason} at byte {error.start}).") from error
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start}).") from error
 
 
 def plain_text(value: Any) -> str:

@@ -61,12 +61,14 @@ class CardArguments:
     name: str | None = field(default=None, metadata={"help": "Name of the model; by default that of the folder."})
     summary: str | None = field(default=None, metadata={"help": "What the model is and is for."})
     corpus: str | None = field(default=None, metadata={"help": "What it was trained on."})
-    license: str | None = field(default=None, metadata={"help": "Licence of the weights, as apache-2.0."})
-    languages: list[str] | None = field(default=None, metadata={"help": "Codes of its languages, as en ko."})
+    license: str | None = field(default=None, metadata={"help": "Licence of the weights, such as apache-2.0."})
+    languages: list[str] | None = field(default=None, metadata={"help": "Codes of its languages, such as en ko."})
     base_model: str | None = field(default=None, metadata={"help": "Hub name of the model it was made from."})
     datasets: list[str] | None = field(default=None, metadata={"help": "Hub names of its training data."})
     tags: list[str] | None = field(default=None, metadata={"help": "Further tags for the Hub's search."})
-    limits: list[str] | None = field(default=None, metadata={"help": "What it is not good for, a text each."})
+    limits: list[str] | None = field(
+        default=None, metadata={"help": "What it is not good for, one text for each limit."}
+    )
     results: str | None = field(
         default=None,
         metadata={
@@ -91,7 +93,7 @@ class CardArguments:
     examples: bool = field(
         default=True, metadata={"help": "Run the head's pipelines and show what they print; --no_examples does not."}
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace a README.md that is there."})
+    overwrite: bool = field(default=False, metadata={"help": "Replace an existing README.md."})
 
 
 def make_card(arguments: CardArguments) -> Path:
@@ -115,7 +117,7 @@ def make_card(arguments: CardArguments) -> Path:
     entries = _read_results(arguments.benchmarks, EvalResultEntry) if arguments.benchmarks else ()
     if card.exists() and not arguments.overwrite:
         if _add_metadata(card, arguments):
-            logger.info("Added to the metadata of %s; its text is as it was.", card)
+            logger.info("Added to the metadata of %s; its text is unchanged.", card)
         write_benchmark_results(model_dir, entries)
         return card
     content = CardContent(
@@ -179,7 +181,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
         return False
     if not added or changes_text:
         raise ValueError(
-            f"{card} is there already; --overwrite replaces it (licence, tags and the like need no such)."
+            f"{card} already exists; --overwrite replaces it (not needed for licence, tags and the like)."
         )
     read_card(card)
     try:
@@ -202,7 +204,7 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
         raise ValueError(f"{path} is not JSON: {str(error)[:150]}.") from error
     known = {item.name for item in fields(kind)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
-        raise ValueError(f"{path} holds something else than a list of objects with fields of {kind.__name__}.")
+        raise ValueError(f"{path} does not hold a list of objects with fields of {kind.__name__}.")
     try:
         return [kind(**row) for row in rows]
     except (TypeError, ValueError) as error:  # a field is missing
@@ -214,7 +216,7 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
 class PushArguments(UploadOptions):
     """A model folder, where it goes on the Hub, and how."""
 
-    model: str = field(metadata={"help": "MyBERT model folder; it stays as it is."})
+    model: str = field(metadata={"help": "MyBERT model folder; it is not changed."})
     repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})
     output_dir: str | None = field(
         default=None, metadata={"help": "Write the folder that would be uploaded, and upload nothing."}

@@ -55,23 +55,20 @@ class UploadOptions:
     private: bool | None = field(
         default=None,
         metadata={
-            "help": "Make the repository private, or with false public; by default as set.",
+            "help": "Make the repository private, or public with false (default: as it is).",
             "nargs": "?",
             "const": True,
         },
     )
     revision: str | None = field(
-        default=None,
-        metadata={"help": "Branch to commit to, made if there is none, or a pull request: refs/pr/1."},
+        default=None, metadata={"help": "Branch to commit to, created if needed, or a pull request such as refs/pr/1."}
     )
-    branch: str | None = field(
-        default=None, metadata={"help": "Branch to commit to; if there is none, it starts at --revision."}
-    )
+    branch: str | None = field(default=None, metadata={"help": "Branch to commit to; a new one starts at --revision."})
     create_pr: bool = field(
         default=False,
-        metadata={"help": "Open a pull request for main; its --revision goes on with one that broke off."},
+        metadata={"help": "Open a pull request for main; to continue one that broke off, pass its --revision."},
     )
-    commit_message: str = field(default="Upload model", metadata={"help": "First line of the commit."})
+    commit_message: str = field(default="Upload model", metadata={"help": "First line of the commit message."})
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:
@@ -227,10 +224,12 @@ def publish(
     except (HTTPError, RuntimeError) as error:
         reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
         raise ConnectionError(
-            f"Publishing {model_dir} to {repo_id} broke off: {reason}. The same call goes on."
+            f"Publishing {model_dir} to {repo_id} broke off: {reason}. The same call continues."
         ) from error
     if upload.create_pr and not commit.pr_url:
-        logger.warning("%s holds just this already (%s): no pull request was opened.", repo_id, commit.commit_url)
+        logger.warning(
+            "%s already has exactly these files (%s): no pull request was opened.", repo_id, commit.commit_url
+        )
     else:
         logger.info("Published %s: %s", model_dir, commit.pr_url or commit.commit_url)
     return commit
@@ -261,7 +260,7 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: M
             data.library_name = "transformers"
         data.tags = [tag for tag in data.tags or () if tag != _SENTENCES]
         logger.warning(
-            "%s is no folder of %s (it holds no modules.json); its card no longer says so.", model_dir, _SENTENCES
+            "%s is not a folder of %s (it holds no modules.json); its card no longer says so.", model_dir, _SENTENCES
         )
         text = str(card)
     return text

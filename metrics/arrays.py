@@ -94,7 +94,7 @@ def _array(name: str, values: Any) -> np.ndarray:
                 raise ValueError("values of several kinds, or none")
             array = array.astype(np.str_ if is_all_text else np.float64)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{name} are no labels or numbers in rows of one length ({error})") from error
+        raise ValueError(f"{name} are not labels or numbers in rows of equal length ({error})") from error
     if array.dtype.kind not in "biufU":
         raise ValueError(f"{name} are of type {array.dtype}: expected numbers or text")
     return array

@@ -25,7 +25,7 @@ def perplexity(losses: ArrayLike, token_counts: ArrayLike | None = None) -> floa
             f"losses have shape {losses.shape} and token_counts {counts.shape}: expected one number each per item"
         )
     if np.isnan(losses).any() or np.isneginf(losses).any() or not (np.isfinite(counts) & (counts >= 0)).all():
-        raise ValueError("losses or token_counts hold values that are no numbers, or negative counts")
+        raise ValueError("losses or token_counts hold values that are not numbers, or negative counts")
     if not counts.sum() > 0:
         raise ValueError("no token to score: losses are empty or token_counts are all zero")
     with np.errstate(over="ignore"):

@@ -35,7 +35,7 @@ def squad_answers(dataset: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
                     answers[question["id"]] = [answer["text"] for answer in question["answers"]]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            "these are no articles of SQuAD with answers: expected paragraphs > qas with id and answers > text "
+            "these are not SQuAD articles with answers: expected paragraphs > qas with id and answers > text "
             f"({type(error).__name__}: {error})"
         ) from error
     return answers

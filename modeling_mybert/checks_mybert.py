@@ -1,6 +1,6 @@
 """Checks of the network's inputs: one sentence that names the argument, what was found and what was expected.
 
-Values on an accelerator are not looked at in training, where looking would make the device wait.
+Values on an accelerator are not checked in training, where reading them would synchronize with the device.
 
 Shapes: B sequences of L tokens in a batch.
 """
@@ -71,8 +71,8 @@ def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
         or borders[-1] != size
     ):
         raise ValueError(
-            f"cu_seq_lens_q is {borders.tolist()}; expected rising places in the flattened batch from 0 to {size}, "
-            f"one of them at the start of each row of {shape[1]} tokens."
+            f"cu_seq_lens_q is {borders.tolist()}; expected increasing places in the flattened batch from 0 to "
+            f"{size}, one of them at the start of each row of {shape[1]} tokens."
         )
 
 
@@ -83,7 +83,7 @@ def check_ids(name: str, ids: torch.Tensor | None, shape: tuple[int, int], limit
         name: The argument.
         ids: (B, L), or (1, L) for all sequences, or None.
         shape: (B, L).
-        limit: The lowest id that is too high.
+        limit: Number of valid ids: they are in [0, limit).
         training: Whether the model trains.
 
     Raises:
@@ -92,7 +92,7 @@ def check_ids(name: str, ids: torch.Tensor | None, shape: tuple[int, int], limit
     if ids is None:
         return
     if ids.dim() != 2 or ids.shape[1] != shape[1] or ids.shape[0] not in (shape[0], 1):
-        raise ValueError(f"{name} has shape {shape_of(ids)}; expected {shape} as the other inputs.")
+        raise ValueError(f"{name} has shape {shape_of(ids)}; expected {shape} like the other inputs.")
     _check_values(name, ids, limit, training)
 
 
@@ -151,7 +151,7 @@ def check_type(name: str, ids: torch.Tensor) -> None:
         ValueError: If they are not.
     """
     if ids.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{name} has type {ids.dtype}; expected integers of 64 or 32 bits.")
+        raise ValueError(f"{name} has type {ids.dtype}; expected int64 or int32.")
 
 
 def _check_values(name: str, ids: torch.Tensor, limit: int, training: bool) -> None:

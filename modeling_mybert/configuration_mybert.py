@@ -18,7 +18,7 @@ _AT_LEAST_ONE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-# More than any model has: a broken file shall not cost the time and memory of building what it asks for.
+# More than any model has, so that a broken file does not cost the time and memory of building what it asks for.
 _LARGEST = 2**31 - 1
 _MOST_LAYERS = 10_000
 _MOST_LABELS = 10_000_000
@@ -111,11 +111,11 @@ class MyBertConfig(PreTrainedConfig):
         self.check()
 
     def _check_what_transformers_reads(self, others: dict[str, Any]) -> None:
-        """Check the fields that `PreTrainedConfig` reads itself, with tracebacks where they are wrong."""
+        """Check the fields that `PreTrainedConfig` reads itself: wrong ones would end in a traceback there."""
         for name, value in (("dtype", self.dtype), ("torch_dtype", others.get("torch_dtype"))):
             named = getattr(torch, value, None) if isinstance(value, str) else value
             if value is not None and not isinstance(named, torch.dtype):
-                raise ValueError(f"{name} is {value!r:.100}; expected the name of a type of PyTorch's, as 'float32'.")
+                raise ValueError(f"{name} is {value!r:.100}; expected the name of a PyTorch dtype, such as 'float32'.")
         count = others.get("num_labels")
         if count is not None and not (_is_integer(count) and 0 <= count <= _MOST_LABELS):
             raise ValueError(f"num_labels is {count!r:.100}; expected an integer from 0 to {_MOST_LABELS}.")
@@ -124,7 +124,7 @@ class MyBertConfig(PreTrainedConfig):
                 raise ValueError(f"{name} is {getattr(self, name)!r:.100}; expected a dictionary.")
         for label in self.id2label or ():
             if not (_is_integer(label) or (isinstance(label, str) and label.isdecimal() and len(label) < 10)):
-                raise ValueError(f"id2label has the key {label!r:.100}; expected the numbers of the labels.")
+                raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
 
     def check(self) -> None:
         """Check the values; models call it again, because fields can be assigned after construction.

@@ -57,8 +57,8 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
 
         Args:
             labels: Class ids (B,); 0.0 or 1.0 for each label (B, num_labels); or values (B,) or (B, num_labels) for
-                regression. Which it is says `config.problem_type`; where that is None it is read off the first labels
-                (one label: regression; integers: classes; otherwise several labels) and kept in the configuration.
+                regression. `config.problem_type` says which; where it is None, it is inferred from the first labels
+                (one label: regression; integers: classes; otherwise several labels) and set in the configuration.
             num_items_in_batch: Number of label values of a whole optimizer step; None: the mean over this batch.
 
         Returns:
@@ -251,7 +251,7 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         Args:
             start_positions, end_positions: Token indices in the sequence (B,), or (N,) for several sequences a row. As
                 in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
-                as 0. One past the end of its own sequence, or on padding that is no possible answer, is left out, too.
+                as 0. One past the end of its own sequence, or on padding that cannot be an answer, is left out, too.
             num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
             **kwargs: Those of `MyBertModel`. As in transformers' BERT the loss takes padding for possible answers, so
                 that a batch with positions runs with its padding; with `unpad_inputs=True` padding is neither.

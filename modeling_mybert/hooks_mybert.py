@@ -1,4 +1,4 @@
-"""Hooks on modules: whether somebody from outside looks at what goes through the network."""
+"""Hooks on modules: whether code from outside looks at what goes through the network."""
 
 from torch import nn
 

@@ -20,7 +20,7 @@ _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh"
 
 
 def rounded_rows(count: int) -> int:
-    """Rows to multiply where there are so many: as many, or up to a thirty-second more, for few different numbers.
+    """`count`, or up to a thirty-second more: how many rows to multiply, so that few different numbers occur.
 
     oneDNN keeps kernels for every number of rows that it has met, half a megabyte for each product, and takes half a
     millisecond to make them.

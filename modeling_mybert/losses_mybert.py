@@ -35,9 +35,9 @@ def cross_entropy(
 
 
 def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
-    """The mean of a sum over so many labels.
+    """The mean, from the sum over `count` labels.
 
-    Over none it is 0 where something is learnt, and the gradient as well. Without gradients it is NaN, as any mean of
+    Over no labels it is 0, with gradients of 0, where gradients are wanted. Without them it is NaN, like any mean of
     nothing: `Trainer` leaves that out of an evaluation's mean over the batches.
     """
     count = torch.as_tensor(count)
@@ -103,8 +103,8 @@ def padding_is_ignored(
     Args:
         labels: Class ids (B, L), -100 where none counts.
         attention_mask: 1 at tokens, 0 at padding (B, L).
-        unpad_inputs: What the caller says of it; None to look, for which an accelerator has to catch up.
-        token_indices: Said with them: their giver puts no label at padding.
+        unpad_inputs: The caller's word on it; None to look, which synchronizes with an accelerator.
+        token_indices: If given, there is no label at padding: that is a condition of passing them.
         **kwargs: Other arguments of the model, not used.
     """
     if unpad_inputs is not None or token_indices is not None:

@@ -59,10 +59,10 @@ from .quantization_mybert import QUANT_METHOD, quantize_layers
 
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
-# Said by a compiled model, where branches must not depend on values.
+# Raised by a compiled model, where branches must not depend on values.
 _NOT_KEPT_APART = (
-    "position_ids start again at 0 within a row, and a compiled model with flash attention cannot tell by them where "
-    "its sequences end; give cu_seq_lens_q and max_length_q."
+    "position_ids restart at 0 within a row, but a compiled model with flash attention cannot use them to find where "
+    "sequences end; pass cu_seq_lens_q and max_length_q."
 )
 
 
@@ -241,11 +241,11 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
             token_indices: Where `attention_mask` (B, L) is 1 in the flattened batch (S,), for a batch in which every
-                row is tokens, then padding without labels: an accelerator then need not catch up for a look at it.
+                row is tokens, then padding without labels. Finding them here would synchronize with an accelerator.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, where each sequence starts in the flattened batch, and B L at the end (N + 1,);
                 `max_length_q`, the tokens of the longest of these; `unpad_inputs`, False for a caller who uses the
-                states of padding (so it is by itself where modules inside have hooks); and other arguments of the
+                states of padding (the default where modules inside have hooks); and other arguments of the
                 attention function.
 
         Returns:
@@ -255,8 +255,8 @@ class MyBertModel(MyBertPreTrainedModel):
 
         Raises:
             ValueError: If an argument's shape, type or values do not fit the configuration. Values on an accelerator
-                are not checked in training, where looking would make the device wait; nothing is checked in a graph
-                that is being compiled or exported.
+                are not checked in training, where reading them would synchronize with the device; nothing is checked
+                in a graph that is being compiled or exported.
         """
         config, borders = self.config, kwargs.get("cu_seq_lens_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
@@ -277,7 +277,9 @@ class MyBertModel(MyBertPreTrainedModel):
         if token_indices is not None:
             check_indices("token_indices", token_indices)
             if attention_mask is None or len(attention_mask.shape) != 2:
-                raise ValueError("token_indices is given without an attention_mask of two dimensions, of which it is.")
+                raise ValueError(
+                    "token_indices is given without the attention_mask (batch, tokens) that it belongs to."
+                )
             if token_indices.shape[0] == shape[0] * shape[1]:
                 attention_mask = token_indices = None  # no padding
         packing = self._pack(words, attention_mask, lengths, token_indices, **kwargs)
@@ -351,8 +353,8 @@ class MyBertModel(MyBertPreTrainedModel):
     ) -> Packing | None:
         """The batch without its padding; None where it runs as it is.
 
-        So it does where others than PyTorch and transformers have hooks on modules inside, as PEFT has to choose an
-        adapter for each row, and captum to read a layer: they count on the rows of the batch. `lengths` are those of
+        For one, where modules inside have hooks that are not PyTorch's or transformers': they expect the batch's rows,
+        as PEFT's do to choose an adapter for each, and captum's to read a layer. `lengths` are those of
         `sequence_lengths`.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])

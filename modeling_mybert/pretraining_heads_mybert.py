@@ -172,9 +172,9 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
                 does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
                 other. `mybert.pretraining.PretrainingTrainer` passes both.
-            prediction_indices: Places of all labels in the flattened batch (P,), in place of a look at `labels`, for
-                which an accelerator has to catch up; a compiled graph then keeps to the labelled positions, too.
-                Places whose label is -100 count in no loss: they may fill up P to a number that stays.
+            prediction_indices: Places of all labels in the flattened batch (P,). Finding them in `labels` would
+                synchronize with an accelerator; with them a compiled graph, too, computes labelled positions only.
+                Places whose label is -100 count in no loss: they may pad P to a constant number.
 
         Returns:
             `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.

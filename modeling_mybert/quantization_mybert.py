@@ -134,7 +134,7 @@ def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tens
 
 
 def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
-    """Whether these states can be multiplied as integers, and nobody wants gradients or a graph of it."""
+    """Whether these states can be multiplied as integers: eager, float32, on a CPU, without gradients."""
     return not (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
@@ -184,7 +184,7 @@ def quantize_layers(model: Any) -> None:
         if type(layer) is not nn.Linear or has_hooks(layer):
             raise ValueError(
                 f"A layer's {name} is a {type(layer).__module__}.{type(layer).__name__}, or has hooks; expected a "
-                "plain linear layer to quantize (an adapter is merged first, by merge_and_unload)."
+                "plain linear layer to quantize (merge an adapter first, with merge_and_unload)."
             )
     for parent, name in layers:
         setattr(parent, name, MyBertInt8Linear.from_float(getattr(parent, name)))
@@ -205,7 +205,7 @@ def _finish(model: Any) -> None:
     """Note what the model is, as `from_pretrained` does, and freeze it."""
     if not has_exact_int8_kernel():
         logger.warning_once(
-            "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, slower."
+            "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, which is slower."
         )
     quantizer = MyBertInt8Quantizer(MyBertInt8Config(), pre_quantized=True)
     model.hf_quantizer, model.is_quantized, model.quantization_method = quantizer, True, QUANT_METHOD

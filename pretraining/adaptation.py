@@ -36,8 +36,8 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     train_embeddings_first: float = field(
         default=0.0,
         metadata={
-            "help": "Share of --max_steps, in [0, 1), in which embeddings and heads learn alone, so that new pieces "
-            "find their place before the layers change. 0 for none."
+            "help": "Share of --max_steps, in [0, 1), in which only embeddings and heads are trained, so that new "
+            "pieces find their place before the layers change. 0 for none."
         },
     )
     optim: str = field(default="adamw", metadata=_FIELDS["optim"].metadata)
@@ -50,12 +50,12 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
             ValueError: If there is no model to start from, or another setting is wrong.
         """
         if not self.model:
-            raise ValueError("model is not set; name the model that is to be adapted, a folder or Hub name.")
+            raise ValueError("model is not set; give the model to adapt, a folder or Hub name.")
         if self.new_pieces and (self.data or self.tokenizer):
             name = "data" if self.data else "tokenizer"
             raise ValueError(
-                f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learnt from text, for the model's "
-                "own tokenizer."
+                f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
+                "model's own tokenizer."
             )
         if not 0 <= self.train_embeddings_first < 1:
             raise ValueError(
@@ -107,7 +107,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):  # both see all that is asked
         texts = fitting_words(tokenizer, texts)
     if not texts:
-        logger.info("There is no held-out text to measure on (--heldout).")
+        logger.info("There is no held-out text to evaluate on (--heldout).")
         return metrics
     before, after = _loss(str(arguments.model), texts), _loss(folder, texts)
     write_json(Path(folder, ADAPTATION), {"before": before, "after": after})

@@ -24,7 +24,7 @@ class PretrainingCollator:
 
     For "ltr" nothing is masked: the label of a token is the one after it, the label of the last one is -100, and so
     are those that `rates.ltr_probability` leaves out. The model does not shift, and needs `is_decoder=True` lest it
-    sees what it shall predict.
+    see what it has to predict.
 
     Args:
         tokenizer: Gives the ids of special tokens and of padding.
@@ -76,7 +76,7 @@ class PretrainingCollator:
             `max_length_k`, as transformers' `DataCollatorWithFlattening` has them; with pairs `next_sentence_label`
             (N,). What is left of a row is sequences of padding, none longer than the others, their labels -100.
 
-            And what the model would have to look up in a batch, for which an accelerator has to catch up:
+            And what the model would have to look up in a batch, which synchronizes with an accelerator:
             `prediction_indices`, the places of the labels in the flattened batch (P,), and of padded rows
             `token_indices`, those of the tokens (S,), int64. With a fixed length there are no `token_indices`, since a
             compiled model runs padding, too, and the longest of packed sequences is said to be as long as the row.
@@ -88,7 +88,7 @@ class PretrainingCollator:
         if "example" not in examples[0]:
             raise ValueError(
                 "The examples have no 'example' (epoch, index) to draw masks from; expected those of "
-                "PretrainingDataset (Trainer takes it away unless TrainingArguments has remove_unused_columns=False)."
+                "PretrainingDataset (Trainer removes it unless TrainingArguments has remove_unused_columns=False)."
             )
         is_packed = "row_length" in examples[0]
         lengths = np.array([len(example["input_ids"]) for example in examples])

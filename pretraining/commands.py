@@ -31,7 +31,9 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
 
     output: str = field(
         default="",
-        metadata={"help": "Token store to write: a file or, with several shards, a folder. None with --dry_run."},
+        metadata={
+            "help": "Token store to write: a file or, with several shards, a folder. Not needed with --dry_run."
+        },
     )
     tokenizer: str = field(
         default="", metadata={"help": "Folder or vocab.txt of the tokenizer. With --dry_run it may be left out."}
@@ -40,15 +42,17 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         default_factory=list,
         metadata={
             "help": "Text files (plain, CSV, TSV, JSON lines, Parquet; compressed too), folders, patterns, - "
-            "(standard input) or data sets of the Hub (hf:owner/name:configuration:split). Without text, a look at "
-            "the store."
+            "(standard input) or data sets of the Hub (hf:owner/name:configuration:split). Without text, an existing "
+            "store is shown."
         },
     )
     dry_run: bool = field(
         default=False,
-        metadata={"help": "Write nothing; say what --drop leaves out, or could leave out, with examples."},
+        metadata={"help": "Write nothing; show what --drop leaves out, or could leave out, with examples."},
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace a store, or exported examples, that are there."})
+    overwrite: bool = field(
+        default=False, metadata={"help": "Replace an existing store or existing exported examples."}
+    )
     export: str | None = field(
         default=None, metadata={"help": "JSON-lines file for examples as a model sees them, to look at."}
     )
@@ -68,12 +72,12 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
             raise ValueError(f"export_count is {self.export_count}; expected 1 or more.")
         for name in () if self.dry_run else ("output", "tokenizer"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is not set; a token store needs a tokenizer and a place (or --dry_run).")
+                raise ValueError(f"{name} is not set; a token store needs output and tokenizer (or --dry_run).")
         if self.dry_run and (self.export or not self.text):
             found = "export is set" if self.export else "text is not"
-            raise ValueError(f"dry_run is set and {found}; it reads text and writes nothing.")
+            raise ValueError(f"dry_run is set and {found}; a dry run reads text and writes nothing.")
         if self.drop and not self.text:
-            raise ValueError("drop is set and text is not; what is left out is decided where the token store is made.")
+            raise ValueError("drop is set without text; what to leave out is decided when the token store is made.")
         if self.append and self.overwrite:
             raise ValueError("append and overwrite are both set; a store is either added to or replaced.")
 
@@ -117,7 +121,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
         logger.info("%s: %s.", output, summary)
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
-            logger.info("Shard %d of %d is there; others are not yet.", arguments.shard_index, count)
+            logger.info("Shard %d of %d is done; others are still missing.", arguments.shard_index, count)
             return summary
     store = TokenStore(output, tokenizer)
     if not arguments.text:

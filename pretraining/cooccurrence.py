@@ -62,7 +62,7 @@ def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: 
     decoder = model.get_output_embeddings()
     counts = torch.from_numpy(statistics.counts) + 1.0
     decoder.bias.copy_((counts / counts.sum()).log())
-    logger.info("Word embeddings begin from a count of neighbours, of %s pieces.", f"{int(seen.sum()):,}")
+    logger.info("Word embeddings of %s pieces start from counts of their neighbours.", f"{int(seen.sum()):,}")
 
 
 def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, width: int) -> PieceStatistics:
@@ -106,7 +106,7 @@ def require_scikit_learn() -> Callable:
         from sklearn.utils.extmath import randomized_svd
     except ImportError as error:
         raise ImportError(
-            f"Embeddings from a count of neighbours need scikit-learn: pip install mybert[train] ({error})."
+            f"Embeddings from counts of neighbours need scikit-learn: pip install mybert[train] ({error})."
         ) from error
     return randomized_svd
 

@@ -43,7 +43,9 @@ class CorpusSettings(DocumentSettings):
     )
     drop: list[str] = field(
         default_factory=list,
-        metadata={"help": f"What of the text is left out, some of {', '.join(REASONS)}: see `mybert data --dry_run`."},
+        metadata={
+            "help": f"What to leave out of the text, some of {', '.join(REASONS)}: see `mybert data --dry_run`."
+        },
     )
 
     def __post_init__(self) -> None:
@@ -64,7 +66,7 @@ class FilterSettings:
     """
 
     symbol_share: float = field(
-        default=0.6, metadata={"help": "A line goes if more of it than this share is no letters (symbol_lines)."}
+        default=0.6, metadata={"help": "Drop lines in which more than this share is not letters (symbol_lines)."}
     )
     scripts: list[str] = field(
         default_factory=list,
@@ -73,13 +75,13 @@ class FilterSettings:
         },
     )
     tokens_per_character: float = field(
-        default=0.25, metadata={"help": "A document goes if it has more tokens a character than this (many_tokens)."}
+        default=0.25, metadata={"help": "Drop documents with more tokens per character than this (many_tokens)."}
     )
     near_duplicate_similarity: float = field(
         default=0.7,
         metadata={
-            "help": "A document goes if it has so much in common with an earlier one, in (0, 1]: the share of their "
-            "runs of five words that are in both (near_duplicates)."
+            "help": "Drop documents this similar to an earlier one, in (0, 1]: the share of their "
+            "five-word sequences that both contain (near_duplicates)."
         },
     )
 
@@ -107,15 +109,15 @@ class StoreSettings(FilterSettings, CorpusSettings):
     """
 
     shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
-    num_shards: int = field(default=1, metadata={"help": "Shards of the store, which share its text."})
+    num_shards: int = field(default=1, metadata={"help": "Number of shards that the text is divided among."})
     shard_by: ShardBy = field(
         default="documents",
         metadata={
-            "help": "What each shard has: documents, every so many-th of all text, which it reads; or files, as many "
-            "in a row as the others, and reads no other."
+            "help": "How text is divided among shards: documents, each takes every num_shards-th and reads all text; "
+            "or files, each reads only its own, equally many."
         },
     )
-    append: bool = field(default=False, metadata={"help": "Put the text behind what the store holds already."})
+    append: bool = field(default=False, metadata={"help": "Append the text to what the store already holds."})
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -136,7 +138,7 @@ class StoreSettings(FilterSettings, CorpusSettings):
         ]
         if self.shard_by == "files" and asks:
             raise ValueError(
-                f"shard_by is files and drop has {asks[0]}, for which each shard has to look at all text; expected "
+                f"shard_by is files and drop has {asks[0]}, for which each shard has to read all text; expected "
                 "shard_by documents" + (", or scripts." if asks[0] == "other_scripts" else ".")
             )
 
@@ -149,7 +151,9 @@ class StoreSettings(FilterSettings, CorpusSettings):
         usual = FilterSettings()
         for reason, name in _SETTINGS.items():
             if reason not in self.drop and (value := getattr(self, name)) != getattr(usual, name):
-                raise ValueError(f"{name} is {value} and drop lacks {reason}, so it does nothing; name both or none.")
+                raise ValueError(
+                    f"{name} is {value} and drop lacks {reason}, so it has no effect; give both or neither."
+                )
 
 
 @dataclass
@@ -163,8 +167,9 @@ class ExampleSettings:
     objective: Objective = field(
         default="mlm+nsp",
         metadata={
-            "help": "What is learnt: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden words), "
-            "mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before it)."
+            "help": "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden "
+            "words), mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before "
+            "it)."
         },
     )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
@@ -172,13 +177,13 @@ class ExampleSettings:
         default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
     )
     static_masking: bool = field(
-        default=False, metadata={"help": "Keep examples and masks of the first epoch in all others."}
+        default=False, metadata={"help": "Reuse the examples and masks of the first epoch in all others."}
     )
     pack: bool = field(
         default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
     )
     row_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a packed row; 512 or the longest sequence, if that is longer."}
+        default=None, metadata={"help": "Tokens of a packed row (default 512, or max_length if that is longer)."}
     )
 
     def __post_init__(self) -> None:
@@ -193,7 +198,8 @@ class ExampleSettings:
             raise ValueError(f"short_probability is {self.short_probability}; expected a share in [0, 1].")
         if self.pack and self.row_length is not None and self.row_length < self.max_length:
             raise ValueError(
-                f"row_length is {self.row_length}, less than max_length {self.max_length}; a row holds sequences."
+                f"row_length is {self.row_length}, less than max_length {self.max_length}; a row has to hold a "
+                "whole sequence."
             )
 
 
@@ -219,11 +225,14 @@ class MaskingRates:
         default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
     )
     masking_unit: MaskingUnit = field(
-        default="token", metadata={"help": "Hide single tokens, whole words, or several words in a row (SpanBERT)."}
+        default="token", metadata={"help": "Mask single tokens, whole words, or several consecutive words (SpanBERT)."}
     )
     max_predictions: int | None = field(
         default=None,
-        metadata={"help": "Most tokens to predict in a sequence (Google: max_predictions_per_seq); no limit if none."},
+        metadata={
+            "help": "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); "
+            "default: no limit."
+        },
     )
     ltr_probability: float = field(
         default=1.0, metadata={"help": "Share of tokens to predict from those before them (ltr), above 0 up to 1."}
@@ -239,7 +248,7 @@ class MaskingRates:
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
-                "exceed 1 together."
+                "add up to more than 1."
             )
         if self.masking_unit not in get_args(MaskingUnit):
             raise ValueError(

@@ -93,7 +93,7 @@ class PretrainingDataset(Dataset):
         self._current = None
         self._length = int(self._layout(0).ends[-1])
         if not self._length:
-            raise ValueError(f"{store.path} is too small: its documents give no example.")
+            raise ValueError(f"{store.path} is too small: its documents yield no example.")
 
     @property
     def epoch(self) -> int:

@@ -160,7 +160,7 @@ class CorpusFilter:
         self._scripts = frozenset(name for name, count in letters.items() if count >= _LEAST_SHARE * letters.total())
         if letters:
             names = " ".join(sorted(self._scripts))
-            logger.info("The text is %s, as its beginning says; --scripts names others.", names)
+            logger.info("The text is %s, judging by its beginning; --scripts sets others.", names)
         yield from chain(sample, documents)
 
     def _other_scripts(self, number: int, document: list[str]) -> str | None:
@@ -269,8 +269,8 @@ def _room_in_words() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise OSError(
-            f"What is known of earlier documents could not be kept in a temporary file ({error}); name a folder with "
-            "more room as SQLITE_TMPDIR."
+            f"The index of earlier documents could not be kept in a temporary file ({error}); set SQLITE_TMPDIR to a "
+            "folder with more space."
         ) from error
 
 

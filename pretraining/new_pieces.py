@@ -28,17 +28,17 @@ class NewPiecesSettings:
     new_pieces: int = field(
         default=1000,
         metadata={
-            "help": "Pieces to learn from the text, where they save most tokens; they take the places of [unused] "
-            "entries, then follow the others. 0: the vocabulary stays."
+            "help": "Pieces to learn from the text, those that save most tokens; they replace [unused] entries, "
+            "then are appended. 0: keep the vocabulary."
         },
     )
-    new_piece_frequency: int = field(default=5, metadata={"help": "Least occurrences of a new piece in the text."})
+    new_piece_frequency: int = field(default=5, metadata={"help": "How often a new piece must occur in the text."})
     append_pieces: bool = field(
-        default=True, metadata={"help": "Let new pieces follow the old ones once [unused] entries are taken."}
+        default=True, metadata={"help": "Append new pieces to the old ones once all [unused] entries are taken."}
     )
     new_rows: Literal["mean", "random"] = field(
         default="mean",
-        metadata={"help": "How a new piece's embedding begins: mean of the old pieces that stood for it, or random."},
+        metadata={"help": "Initial embedding of a new piece: mean of the old pieces it was split into, or random."},
     )
 
     def __post_init__(self) -> None:
@@ -82,7 +82,9 @@ def learn_new_pieces(
         )
     logger.info("Tokens per word of this text: %.3f before, %.3f now.", before, after)
     if len(pieces) < number:
-        logger.warning("The text gives %d new pieces, not %d: no other occurs often enough.", len(pieces), number)
+        logger.warning(
+            "The text gives %d new pieces instead of %d: no others occur often enough.", len(pieces), number
+        )
     return extension
 
 

@@ -119,7 +119,7 @@ def _check_start(model: str) -> None:
     model_type = config.get("model_type", "bert")  # Google's name none
     if model_type not in _TYPES:
         raise ValueError(
-            f"model is {model!r}, of type {model_type!r}; pretraining goes on with {' or '.join(_TYPES)}."
+            f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
         )
     refuse_quantized_weights(config, model)
 
@@ -135,7 +135,7 @@ def _tokenizer(
         store = Path(arguments.data)
         folder = store if store.is_dir() else store.parent
         if not (folder / "tokenizer.json").is_file():
-            raise ValueError(f"There is no tokenizer.json beside {store}; name its tokenizer with --tokenizer.")
+            raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
         return MyBertTokenizer.from_pretrained(folder)
     # vocab.txt is the last of a tokenizer's files to be moved into place.
     if (place / "vocab.txt").exists():
@@ -176,12 +176,12 @@ def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(
-            f"{', '.join(map(str, arguments.text)) or arguments.data}: one document only; next sentence prediction "
+            f"{', '.join(map(str, arguments.text)) or arguments.data}: only one document; next sentence prediction "
             "draws random sentences from another document. Put a blank line between documents."
         )
     training, heldout = split_documents(count, arguments.heldout)
     if len(training) < needed:
-        raise ValueError(f"heldout is {arguments.heldout}; of {count} documents too few are left.")
+        raise ValueError(f"heldout is {arguments.heldout}; too few of the {count} documents are left for training.")
     if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
         raise ValueError(
             f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "

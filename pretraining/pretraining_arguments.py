@@ -89,13 +89,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     text: list[str] = field(
         default_factory=list,
         metadata={
-            "help": "Text to learn from: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text "
-            "has a sentence a line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and "
+            "help": "Text to train on: files, folders, patterns or data sets of the Hub (hf:owner/name). Plain text "
+            "has one sentence per line and a blank line between documents, or wrapped lines; CSV, TSV, JSON lines and "
             "Parquet are read too."
         },
     )
     data: str | None = field(
-        default=None, metadata={"help": "Token store (a file, or a folder of shards) in place of --text."}
+        default=None, metadata={"help": "Token store (a file, or a folder of shards) instead of --text."}
     )
     tokenizer: str | None = field(
         default=None, metadata={"help": "Folder or vocab.txt of a tokenizer; without it one is trained on the text."}
@@ -105,9 +105,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
     )
     model_size: str = field(default="base", metadata={"help": f"Size of the model: {', '.join(MODEL_SIZES)}."})
-    num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, in place of the size's."})
-    hidden_size: int | None = field(default=None, metadata={"help": "Width, in place of the size's."})
-    num_attention_heads: int | None = field(default=None, metadata={"help": "Heads, in place of the size's."})
+    num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, if not those of model_size."})
+    hidden_size: int | None = field(default=None, metadata={"help": "Width, if not that of model_size."})
+    num_attention_heads: int | None = field(
+        default=None, metadata={"help": "Attention heads, if not those of model_size."}
+    )
     dropout: float | None = field(
         default=None,
         metadata={
@@ -116,7 +118,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     )
     embeddings: EmbeddingStart = field(
         default="random",
-        metadata={"help": "Start of new word embeddings; cooccurrence: a count of neighbours in the text."},
+        metadata={"help": "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."},
     )
     heldout: float = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
@@ -124,22 +126,22 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     max_hours: float | None = field(
         default=None,
         metadata={
-            "help": "Hours to train, in place of --max_steps: the schedule, and all shares of --max_steps, are of the "
-            "time, whatever the machine makes of it. Stops do not count."
+            "help": "Hours to train, instead of --max_steps: the schedule and all shares of --max_steps refer to this "
+            "time, however fast the machine is. Time between interrupted calls does not count."
         },
     )
     causal_share: float = field(
         default=0.0,
         metadata={
-            "help": "Share of --max_steps, in [0, 1), in which the model first learns left to right, every token from "
-            "those before it: more labels than masks give, which small budgets lack. 0 for the paper's training."
+            "help": "Share of --max_steps, in [0, 1), in which the model is first trained left to right, every token "
+            "predicted from those before it: more labels than masks give, for small budgets. 0 for the paper's way."
         },
     )
     mlm_probability_end: float | None = field(
         default=None,
         metadata={
-            "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability changes to it "
-            "step by step (0.3 to 0.15 in Ankner et al., 2023)."
+            "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it "
+            "linearly (0.3 to 0.15 in Ankner et al., 2023)."
         },
     )
     batch_ramp: float = field(
@@ -158,13 +160,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     )
     phase2_positions: PositionStart = field(
         default="new",
-        metadata={"help": "What positions of the second phase alone begin as: new, or repeated, those of the first."},
+        metadata={"help": "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1."},
     )
     phase2_per_device_train_batch_size: int | None = field(
-        default=None, metadata={"help": "Sequences of a batch on a device in the second phase, if others."}
+        default=None, metadata={"help": "Sequences per batch and device in the second phase, if different."}
     )
     phase2_gradient_accumulation_steps: int | None = field(
-        default=None, metadata={"help": "Batches of a step in the second phase, if others."}
+        default=None, metadata={"help": "Batches per step in the second phase, if different."}
     )
     optim: str = field(
         default="google",
@@ -174,21 +176,21 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         },
     )
     muon_learning_rate: float = field(
-        default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of its adamw."}
+        default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of adamw beside it."}
     )
     ema_decay: float = field(
         default=0.0,
         metadata={
-            "help": "Decay of a running mean of the weights, in [0, 1), say 0.99: evaluations, checkpoints and the "
-            "model have the mean, which is better than a step's weights while the rate is high, as in a run that is "
-            "stopped early. 0 for none."
+            "help": "Decay of a running mean of the weights, in [0, 1), 0.99 say. Evaluations, checkpoints and the "
+            "model use the mean, which is better than the last step's weights while the learning rate is high, as "
+            "in a run that is stopped early. 0 for none."
         },
     )
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
     warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
-    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences of a batch on a device."})
+    per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per batch and device."})
     ddp_find_unused_parameters: bool | None = field(
-        default=False, metadata={"help": "Look for parameters without a gradient: there are none."}
+        default=False, metadata={"help": "Look for parameters without a gradient; there are none."}
     )
     save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
 
@@ -202,7 +204,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         if self.output_dir is None:
-            raise ValueError("output_dir is not set; name the folder to write the model to.")
+            raise ValueError("output_dir is not set; give the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
         for name, known in (("embeddings", EmbeddingStart), ("phase2_positions", PositionStart)):
@@ -212,12 +214,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         if self.phase2_positions != "new" and self.model:
             raise ValueError(
-                f"phase2_positions is {self.phase2_positions!r} and model {self.model!r}, which has learnt its own."
+                f"phase2_positions is {self.phase2_positions!r} and model {self.model!r}, which already has its own."
             )
         if self.phase2_positions != "new" and self.phase2_max_length is None:
             raise ValueError(
-                f"phase2_positions is {self.phase2_positions!r} without phase2_max_length, which makes the phase; "
-                "expected both."
+                f"phase2_positions is {self.phase2_positions!r} without phase2_max_length; expected both."
             )
         self._check_shares()
         self._check_parts()
@@ -241,13 +242,15 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         if self.lr_scheduler_type == "linear" and self.lr_scheduler_kwargs:
             raise ValueError(f"lr_scheduler_kwargs is {self.lr_scheduler_kwargs}; the linear schedule takes none.")
         if self.save_only_model:
-            raise ValueError("save_only_model is set; a run goes on, and to its second phase, from whole checkpoints.")
+            raise ValueError(
+                "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
+            )
         if self.save_strategy == SaveStrategy.BEST:
-            raise ValueError("save_strategy is 'best', which leaves out checkpoints to go on from; use steps.")
+            raise ValueError("save_strategy is 'best', which leaves out checkpoints to resume from; use steps.")
         if self.pack and self.n_gpu > 1:
             raise ValueError(
                 f"pack is set and {self.n_gpu} GPUs share one process, which cannot divide packed rows; start with "
-                "torchrun or accelerate launch, a process for each."
+                "torchrun or accelerate launch, one process per GPU."
             )
 
     def _measure_in_time(self, hours: float) -> None:
@@ -259,15 +262,17 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         self.max_steps = TICKS
         if self.warmup_steps >= 1 or (self.phase2_max_length is not None and self.phase2_steps >= 1):
             name = "warmup_steps" if self.warmup_steps >= 1 else "phase2_steps"
-            raise ValueError(f"{name} is {getattr(self, name)}; with max_hours expected a share of the time, below 1.")
+            raise ValueError(f"{name} is {getattr(self, name)}; expected a share below 1 of max_hours.")
         for name in ("logging_steps", "save_steps", "eval_steps"):
             if 0 < (getattr(self, name) or 0) < 1:
                 raise ValueError(
-                    f"{name} is {getattr(self, name)}; with max_hours nobody knows how many steps there will be: "
-                    "expected a number of steps."
+                    f"{name} is {getattr(self, name)}; with max_hours the total number of steps is not known: "
+                    "expected a number of steps, at least 1."
                 )
         if self.lr_scheduler_type != "linear":
-            raise ValueError(f"lr_scheduler_type is {self.lr_scheduler_type!r}; max_hours goes with 'linear' only.")
+            raise ValueError(
+                f"lr_scheduler_type is {self.lr_scheduler_type!r}; with max_hours only 'linear' is possible."
+            )
 
     def _check_shares(self) -> None:
         for name, fulfilled, expected in (
@@ -284,7 +289,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     def _check_parts(self) -> None:
         """Refuse parts of a run that do not go with its length or with each other."""
         if self.causal_share and self.objective == "ltr":
-            raise ValueError("causal_share is set and objective is ltr, which is left to right from start to end.")
+            raise ValueError("causal_share is set and objective is ltr, which is left to right throughout.")
         if self.causal_share and self.max_steps <= 0:
             raise ValueError("max_steps is not set; a causal start (causal_share) is a share of them.")
         if self.mlm_probability_end is not None:
@@ -307,7 +312,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
         if self.objective == "ltr" or self.static_masking:
             other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
-            raise ValueError(f"mlm_probability_end is {end} and {other}: no new masks are drawn as the run goes on.")
+            raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
     def _check_flags_of_other_work(self) -> None:
         """Refuse settings of `TrainingArguments` that pretraining would not heed."""
@@ -319,9 +324,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             ("use_liger_kernel", False, "it has no kernels for this model"),
         ):
             if (value := getattr(self, name)) != default:
-                raise ValueError(f"{name} is {value!r}, which mybert pretrain does not heed: {reason}.")
+                raise ValueError(f"{name} is {value!r}, which mybert pretrain ignores: {reason}.")
         if self.do_eval and not self.heldout and self.eval_strategy == IntervalStrategy.NO:
-            raise ValueError("do_eval is set and heldout is 0; an evaluation needs documents that are held out.")
+            raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
 
     def _check_sources(self) -> None:
         """Names of what is read, as texts, or data in memory; either text or a token store."""
@@ -331,14 +336,14 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 setattr(self, name, str(getattr(self, name)))
         if bool(self.text) == bool(self.data):
             raise ValueError(
-                "text is empty; name at least one file or folder to pretrain on, or a token store as data."
+                "text is empty; give at least one file or folder to pretrain on, or a token store as data."
                 if not self.text
                 else "text and data are both set; expected one of them."
             )
         if self.data and self.drop:
-            raise ValueError("drop and data are both set; what is left out is decided where the token store is made.")
+            raise ValueError("drop and data are both set; what to leave out is decided when the token store is made.")
         if "-" in self.text:
-            raise ValueError("text is '-', standard input, which can be read only once; give files, or make a store.")
+            raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
 
     def example_settings(self, phase: Phase) -> ExampleSettings:
         """What an example of a phase is.
@@ -452,7 +457,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             if config.vocab_size < len(tokenizer):
                 raise ValueError(
                     f"{self.model} has {config.vocab_size:,} entries in its vocabulary, the tokenizer has "
-                    f"{len(tokenizer):,}; a model goes on with the tokenizer that it was trained with."
+                    f"{len(tokenizer):,}; a model continues with the tokenizer it was trained with."
                 )
             if config.max_position_embeddings < longest:
                 raise ValueError(

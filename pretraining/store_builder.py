@@ -137,7 +137,7 @@ def build_token_store(
         parts = [*(earlier if store.append else []), *files]
         joined = folder / _JOINED
         if store.append and earlier and joined.is_file() and joined.read_text("utf-8") == _in_words(files, path):
-            logger.info("%s holds this text already: it was appended, and the call was ended then.", path)
+            logger.info("%s already holds this text: an earlier call appended it before it was ended.", path)
             summary = check_store(path, fingerprint)
         else:
             with written_beside(path) as temporary:
@@ -185,7 +185,7 @@ def inspect_corpus(
     else:
         store.check_reasons()
         if tokenizer is None and "many_tokens" in store.drop:
-            raise ValueError("drop has many_tokens and tokenizer is not set; name the tokenizer that counts them.")
+            raise ValueError("drop has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
     kept = _corpus_filter(store, tokenizer)
     with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
         for line in kept.lines(_read(documents, store)):
@@ -248,7 +248,7 @@ def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> lis
         return sources
     if len(sources) < count:
         raise ValueError(
-            f"shard_by is files and there are {len(sources)} of them; expected at least {count}, one a shard."
+            f"shard_by is files and there are {len(sources)} of them; expected at least {count}, one per shard."
         )
     return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
 

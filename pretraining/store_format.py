@@ -153,7 +153,10 @@ def store_files(path: Path) -> list[Path]:
         raise FileNotFoundError(f"There is no token store in {path}: no file {SHARD.format(0, 1)} or the like.")
     counts = {int(_SHARD_NAME.fullmatch(name)[2]) for name in names}  # type: ignore[index]
     if len(counts) > 1:
-        raise ValueError(f"{path} holds shards of several stores, of {sorted(counts)} shards; expected one store.")
+        raise ValueError(
+            f"{path} holds shards of several stores (of {', '.join(map(str, sorted(counts)))} shards); "
+            "expected one store."
+        )
     expected = [SHARD.format(index, *counts) for index in range(*counts)]
     if missing := sorted(set(expected) - set(names)):
         raise FileNotFoundError(f"{path} lacks {len(missing)} of {len(expected)} shards: {', '.join(missing[:3])}.")
@@ -190,7 +193,7 @@ def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
         raise ValueError(f"{file} was made with another tokenizer or vocabulary; build it again.")
     counts = {name: metadata.get(name, "") for name in ("documents", "sentences", "tokens", "unknown_tokens")}
     if not all(re.fullmatch(r"\d{1,18}", count) for count in counts.values()):
-        raise ValueError(f"{file} is not a whole token store: its metadata lack the numbers of what it holds.")
+        raise ValueError(f"{file} is not a complete token store: its metadata lacks the counts of its contents.")
     return StoreSummary(**{name: int(count) for name, count in counts.items()}, size=file.stat().st_size)
 
 
@@ -215,13 +218,13 @@ def _map(file: Path) -> dict[str, np.ndarray]:
         with safe_open(file, framework="pt") as store:
             arrays = {name: store.get_tensor(name).numpy() for name in ARRAYS}
     except SafetensorError as error:
-        raise ValueError(f"{file} is not a whole token store: {error}.") from error
+        raise ValueError(f"{file} is not a complete token store: {error}.") from error
     for name, end in (
         ("sentence_starts", len(arrays["tokens"])),
         ("document_starts", len(arrays["sentence_starts"]) - 1),
     ):
         if not len(arrays[name]) or arrays[name][0] != 0 or arrays[name][-1] != end:
-            raise ValueError(f"{file} is not a whole token store: {name} do not lead from 0 to {end:,}.")
+            raise ValueError(f"{file} is not a complete token store: {name} do not run from 0 to {end:,}.")
     return arrays
 
 

@@ -59,7 +59,7 @@ class StoreShards:
         self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
         if StoreSettings(**self.settings).append:
             raise ValueError(
-                "append is set; an engine may build a shard more than once, and put the text behind it each time. "
+                "append is set; an engine may build a shard more than once and would append the text each time. "
                 "Expected a new store, or build_token_store."
             )
 

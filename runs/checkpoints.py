@@ -42,7 +42,7 @@ def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
     """
     checkpoint = Path(checkpoint)
     if lacking := lacking_in(checkpoint, needs):
-        raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to go on.")
+        raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to continue.")
     sizes = {
         path.relative_to(checkpoint).as_posix(): path.stat().st_size
         for path in sorted(checkpoint.rglob("*"))
@@ -67,7 +67,7 @@ def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str |
         missing = missing_from_checkpoint(checkpoint, needs)
         if missing is None:
             return checkpoint
-        logger.warning("%s is not complete (%s); it is left alone.", checkpoint, missing)
+        logger.warning("%s is not complete (%s) and is ignored.", checkpoint, missing)
     return None
 
 
@@ -111,6 +111,6 @@ def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Itera
     checkpoint = last_complete_checkpoint(Path(path).parent, needs)
     kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
     if checkpoint and needs is not FOR_ITS_WEIGHTS:
-        kept += ": the same command goes on from there"
+        kept += ": the same command continues from there"
     with disk_trouble_in_words(path, kept):
         yield

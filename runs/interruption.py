@@ -74,7 +74,9 @@ class StopOnInterrupt(TrainerCallback):
         if self.stopped:
             logger.warning("Stopped at step %d; %s.", state.global_step, _way_on(args))
         else:
-            logger.warning("Step %d was the last one here; what belongs to it is finished first.", state.global_step)
+            logger.warning(
+                "Step %d was the last one; what follows it (evaluation, saving) is finished first.", state.global_step
+            )
 
     def _agree(self, args: TrainingArguments) -> None:
         """The signal reaches the processes in different steps, or only some; they must stop in the same."""
@@ -83,7 +85,7 @@ class StopOnInterrupt(TrainerCallback):
 
 def _way_on(args: TrainingArguments) -> str:
     if args.save_only_model:
-        return "with save_only_model there is no optimizer to go on with, and the same command begins anew"
+        return "with save_only_model no optimizer is saved to continue with, so the same command starts over"
     if getattr(args, "overwrite", False):
-        return "the same command without --overwrite goes on from there"
-    return "the same command goes on from there"
+        return "the same command without --overwrite continues from there"
+    return "the same command continues from there"

@@ -144,7 +144,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         """Update every parameter that has a gradient.
 
         Args:
-            closure: Evaluates the model anew and returns the loss.
+            closure: Re-evaluates the model and returns the loss.
 
         Returns:
             The closure's loss, or None.
@@ -181,5 +181,5 @@ def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str,
             if chosen := [p for p, matrix in zip(group["params"], is_matrix, strict=True) if matrix == wanted]:
                 groups.append({**group, "params": chosen})
     if not matrices:
-        raise ValueError(f"{type(model).__name__} has no matrices in an encoder's layers, which Muon is for.")
+        raise ValueError(f"{type(model).__name__} has no matrices in encoder layers for Muon to optimize.")
     return matrices, others

@@ -58,7 +58,7 @@ class MyBertAdamW(torch.optim.AdamW):
         """Update every parameter that has a gradient.
 
         Args:
-            closure: Evaluates the model anew and returns the loss.
+            closure: Re-evaluates the model and returns the loss.
 
         Returns:
             The closure's loss, or None.
@@ -143,7 +143,7 @@ class Lamb(torch.optim.Optimizer):
         """Update every parameter that has a gradient.
 
         Args:
-            closure: Evaluates the model anew and returns the loss.
+            closure: Re-evaluates the model and returns the loss.
 
         Returns:
             The closure's loss, or None.

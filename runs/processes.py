@@ -98,7 +98,7 @@ def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
 
 
 def speak_in_one_process(arguments: TrainingArguments) -> None:
-    """Leave what there is to say to the first process of a run: no other one logs or shows progress."""
+    """Let only the first process of a run log and show progress."""
     if arguments.process_index != 0:
         arguments.disable_tqdm = True
         logging.getLogger(__package__.partition(".")[0]).setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a run says while it trains: a bar, and a readable line for each entry of its log."""
+"""What a run shows while it trains: a bar, and a readable line for each entry of its log."""
 
 import logging
 import textwrap
@@ -23,7 +23,7 @@ _SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparati
 
 
 class ReadableProgress(ProgressCallback):
-    """A bar where somebody looks, and lines of at most 80 columns in place of dictionaries.
+    """A bar where there is a terminal, and lines of at most 80 columns instead of dictionaries.
 
     Lines go to the log of this package; where that is off, as in scripts that set up none, they are printed beside the
     bar. It also lets a run log as often as fits its length, if its settings do not say how often.

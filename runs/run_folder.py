@@ -126,7 +126,7 @@ class RunFolder:
         for read in (*files, *folders) if self.overwrite else ():
             if Path(read).resolve().is_relative_to(self.path.resolve()):
                 raise ValueError(
-                    f"{self.path} holds {read}, which the run reads, and is to be overwritten; name another."
+                    f"{self.path} holds {read}, which the run reads, so it cannot be overwritten; name another."
                 )
 
     def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
@@ -140,7 +140,8 @@ class RunFolder:
         ):
             if not self.overwrite:
                 raise ValueError(
-                    f"{self.path} holds a run with other settings ({changes}); repeat them or pass --overwrite."
+                    f"{self.path} holds a run with other settings ({changes}); repeat the earlier ones or pass "
+                    "--overwrite."
                 )
             shutil.rmtree(place)
             earlier, known = None, {}
@@ -149,8 +150,8 @@ class RunFolder:
         if earlier is not None and changed:
             if not self.overwrite:
                 raise ValueError(
-                    f"{self.path} holds a run on other data: {', '.join(sorted(changed))} changed since it began; put "
-                    "back what was there, name another folder or pass --overwrite."
+                    f"{self.path} holds a run on other data: {', '.join(sorted(changed))} changed since it began; "
+                    "restore them, name another folder or pass --overwrite."
                 )
             shutil.rmtree(place)
             earlier = None
@@ -163,9 +164,9 @@ def _read_record(run_file: Path) -> dict[str, Any]:
     try:
         record = json.loads(run_file.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{run_file} is not JSON ({error}); expected what a run has recorded there.") from error
+        raise ValueError(f"{run_file} is not JSON ({error}); expected the record of a run.") from error
     if not isinstance(record, dict) or not isinstance(record.get(_FILES, {}), dict):
-        raise ValueError(f"{run_file} holds no settings; expected what a run has recorded there.")
+        raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
     return record
 
 

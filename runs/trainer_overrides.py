@@ -82,10 +82,10 @@ class ResumableTrainer(Trainer):
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
       one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
       further step.
-    - What it logs is said in readable lines (`ReadableProgress`).
-    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer takes it up, on an
-      accelerator, which would have to catch up for a look at each step, before anything is logged, measured or saved
-      after it. (With fp16 a gradient overflows now and then and the step is left out; there the loss is watched.)
+    - It logs in readable lines (`ReadableProgress`).
+    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer's step, on an
+      accelerator, which a look at every step would slow down, before anything is logged, measured or saved after
+      it. (With fp16 a gradient overflows now and then and the step is left out; there the loss is watched.)
 
     Hooks, for trainers to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
 
@@ -155,7 +155,7 @@ class ResumableTrainer(Trainer):
 
     @property
     def values_are_at_hand(self) -> bool:
-        """Whether a look at a tensor costs nothing: an accelerator has to catch up for it."""
+        """Whether reading a tensor costs nothing; on an accelerator it synchronizes with the device."""
         return self.args.device.type == "cpu"
 
     @property
@@ -287,7 +287,7 @@ class ResumableTrainer(Trainer):
         """`Trainer.train`.
 
         Raises:
-            ValueError: If the checkpoint lacks what this run needs to go on from it; `Trainer` would begin that anew.
+            ValueError: If the checkpoint lacks what this run needs to resume; `Trainer` would start that part over.
         """
         if isinstance(resume_from_checkpoint, str) and (
             lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
@@ -295,7 +295,7 @@ class ResumableTrainer(Trainer):
             raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
         if isinstance(resume_from_checkpoint, str):
             step = resume_from_checkpoint.rpartition("-")[2]
-            logger.info("Going on from step %s, from %s.", step, resume_from_checkpoint)
+            logger.info("Resuming at step %s from %s.", step, resume_from_checkpoint)
         with freed_memory_kept():
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
@@ -343,13 +343,13 @@ class ResumableTrainer(Trainer):
 
     def _diverged(self, step: "_Watched") -> DivergedError:
         checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
-        kept = "There is no checkpoint before it."
+        kept = "There is no earlier checkpoint."
         if checkpoint is not None:
-            kept = f"{checkpoint} is good; to go on from its weights, pass it as --model to a new run."
+            kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
         return DivergedError(
             f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
             f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, lengthen "
-            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 in place of --fp16. {kept}"
+            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
         )
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:

@@ -75,7 +75,7 @@ class AblationArguments(StudySettings):
     variants: str = field(
         default="{}",
         metadata={
-            "help": "Rows of your own in place of the paper's: name and what makes it for each, `title`, settings of "
+            "help": "Rows of your own instead of the paper's: for each name a `title`, settings of "
             "`pretraining` and of `finetuning` that go before those of all rows, or a finished `model`, as a map in "
             'the YAML file or as JSON, e.g. {"wide": {"pretraining": {"hidden_size": 512}}}.'
         },

@@ -71,7 +71,7 @@ def read_suite(name: str) -> Suite:
     known_keys = Suite.__dataclass_fields__
     tasks = found.get("tasks") if isinstance(found, dict) else None
     if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
-        raise ValueError(f"{path} is no suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
+        raise ValueError(f"{path} is not a suite; expected the keys {', '.join(known_keys)}, with a map of tasks.")
     for task, settings in tasks.items():
         _check_task(path, task, settings)
     published = found.get("published") or {}
@@ -81,7 +81,7 @@ def read_suite(name: str) -> Suite:
         if not isinstance(scores, dict) or not all(map(_are_numbers, scores.values())):
             raise ValueError(f"{path} has {scores!r} as published {model}; expected a map of tasks and their scores.")
         if unknown := [task for task in scores if task not in tasks]:
-            raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is none of its tasks.")
+            raise ValueError(f"{path} has a score of {model} for {unknown[0]!r}, which is not one of its tasks.")
     return Suite(str(found.get("title", path.stem)), tasks, published)
 
 
@@ -115,7 +115,7 @@ class SuiteArguments(StudySettings):
     """Settings of `run_suite`."""
 
     model: str = field(default="", metadata={"help": "Model folder or Hub name to start from, for every task."})
-    data_dir: str = field(default="", metadata={"help": "Folder of the benchmark's files, as they were downloaded."})
+    data_dir: str = field(default="", metadata={"help": "Folder with the benchmark's files as downloaded."})
     output_dir: str = field(default="", metadata={"help": "Folder for the fine-tuned models and the table."})
     suite: str = field(
         default="glue",
@@ -125,7 +125,7 @@ class SuiteArguments(StudySettings):
         },
     )
     only: list[str] = field(default_factory=list, metadata={"help": "Some of the suite's tasks (default: all)."})
-    seeds: int = field(default=1, metadata={"help": "Runs with so many seeds, of which the best is kept."})
+    seeds: int = field(default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."})
     # Maps; the parser of the command line knows them as JSON.
     grid: str = field(
         default="{}",
@@ -198,7 +198,7 @@ class SuiteArguments(StudySettings):
         """The first of a file's or folder's names that is there."""
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
-            raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is no folder.")
+            raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
         names = _listed(names)
         for name in names:
             place = Path(self.data_dir, name)
@@ -359,7 +359,9 @@ def _write_submission(
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):
-            logger.info("There is no submission.zip, which is of all %d tasks: only some were asked for.", len(wanted))
+            logger.info(
+                "There is no submission.zip: it needs all %d tasks, and only some were asked for.", len(wanted)
+            )
         return
     parts: dict[str, Path] = {}
     missing = []

@@ -74,7 +74,7 @@ def encode_and_cut(
     owners: list[int] = []
     too_long: list[int] = []
     if windows is not None and not tokenizer.is_fast:
-        raise ValueError(f"{type(tokenizer).__name__} is no fast tokenizer; windows of long texts need one.")
+        raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer, which windows of long texts need.")
     if not tokenizer.is_fast:
         options |= {"truncation": True, "max_length": max_length}
     for start in range(0, len(texts), _CHUNK):

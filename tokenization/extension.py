@@ -70,7 +70,7 @@ def extend_vocabulary(
     if not append:
         number = min(number, len(free))
     if not number:
-        raise ValueError("The vocabulary has no [unused...] entry that is free; let new pieces be appended.")
+        raise ValueError("The vocabulary has no free [unused...] entry; allow new pieces to be appended.")
     learner = _Learner(old, words, min_frequency)
     pieces = [piece for piece, _ in zip(learner.pieces(), range(number), strict=False)]
     spellings = {piece: spell(piece, old) or [] for piece in pieces}

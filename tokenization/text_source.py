@@ -64,7 +64,7 @@ def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings)
     if not isinstance(files, (str, Path)):
         files = list(files)
         if not files:
-            raise ValueError("No file is named, expected at least one.")
+            raise ValueError("No file is given, expected at least one.")
     return _lines_of_corpus(files, settings)
 
 

@@ -81,7 +81,7 @@ def _load(auto_class: Any, name: str, **settings: Any) -> Any:
     except OSError as error:
         if Path(name).is_dir():  # which lacks something
             raise
-        raise OSError(f"{name}: no model folder, and not to be had from the Hub: {error}") from error
+        raise OSError(f"{name}: not a model folder, and not available from the Hub: {error}") from error
 
 
 @dataclass
@@ -90,8 +90,7 @@ class CurvesArguments:
 
     run_dir: str = field(metadata={"help": "Output folder of a training run, also of one that is still running."})
     output: str | None = field(
-        default=None,
-        metadata={"help": "PNG file to write; by default the run's own training_curves.png, drawn anew."},
+        default=None, metadata={"help": "PNG file to write; by default the run's own training_curves.png, redrawn."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
 

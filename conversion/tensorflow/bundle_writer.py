@@ -42,7 +42,7 @@ def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, An
         with data.open("wb") as stream:
             for key, name in sorted((name.encode(), name) for name in tensors):
                 if not key or key[:1] == b"\0":
-                    raise ValueError(f"{name!r} is no tensor name: it must not be empty or start with a zero byte.")
+                    raise ValueError(f"{name!r} is not a tensor name: it must not be empty or start with a zero byte.")
                 entries.append((key, _write_tensor(stream, name, np.asarray(tensors[name]))))
         named = f'model_checkpoint_path: "{prefix.name}"\nall_model_checkpoint_paths: "{prefix.name}"\n'
         state.write_text(named, encoding="utf-8")
@@ -56,7 +56,9 @@ def bundle_files(prefix: Path) -> tuple[Path, Path, Path]:
         ValueError: If the state file could not hold the prefix.
     """
     if any(character in prefix.name for character in '"\\\n\0'):
-        raise ValueError(f"{str(prefix)!r} is no prefix of a checkpoint: it has a quote, backslash or line break.")
+        raise ValueError(
+            f"{str(prefix)!r} cannot be the prefix of a checkpoint: it has a quote, backslash or line break."
+        )
     return Path(f"{prefix}.index"), prefix.with_name("checkpoint"), Path(f"{prefix}.data-00000-of-00001")
 
 

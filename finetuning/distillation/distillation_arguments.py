@@ -49,21 +49,21 @@ class DistillationArguments(FinetuningArguments):
     )
     teacher_embeddings: bool = field(
         default=False,
-        metadata={"help": "A new student's word embeddings begin as principal components of the teacher's."},
+        metadata={"help": "Start a new student's word embeddings from the principal components of the teacher's."},
     )
     unlabelled: list[str] | None = field(
         default=None,
-        metadata={"help": "Texts for the teacher to label: .txt (one a line), or tables with the task's columns."},
+        metadata={"help": "Texts for the teacher to label: .txt (one per line), or tables with the task's columns."},
     )
     distillation_temperature: float = field(
-        default=2.0, metadata={"help": "What the logits of teacher and student are divided by (Hinton et al., 2015)."}
+        default=2.0,
+        metadata={"help": "Temperature that divides the logits of teacher and student (Hinton et al., 2015)."},
     )
     hard_label_weight: float = field(
-        default=0.5, metadata={"help": "Weight of the data's own labels in [0, 1]; the rest is the teacher's."}
+        default=0.5, metadata={"help": "Weight of the data's own labels, in [0, 1]; the teacher gets the rest."}
     )
     hidden_state_weight: float = field(
-        default=0.0,
-        metadata={"help": "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none."},
+        default=0.0, metadata={"help": "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none."}
     )
     relation_weight: float = field(
         default=0.0,
@@ -74,14 +74,14 @@ class DistillationArguments(FinetuningArguments):
     )
     relations: list[str] = field(
         default_factory=lambda: list(RELATIONS),
-        metadata={"help": "These relations, each of two of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv)."},
+        metadata={"help": "Which relations, each a pair of q, k, v (MiniLMv2: qq kk vv; MiniLM: qk vv)."},
     )
     task: str | None = field(  # type: ignore[assignment]
         default=None, metadata={"help": "The task (default: what the teacher was fine-tuned for)."}
     )
     model: str = field(default="", init=False)
     learning_rate: float | None = field(
-        default=None, metadata={"help": "Peak learning rate (default that of finetune; new students 5e-4)."}
+        default=None, metadata={"help": "Peak learning rate (default: as in finetune; 5e-4 for new students)."}
     )
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class DistillationArguments(FinetuningArguments):
         check_model(self.teacher)
         if self.is_new_student and Path(self.student, "config.json").is_file() and self.student != self.output_dir:
             logger.warning(
-                "student is %r, a new model of that size; the folder here of that name would be ./%s.",
+                "student is %r, a new model of that size; to use the folder of that name write ./%s.",
                 self.student,
                 self.student,
             )
@@ -138,14 +138,16 @@ class DistillationArguments(FinetuningArguments):
             if not fulfilled:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
         if weight == 1 and not self.learns_layers:
-            raise ValueError("hard_label_weight is 1: nothing is learnt from the teacher; expected less, or finetune.")
+            raise ValueError(
+                "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
+            )
         if not self.relations or set(self.relations) - _KNOWN_RELATIONS:
             raise ValueError(f"relations is {self.relations}; expected some of {', '.join(sorted(_KNOWN_RELATIONS))}.")
         if set(self.relations) != set(RELATIONS) and not self.relation_weight:
             raise ValueError(f"relations is {self.relations} without relation_weight; expected both.")
         if self.relation_heads and "qk" in self.relations:
             raise ValueError(
-                f"relation_heads is {self.relation_heads}; attention (qk in relations) has its own heads."
+                f"relation_heads is {self.relation_heads}; attention (qk in relations) uses the models' own heads."
             )
         if self.relation_heads and not self.relation_weight:
             raise ValueError(f"relation_heads is {self.relation_heads} without relation_weight; expected both.")
@@ -185,7 +187,7 @@ class DistillationArguments(FinetuningArguments):
 
     def _check_training_data(self) -> None:
         if not (self.train_file or self.dataset or self.unlabelled):
-            raise ValueError("train_file is not set, nor is unlabelled; distillation needs labelled data or texts.")
+            raise ValueError("neither train_file nor unlabelled is set; distillation needs labelled data or texts.")
         if self.validation_split and not (self.train_file or self.dataset):
             raise ValueError("validation_split is set without train_file; only labelled data can be held out.")
 

@@ -151,7 +151,9 @@ class Distillation(Finetuning):
         arguments = self.arguments
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(arguments, name)]
         if wanted and isinstance(task, MultipleChoiceTask):
-            raise ValueError(f"{wanted[0]} is {getattr(arguments, wanted[0])}; multiple choice has no such loss.")
+            raise ValueError(
+                f"{wanted[0]} is {getattr(arguments, wanted[0])}; there is no such loss for multiple choice."
+            )
         wanted += ["the task's answers"] if objective_of(str(arguments.task), task) == "span" else []
         if not wanted:
             return
@@ -270,7 +272,7 @@ class Distillation(Finetuning):
             write_json(Path(self.arguments.output_dir) / DISTILLATION, report)
         if metric in student and self.of_teacher[metric]:
             logger.info(
-                "%s %.4g, %.3g %% of the teacher's %.4g, with %s parameters in place of %s.",
+                "%s %.4g, %.3g %% of the teacher's %.4g, with %s parameters instead of %s.",
                 *(metric, student[metric], 100 * student[metric] / self.of_teacher[metric], self.of_teacher[metric]),
                 *(f"{self.parameters[name]:,}" for name in ("student", "teacher")),
             )

@@ -149,7 +149,7 @@ class LayerLosses:
         if numbers[0] != numbers[1]:
             raise ValueError(
                 f"relations has 'qk', attention itself, and teacher and student have {numbers[0]} and {numbers[1]} "
-                "heads; expected equally many."
+                "heads; expected the same number."
             )
         return numbers[0]
 
@@ -171,7 +171,7 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
         return next(heads for heads in choices if not any(width % heads for width in widths))
     if any(width % wanted for width in widths):
         raise ValueError(
-            f"relation_heads is {wanted}; expected what divides the widths of queries in teacher and student, "
+            f"relation_heads is {wanted}; expected a divisor of the query widths of teacher and student, "
             f"{widths[0]} and {widths[1]}."
         )
     return wanted

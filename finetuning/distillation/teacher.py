@@ -57,7 +57,9 @@ class Teacher:
         """
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if isinstance(config, FeatureTaggerConfig):
-            raise ValueError(f"{name} is a tagger on frozen features; expected a teacher that was fine-tuned whole.")
+            raise ValueError(
+                f"{name} is a tagger on frozen features; expected a teacher whose encoder was fine-tuned."
+            )
         problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
@@ -162,6 +164,6 @@ def _read_part(file: Path) -> Sequence[np.ndarray]:
         part: Mapping[str, np.ndarray] = load_file(file)
     except SafetensorError as error:
         raise ValueError(
-            f"{file} is no whole safetensors file ({error}); delete it, and the same call computes it again."
+            f"{file} is not a complete safetensors file ({error}); delete it, and the same call computes it again."
         ) from error
     return np.split(part["logits"], np.cumsum(part["rows"])[:-1])

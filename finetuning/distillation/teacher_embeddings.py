@@ -32,7 +32,7 @@ def begin_with_teacher(
     known = tokenizer_of_teacher.get_vocab()
     both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]
     if not both:
-        raise ValueError("teacher_embeddings is set, and no piece of the student's vocabulary is the teacher's.")
+        raise ValueError("teacher_embeddings is set, but the vocabularies of student and teacher share no piece.")
     own, theirs = torch.tensor(both).T
     weights = student.get_input_embeddings().weight
     states = teacher.get_input_embeddings().weight[theirs.to(teacher.device)].double()

@@ -114,7 +114,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         if self.label_separator and (self.label_columns or self.problem != "multi_label_classification"):
             raise ValueError("label_separator is for the task multilabel with a label_column.")
         if self.doc_stride is not None and self.window_pooling is None:
-            raise ValueError("doc_stride is set without window_pooling (mean or max); without that texts are cut.")
+            raise ValueError("doc_stride is set without window_pooling (mean or max); without windows, texts are cut.")
         check_stride(self.doc_stride, self.max_length)
 
     def has_label(self, row: DataRow) -> bool:
@@ -169,8 +169,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         there = [mark for mark in _SEPARATORS if any(isinstance(value, str) and mark in value for value in values)]
         if len(there) > 1:
             raise ValueError(
-                f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; name what stands "
-                "between labels as label_separator."
+                f"{rows[0].source} has {' and '.join(map(repr, there))} in {self.label_column!r}; set "
+                "label_separator to the one between labels."
             )
         return replace(self, label_separator=there[0] if there else _SEPARATORS[0])
 
@@ -197,8 +197,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         name = label_name(value)
         if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
             raise row.mistake(
-                f"{name!r} as {column}; expected {', '.join(self.classes)}, since numbers stand for other classes in "
-                "Google's order than in the Hub's"
+                f"{name!r} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
+                "Google's order and another in the Hub's"
             )
         return name
 
@@ -313,7 +313,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """As for every task; of a regression there is one number."""
         super().check_answers(top_k, probabilities)
         if self.problem == "regression" and (top_k > 1 or probabilities):
-            raise ValueError("top_k or probabilities is set, and this task gives one number a text; leave it out.")
+            raise ValueError(
+                "top_k or probabilities is set, but this task predicts one number per text; leave it out."
+            )
 
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool

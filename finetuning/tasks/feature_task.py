@@ -147,7 +147,7 @@ def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, devic
         ValueError: If the task is no tagging, or there are no such features.
     """
     if not isinstance(task, TaggingTask):
-        raise ValueError("The approach 'features' is for tagging words (ner, tagging); this task is another.")
+        raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
         raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")

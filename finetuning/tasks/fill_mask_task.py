@@ -84,7 +84,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
         """Refuse: nothing is fine-tuned for it."""
-        raise ValueError("fill_mask is a task to predict and to evaluate; it is learnt by mybert pretrain.")
+        raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
     def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
         """Load a model; its classes are the tokens of the vocabulary, as text."""
@@ -107,7 +107,10 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> TaskData[MaskedText]:
         """Tokenize texts; what their masks hide becomes a token as the tokenizer writes it, where it is one."""
         if tokenizer.mask_token_id is None:
-            raise ValueError(f"The tokenizer {type(tokenizer).__name__} has no mask; expected that of a masked model.")
+            raise ValueError(
+                f"The tokenizer {type(tokenizer).__name__} has no mask token; expected that of a masked language "
+                "model."
+            )
         texts = [example.text for example in examples]
         encoded = tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
         inputs: dict[str, list[Any]] = {name: [] for name in tokenizer.model_input_names}
@@ -225,11 +228,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
 def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataSource) -> None:
     if not masks:
-        raise ValueError(f"{source} has in row {example.row} a text without {mask_token}; expected one to be filled.")
+        raise ValueError(
+            f"{source}, row {example.row}: a text without {mask_token}; expected at least one to be filled."
+        )
     if example.hidden is not None and len(example.hidden) != masks:
         raise ValueError(
-            f"{source} has in row {example.row} {masks} masks and {len(example.hidden)} words behind them; expected "
-            "one for each mask."
+            f"{source}, row {example.row}: {masks} masks and {len(example.hidden)} hidden words; expected one word "
+            "for each mask."
         )
 
 

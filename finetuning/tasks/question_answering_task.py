@@ -129,9 +129,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         if moved or lost:
             logger.warning(
                 "%s: %d of %d questions have an answer that is not at its answer_start; %d were found elsewhere in "
-                "the text, %d are not in it%s.",
+                "the text, %d are not in it at all%s.",
                 *(rows[0].source, moved + len(lost), len(examples), moved, len(lost)),
-                f" and teach nothing (such as {lost[0].id!r})" if lost else "",
+                f" and are left out of training (such as {lost[0].id!r})" if lost else "",
             )
         return examples
 
@@ -143,7 +143,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             return QuestionExample(name, question, context, None)
         given = self._given_answers(row)
         if not given and not self.unanswerable:
-            raise row.mistake("a question without answer; expected an answer, or a task such as squad_v2")
+            raise row.mistake("a question without an answer; expected an answer, or a task such as squad_v2")
         found = [(_find(context, text, start), text) for start, text in given]
         moved = any(
             start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
@@ -181,7 +181,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             try:
                 result.append((-1 if start in (None, "") else int(start), text))
             except (TypeError, ValueError):
-                raise mistake("answer_start is no number") from None
+                raise mistake("answer_start is not a number") from None
         return result
 
     def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
@@ -196,7 +196,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         """Those with an answer in the text, or with none at all."""
         kept = [example for example in examples if not _is_lost(example)]
         if not kept:
-            raise ValueError(f"{source} has no question whose answer is in its text.")
+            raise ValueError(f"{source} has no question with an answer that occurs in its text.")
         return kept
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:

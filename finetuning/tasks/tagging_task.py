@@ -118,7 +118,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             return TaggedSentence(words, None, document)
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
-            raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag a word")
+            raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
         return TaggedSentence(words, tags, document)
 
     def is_empty(self, row: DataRow) -> bool:
@@ -158,7 +158,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             try:
                 entity_spans(sorted(found))
             except ValueError as error:
-                raise ValueError(f"{source}: {error}; other tags are for the task tagging.") from None
+                raise ValueError(f"{source}: {error}; for other tags use --task tagging.") from None
         of_entities = {tag for tag in found if tag[:2] in ("B-", "I-")}
         if {tag[0] for tag in of_entities} == {"B", "I"}:
             found |= {f"{prefix}{tag[1:]}" for tag in of_entities for prefix in "BI"}
@@ -344,7 +344,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
             if "tags" not in row:
-                raise ValueError(f"{path} has one column only; expected words and tags.")
+                raise ValueError(f"{path} has only one column; expected words and tags.")
             if tuple(row["tokens"]) != example.words:
                 raise ValueError(
                     f"{path} has other words in sentence {number} than the data: {' '.join(row['tokens'][:6])!r} in "

@@ -113,7 +113,10 @@ def test_questions(run):
         ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
         ("time_to_quality t.tsv --heldout t.tsv --ours nowhere", "nowhere: No such file or directory."),
-        ("time_to_quality t.tsv --heldout t.tsv --ours t.tsv", "t.tsv is no recipe; expected YAML with settings of"),
+        (
+            "time_to_quality t.tsv --heldout t.tsv --ours t.tsv",
+            "t.tsv is not a recipe; expected YAML with settings of",
+        ),
         ("tokenization_speed train nowhere", "There is no file or folder nowhere."),
         ("tokenization_speed encode t.tsv --vocab nowhere", "nowhere: No such file or directory."),
         ("tokenization_speed encode t.tsv", "encode needs a --vocab"),

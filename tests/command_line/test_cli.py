@@ -191,7 +191,7 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert cli.main(["echo", "--number", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: /no/x: Permission denied.\n"
     assert cli.main(["echo", "--number", "16"]) == 2  # transformers passes it on as it is
-    assert "mybert echo: the weights are no whole safetensors file: Error while" in capsys.readouterr().err
+    assert "mybert echo: the weights are not a complete safetensors file: Error while" in capsys.readouterr().err
     assert cli.main(["echo", "--number", "17"]) == 2
     assert capsys.readouterr().err == "mybert echo: tokens.safetensors: the disk is full.\n"
     assert cli.main(["echo", "--number", "18"]) == 2
@@ -199,10 +199,10 @@ def test_mistakes_are_one_sentence_and_status_2(echo_command, capsys):
     assert shown.startswith("mybert echo: /a/file holds xx") and shown.endswith("xx; expected another.\n")
     assert "x ... x" in shown and len(shown) < 520
     assert cli.main(["echo", "--number", "19"]) == 2
-    assert capsys.readouterr().err == "mybert echo: what was read is nested too deeply.\n"
+    assert capsys.readouterr().err == "mybert echo: the input is nested too deeply.\n"
     for number, cause in (("20", "Unable to allocate 2 TiB"), ("21", "CUDA out of memory. Tried")):
         assert cli.main(["echo", "--number", number]) == 2
-        assert f"there is not enough memory ({cause}" in capsys.readouterr().err
+        assert f"not enough memory ({cause}" in capsys.readouterr().err
     assert cli.main(["echo", "--numer", "14"]) == 2
     assert capsys.readouterr().err == "mybert echo: unknown flag '--numer'. Did you mean --number?\n"
     assert cli.main(["echo", "--xyz", "14"]) == 2
@@ -309,7 +309,7 @@ def test_ctrl_c_keeps_the_work_and_the_same_command_goes_on(tmp_path, text_file)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert "the same command goes on from there" in out
+    assert "the same command continues from there" in out
     (checkpoint,) = (tmp_path / "out").glob("checkpoint-*")
     stopped_at = int(checkpoint.name.removeprefix("checkpoint-"))
     assert 0 < stopped_at < 300

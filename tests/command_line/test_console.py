@@ -112,7 +112,7 @@ def test_sentences_are_in_the_words_of_the_command(said, shown):
 
 
 def test_overwrite_is_advised_where_there_is_such_a_flag():
-    said = "x holds a run with other settings (seed was 1, is 2); repeat them or pass --overwrite."
+    said = "x holds a run with other settings (seed was 1, is 2); repeat the earlier ones or pass --overwrite."
     assert sentence_for_command(said, PruneArguments) == said
     assert sentence_for_command(said, ModelArguments) == said.replace(" or pass --overwrite", "")
 
@@ -121,7 +121,7 @@ def test_a_folder_that_is_not_there_is_called_that(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text\n")
     assert cli.main(["features", "text.txt", "--model", "nowhere", "--output", "x.jsonl"]) == 2
-    expected = "mybert features: model is 'nowhere'; there is no such folder here, and the Hub was not reached"
+    expected = "mybert features: model is 'nowhere'; there is no such folder here, and the Hub could not be reached"
     assert capsys.readouterr().err.startswith(expected)
     (tmp_path / "models").mkdir()
     assert cli.main(["features", "text.txt", "--model", "models/tuned", "--output", "x.jsonl"]) == 2

@@ -454,7 +454,7 @@ def test_the_whole_configuration_is_taken_over(tmp_path):
         ({"hidden_act": 5}, "hidden_act is 5"),
         ({"vocab_size": 10**15}, "vocab_size is 1000000000000000; expected an integer of at most"),
         ({"vocab_size": 10**9}, r"\(211, 32\), but the configuration asks for \(1000000000, 32\)"),
-        ({"embedding_size": 16}, "that is no BERT"),
+        ({"embedding_size": 16}, "this is not a BERT"),
         ({"vocab_size": None}, "vocab_size"),
     ],
 )
@@ -467,7 +467,7 @@ def test_configurations_that_do_not_fit(tmp_path, change, message):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is no JSON file"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
+    [("{", "is not JSON"), ("[1]", "a JSON list"), ("{}", "is missing"), ("[" * 10**5, "JSON")],
 )
 def test_configurations_that_are_none(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)

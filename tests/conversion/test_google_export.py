@@ -243,7 +243,7 @@ def test_sharded_weights_and_other_layouts(tmp_path):
         (lambda f: change(f, model_type="gpt2"), "model_type 'gpt2', expected 'mybert' or 'bert'"),
         (lambda f: change(f, architectures=["MyBertForPoetry"]), "MyBertForPoetry"),
         (lambda f: change(f, architectures=None), "architectures in config.json is None"),
-        (lambda f: change(f, num_hidden_layers=3), "num_hidden_layers is 3, but the weights hold 2"),
+        (lambda f: change(f, num_hidden_layers=3), "num_hidden_layers is 3, but the weights have 2"),
         (lambda f: change(f, num_hidden_layers=10**9), "num_hidden_layers is 1000000000, but"),
     ],
 )
@@ -264,7 +264,7 @@ def change(folder, **fields):
 def test_pickled_weights_are_not_read(tmp_path):
     save_model(tmp_path / "model", "encoder")
     (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "pytorch_model.bin")
-    with pytest.raises(errors.ModelFolderError, match="pickled weights only"):
+    with pytest.raises(errors.ModelFolderError, match="only pickled weights"):
         export_google_checkpoint(tmp_path / "model", tmp_path / "out" / "m")
 
 

@@ -119,7 +119,7 @@ def test_classes_without_names_are_said(tmp_path):
         ({"task": "rte"}, "expected cola, mnli, mrpc, xnli"),
         ({"task": "mrpc"}, r"has 3 labels in the checkpoint, but 2 names were given \(0, 1\)"),
         ({"task": "mnli", "labels": ["a", "b", "c"]}, "both were given"),
-        ({"labels": ["a", "b", "a"]}, "a name of its own"),
+        ({"labels": ["a", "b", "a"]}, "different names for all labels"),
         ({"task": "mnli", "head": "token-classification"}, "for a sequence classifier"),
         ({"task": "mnli", "head": "encoder"}, "has no labels to name"),
     ],

@@ -301,7 +301,7 @@ def test_weights_that_are_not_finite(tmp_path):
     ("make", "message"),
     [
         (lambda path: path.write_text("x"), "onnx is a file; expected a folder"),
-        (lambda path: (path / "inner").mkdir(parents=True), "holds what no run wrote"),
+        (lambda path: (path / "inner").mkdir(parents=True), "holds files that no run wrote"),
     ],
 )
 def test_the_output_is_there_already(tmp_path, make, message):

@@ -274,8 +274,8 @@ def test_whatever_is_written_is_read_back(tmp_path_factory, tensors):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("", np.ones(1), "no tensor name"),
-        ("\0x", np.ones(1), "no tensor name"),
+        ("", np.ones(1), "not a tensor name"),
+        ("\0x", np.ones(1), "not a tensor name"),
         ("x", np.array(["text"]), "no such type"),
         ("x", np.array([1, "a"], object), "only `bytes`"),
     ],

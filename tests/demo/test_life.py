@@ -69,7 +69,7 @@ def test_a_whole_life_on_the_users_own_text(tmp_path):
     with pytest.raises(ValueError, match="or pass --overwrite"):
         demo(arguments(tmp_path, write_sources(tmp_path), **again))
     (out / "classifier" / "thesis.tex").write_text("years of work")
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(classifier/thesis.tex\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(classifier/thesis.tex\)"):
         demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True, **again))
     assert json.loads((out / "report.json").read_text()) == written
     (out / "classifier" / "thesis.tex").unlink()
@@ -81,7 +81,7 @@ def test_mistakes(tmp_path):
     with pytest.raises(ValueError, match=r"empty.txt is empty"):
         demo(arguments(tmp_path, [str(tmp_path / "empty.txt")]))
     (tmp_path / "one.txt").write_text("One sentence. Another one.\n")
-    with pytest.raises(ValueError, match="one document only"):
+    with pytest.raises(ValueError, match="only one document"):
         demo(arguments(tmp_path, [str(tmp_path / "one.txt")]))
     (tmp_path / "two.txt").write_text("Short.\n\nShorter.\n")
     with pytest.raises(ValueError, match="too little text"):
@@ -101,12 +101,12 @@ def test_mistakes(tmp_path):
     (tmp_path / "demo" / "thesis.tex").write_text("years of work")
     with pytest.raises(ValueError, match="exists and holds other things"):
         demo(arguments(tmp_path, write_sources(tmp_path)))
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(thesis.tex\)"):
         demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
     # Other programs write reports too.
     for foreign in ('{"interrupted": true, "seconds": 1.0, "sources": {}}', '["made_by"]', "no JSON", "[" * 9999):
         (tmp_path / "demo" / "report.json").write_text(foreign)
-        with pytest.raises(ValueError, match="holds what no run wrote"):
+        with pytest.raises(ValueError, match="holds files that no run wrote"):
             demo(arguments(tmp_path, write_sources(tmp_path), overwrite=True))
         assert (tmp_path / "demo" / "report.json").read_text() == foreign
     assert (tmp_path / "demo" / "thesis.tex").exists()

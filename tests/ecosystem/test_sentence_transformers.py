@@ -70,9 +70,9 @@ def test_modules_that_are_not_computed_are_named(tmp_path, model_dir):
     for modules, message in (
         (
             [{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}],
-            "names 'Dense', which is not computed here",
+            "names 'Dense', which is not supported",
         ),
-        ([pooling], r"pools by \['pooling_mode_lasttoken'\]; expected mean, cls, max, over all tokens"),
+        ([pooling], r"pools by \['pooling_mode_lasttoken'\]; expected mean, cls, max, of all tokens"),
     ):
         (folder / "modules.json").write_text(json.dumps(modules))
         with pytest.raises(ValueError, match=message):

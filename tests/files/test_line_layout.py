@@ -57,7 +57,7 @@ def test_lines_are_joined_to_the_sentences_that_were_wrapped(tmp_path, caplog):
     first, second = ("\n".join(lines) for lines in paragraphs(60))
     with caplog.at_level("INFO", logger="mybert"):
         assert lines_of(f"{first}\n\n{second}\n", tmp_path) == [*SENTENCES, ""]
-    assert re.search(r"text.txt: lines look wrapped at (59|60) columns; joined to paragraphs", caplog.text)
+    assert re.search(r"text.txt: lines look wrapped at (59|60) columns; joined into paragraphs", caplog.text)
     assert "begins:\n" in caplog.text.replace("INFO", "") and SENTENCES[1] in caplog.text
     kept = lines_of(f"{first}\n\n{second}\n", tmp_path, join_lines=False)
     assert kept == [*first.split("\n"), "", *second.split("\n"), ""]
@@ -113,7 +113,7 @@ def test_rows_are_joined_as_well(tmp_path):
 def test_wrong_settings(tmp_path):
     with pytest.raises(ValueError, match=r"document_end is 'page'; expected one of auto, blank_line, .*file"):
         DocumentSettings(document_end="page")
-    with pytest.raises(ValueError, match=r"heading_pattern is '\(', no regular expression"):
+    with pytest.raises(ValueError, match=r"heading_pattern is '\(', which is not a regular expression"):
         DocumentSettings(heading_pattern="(")
 
 

@@ -112,7 +112,7 @@ def test_other_model_types_are_not_compared(folder):
 def test_sizes_that_disagree_with_the_weights(folder, fields, tensor, found, expected):
     change(folder, **fields)
     assert complaint(folder) == (
-        f"{tensor} in {folder} has shape {found}; expected {expected} by the sizes in its config.json."
+        f"{tensor} in {folder} has shape {found}; expected {expected}, given the sizes in its config.json."
     )
 
 
@@ -120,7 +120,7 @@ def test_sizes_that_disagree_with_the_weights(folder, fields, tensor, found, exp
 def test_number_of_layers_that_disagrees(folder, layers):
     change(folder, num_hidden_layers=layers)
     assert complaint(folder).endswith(
-        f"num_hidden_layers is {layers}, but the weights hold 2 layers; expected as many."
+        f"num_hidden_layers is {layers}, but the weights have 2 layers; expected the same number."
     )
 
 
@@ -142,7 +142,7 @@ def test_missing_tensors(folder):
         ({"torch_dtype": [1]}, "torch_dtype is [1]; expected one of float16, bfloat16, float32, float64."),
         ({"architectures": "Bert"}, "architectures is 'Bert'; expected a list of class names."),
         ({"architectures": [1]}, "architectures is [1]; expected a list of class names."),
-        ({"model_type": ["bert"]}, "model_type is ['bert']; expected a text."),
+        ({"model_type": ["bert"]}, "model_type is ['bert']; expected a string."),
         ({"id2label": ["a"]}, """id2label is ['a']; expected an object such as {"0": "no", "1": "yes"}."""),
         ({"id2label": {"0": [1]}}, """id2label is {'0': [1]}; expected an object such as {"0": "no", "1": "yes"}."""),
         ({"id2label": {"a": "b"}}, "id2label is {'a': 'b'}; expected 0, 1, 2, ... as names, without gaps."),
@@ -162,12 +162,12 @@ def test_fields_of_the_wrong_type(folder, fields, sentence):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "is no JSON file"),
-        (b"\xff\xfe", "is no JSON file"),
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not JSON"),
         (b"[1]", "holds a JSON list; expected an object."),
         (b"null", "holds a JSON NoneType; expected an object."),
-        (b"[" * 100_000, "is nested too deep; expected a JSON object."),
-        (b'{"a": ' + b"9" * 5000 + b"}", "is no JSON file"),
+        (b"[" * 100_000, "is nested too deeply; expected a JSON object."),
+        (b'{"a": ' + b"9" * 5000 + b"}", "is not JSON"),
     ],
     ids=["empty", "no text", "list", "null", "deep", "long number"],
 )
@@ -187,7 +187,7 @@ def test_files_that_are_not_there(folder, tmp_path):
     (folder / "model.safetensors").unlink()
     assert complaint(folder, FileNotFoundError) == f"There is no model.safetensors in {folder}."
     torch.save({}, folder / "pytorch_model.bin")
-    assert "holds pickled weights only (pytorch_model.bin)" in complaint(folder, FileNotFoundError)
+    assert "holds only pickled weights (pytorch_model.bin)" in complaint(folder, FileNotFoundError)
     index = folder / "model.safetensors.index.json"
     for content in ({}, {"weight_map": {}}, {"weight_map": {"a": "../model.safetensors"}}, {"weight_map": [1]}):
         index.write_text(json.dumps(content))

@@ -129,7 +129,7 @@ def test_an_error_of_the_block_stays_what_it_is():
 
 @pytest.mark.parametrize(("function", "status"), [(os._exit, 9), (signal.raise_signal, -9)])
 def test_a_process_that_ends_by_itself_is_said(function, status):
-    sentence = rf"^The process of signals has ended by itself \(exit status {status}\)"
+    sentence = rf"^The process of signals has ended unexpectedly \(exit status {status}\)"
     with pytest.raises(OSError, match=sentence), own_process("signals", partial, function) as call:
         call("__call__", 9)
     with pytest.raises(OSError, match=sentence), own_process("signals", function, 9):

@@ -115,8 +115,8 @@ def test_yaml_and_seeds(arguments, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lora": True, "freeze_layers": 1}, "freeze_layers is 1 with lora: adapters, pooler and head learn"),
-        ({"lora": True, "peft_config": "x.json"}, "lora is set and peft_config is 'x.json'; expected one of both"),
+        ({"lora": True, "freeze_layers": 1}, "freeze_layers is 1 with lora, where only adapters, pooler and head"),
+        ({"lora": True, "peft_config": "x.json"}, "lora is set and peft_config is 'x.json'; expected one of the two"),
         ({"peft_config": "x.json", "layer_decay": 0.9}, "layer_decay is 0.9 with peft_config"),
     ],
 )
@@ -134,7 +134,7 @@ def test_settings_that_do_not_go_together_are_refused(arguments, settings, messa
             {"target_modules": ["nowhere"]},
             r"adapter does not fit MyBertForSequenceClassification: No modules",
         ),
-        (["r"], r"expected the fields of a configuration of PEFT"),
+        (["r"], r"expected the fields of a PEFT configuration"),
     ],
 )
 def test_what_is_no_adapter_for_the_model_is_refused(arguments, tmp_path, content, message):

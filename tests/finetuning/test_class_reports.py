@@ -93,7 +93,7 @@ def test_a_task_without_classes_has_no_report(pretrained, tmp_path, monkeypatch)
         model=str(tmp_path / "out"), data=[str(path)], report_dir=str(tmp_path / "report"), use_cpu=True
     )
     monkeypatch.setattr(evaluation, "network_outputs", lambda *args, **settings: pytest.fail("worked for nothing"))
-    with pytest.raises(ValueError, match="report_dir is set, and this task has no classes"):
+    with pytest.raises(ValueError, match="report_dir is set, but this task has no classes"):
         evaluate_model(arguments)
 
 

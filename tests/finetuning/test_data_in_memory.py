@@ -168,9 +168,10 @@ def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
     [
         (
             [{"text": "a cat", "gold": "x"}],
-            r"^train_file has no column 'label'; its columns are 'text', 'gold': say by label_column='NAME'",
+            r"^train_file has no column 'label'; its columns are 'text', 'gold'; choose which to read with "
+            r"label_column='NAME'",
         ),
-        ([3], r"^train_file has in row 1 '3'; expected a tuple of a text \(or pair, or words\) and"),
+        ([3], r"^train_file, row 1: '3'; expected a tuple of a text \(or pair, or words\) and"),
         (3, r"^train_file is 3; expected a file, a table"),
         ({"text": ["a"], "label": ["b"]}, r"^train_file is a dict of 'text', 'label'; expected a file, a table"),
         (["a.tsv", "b.tsv"], r"^train_file is a\.tsv, b\.tsv; expected one file\."),
@@ -189,7 +190,7 @@ def test_mistakes_in_what_is_measured(from_file):
         mybert.evaluate(from_file[1], [{"text": "a cat", "label": None}], use_cpu=True)
     with pytest.raises(ValueError, match=r"^data is 3; expected a file"):
         mybert.evaluate(from_file[1], 3)
-    with pytest.raises(TypeError, match="expected one of both"):
+    with pytest.raises(TypeError, match="expected one of the two"):
         mybert.finetune(FinetuningArguments(model="x", train_file="y", output_dir="z", use_cpu=True), task="cola")
 
 

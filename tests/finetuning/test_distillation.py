@@ -394,7 +394,7 @@ def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
     batch = tokenizer(TEXTS[:2], padding=True, return_tensors="pt")
     assert student(**batch, output_hidden_states=True)[LAYER_LOSSES].isfinite().all()
     layers.detach()
-    with pytest.raises(ValueError, match=r"relation_heads is 4; .* queries in teacher and student, 30 and 36"):
+    with pytest.raises(ValueError, match=r"relation_heads is 4; .* query widths of teacher and student, 30 and 36"):
         LayerLosses(teacher, 0.0, 1.0, relation_heads=4).check(student)
 
 
@@ -466,7 +466,7 @@ def test_a_kill_while_the_teacher_speaks_costs_a_part(arguments, tmp_path, monke
     assert [path.stat().st_mtime_ns for path in kept] == times
     kept[0].write_bytes(kept[0].read_bytes()[:5])
     with pytest.raises(
-        ValueError, match=r"teacher_outputs.*-0000\d.safetensors is no whole .*; delete it, and the same"
+        ValueError, match=r"teacher_outputs.*-0000\d.safetensors is not a complete .*; delete it, and the same"
     ):
         distill(settings())
 
@@ -614,7 +614,7 @@ def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, folders, tmp_
     distill(arguments(student="tiny", output_dir="tiny", **again))
     assert "folder here" not in caplog.text
     arguments(student="tiny", output_dir="other", **again)
-    assert "student is 'tiny', a new model of that size; the folder here of that name would be ./tiny." in caplog.text
+    assert "student is 'tiny', a new model of that size; to use the folder of that name write ./tiny." in caplog.text
     assert not arguments(student="./tiny", output_dir="other", **again).is_new_student
 
 
@@ -650,19 +650,19 @@ def refusals():
         },
         "distillation_temperature is 0; expected a number above 0": base | {"distillation_temperature": 0},
         "hard_label_weight is 1.5; expected a number in": base | {"hard_label_weight": 1.5},
-        "hard_label_weight is 1: nothing is learnt from the teacher": base | {"hard_label_weight": 1},
-        "relation_heads is 3; expected what divides the widths of queries in teacher and student, 16 and 128": base
+        "hard_label_weight is 1, so the teacher teaches nothing": base | {"hard_label_weight": 1},
+        "relation_heads is 3; expected a divisor of the query widths of teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},
         "relations is .'qv'.; expected some of kk, qk, qq, vv": base | {"relations": ["qv"], "relation_weight": 1.0},
         "relations is .'vv'. without relation_weight": base | {"relations": ["vv"]},
         "relations has 'qk', attention itself, and teacher and student have 2 and 4 heads; expected": base
         | {"student": "mini", "relations": ["qk", "vv"], "relation_weight": 1.0},
-        "relation_heads is 4; attention .qk in relations. has its own": base
+        "relation_heads is 4; attention .qk in relations. uses the models' own": base
         | {"relations": ["qk"], "relation_weight": 1.0, "relation_heads": 4},
         "relation_heads is 3 without relation_weight": base | {"relation_heads": 3},
         "folds is 3 but distillation has no such setting": base | {"folds": 3},
         "bilstm is True but a new student": base | {"bilstm": True},
-        "train_file is not set, nor is unlabelled": {**base, "train_file": None},
+        "neither train_file nor unlabelled is set": {**base, "train_file": None},
         "validation_split is set without train_file": {
             **base, "train_file": None, "unlabelled": texts, "validation_split": 0.5,
         },

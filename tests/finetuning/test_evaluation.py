@@ -238,7 +238,7 @@ def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, names):
     assert not (tmp_path / "out").exists()
     finetune(FinetuningArguments(task="mnli", new_head=True, **settings))
     data = mnli_data(mnli, tmp_path, ("0", "1", "2"))
-    with pytest.raises(ValueError, match=r"has in row 1 '\d' as gold_label; expected entailment, neutral"):
+    with pytest.raises(ValueError, match=r"row 1: '\d' as gold_label; expected entailment, neutral"):
         evaluate_model(arguments(tmp_path, data, task="mnli", model=str(tmp_path / "out")))
 
 
@@ -258,7 +258,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, rte, finetuned):
     evaluate_model(arguments(tmp_path, rte, **settings, overwrite=True))
     assert (tmp_path / "p" / "predictions.tsv").read_bytes() == (finetuned[0] / "predictions.tsv").read_bytes()
     assert (tmp_path / "p" / "notes.txt").read_text() == "mine"
-    with pytest.raises(ValueError, match=r"dev.tsv is to be read and written; name another place"):
+    with pytest.raises(ValueError, match=r"dev.tsv would be both read and written; name another place"):
         evaluate_model(arguments(tmp_path, rte, model=str(finetuned[0]), output=str(rte), overwrite=True))
 
 
@@ -272,7 +272,7 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
         (tmp_path / "choices.jsonl").write_text('{"text": "a", "choices": ["b", "c"], "label": 0}\n')
         data = tmp_path / "choices.jsonl"
         evaluate_model(arguments(tmp_path, data, task="multiple_choice", model=str(finetuned[0])))
-    with pytest.raises(ValueError, match="model is not set, nor is predictions; expected"):
+    with pytest.raises(ValueError, match="neither model nor predictions is set; expected"):
         arguments(tmp_path, rte)
     with pytest.raises(ValueError, match="model and predictions are both set; expected one of them"):
         arguments(tmp_path, rte, model="m", predictions="p.tsv")
@@ -283,7 +283,7 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
     (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")
     with pytest.raises(ValueError, match=r"short.tsv has 1 predictions; expected 12, one for each example"):
         evaluate_model(arguments(tmp_path, rte, predictions=str(tmp_path / "short.tsv")))
-    with pytest.raises(ValueError, match="max_answer_length is no setting of the task rte; it has max_length, "):
+    with pytest.raises(ValueError, match="max_answer_length is not a setting of the task rte, which has max_length, "):
         arguments(tmp_path, rte, model="m", max_answer_length=3)
     (tmp_path / "unlabelled.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
     with pytest.raises(ValueError, match="has no column 'label'"):

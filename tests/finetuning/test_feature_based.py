@@ -115,12 +115,12 @@ def test_given_weights(encoder, text_file, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("t.txt", "a cat\n\n \na dog\n", "t.txt: empty lines are left out (2)"),
-        ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: rows without text are left out (2)"),
+        ("t.txt", "a cat\n\n \na dog\n", "t.txt: 2 empty lines are left out"),
+        ("t.csv", 'text,id\na cat,1\n,2\n"a\ndog",3\n" ",4\n', "t.csv: 2 rows without text are left out"),
         (
             "t.jsonl",
             '{"text": "cat"}\n{"text": null}\n{"text": "a"}\n',
-            "t.jsonl: rows without text are left out (1)",
+            "t.jsonl: 1 rows without text are left out",
         ),
     ],
 )
@@ -142,8 +142,8 @@ def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
     [
         ({"features": "first"}, "features is 'first'; expected one of embeddings"),
         ({"output": "f.txt"}, "output is 'f.txt'; expected a name that ends in .jsonl or .safetensors"),
-        ({"features": "last", "weights": [1.0]}, "weights are given, but last is no weighted sum"),
-        ({"features": "weighted_all", "weights": [1.0]}, "1 weights; weighted_all has 5 layers here"),
+        ({"features": "last", "weights": [1.0]}, "weights are given, but last is not a weighted sum"),
+        ({"features": "weighted_all", "weights": [1.0]}, "1 weights; expected 5, one for each layer of weighted_all"),
         ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
     ],
 )
@@ -281,5 +281,5 @@ def test_mistakes_in_training(tagging, settings, message):
 
 def test_features_are_for_tagging(tagging, tmp_path):
     (tmp_path / "t.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
-    with pytest.raises(ValueError, match="is for tagging words"):
+    with pytest.raises(ValueError, match="is only for tagging words"):
         finetune(tagging(task="classification", train_file=str(tmp_path / "t.tsv"), validation_file=None))

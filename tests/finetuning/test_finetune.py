@@ -143,7 +143,7 @@ def test_same_seed_same_weights(tmp_path, pretrained):
     [
         ([("a", "x")], ("sentence", "label"), r"no column 'text'; its columns are 'sentence', 'label'"),
         ([("a", "x")], ("text", "gold"), r"no column 'label'"),
-        ([("a", "x"), ("b", "x")], ("text", "label"), r"one class only \('x'\)"),
+        ([("a", "x"), ("b", "x")], ("text", "label"), r"only one class \('x'\)"),
         ([("a", "x"), ("b", "")], ("text", "label"), r"has no label in row 2"),
     ],
 )

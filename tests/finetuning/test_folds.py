@@ -40,7 +40,7 @@ def test_folds_have_one_size_and_the_classes_in_proportion():
     assert len(set(fold_numbers(CLASSIFICATION, [*EXAMPLES, TextExample(("x",), "rare")], 3, seed=1))) == 3
     each = [TextExample((str(n),), str(n)) for n in range(4)]
     assert sorted(fold_numbers(CLASSIFICATION, each, 4, seed=1)) == [0, 1, 2, 3]
-    with pytest.raises(ValueError, match="folds is 5, and there are 4 examples"):
+    with pytest.raises(ValueError, match="folds is 5, but there are only 4 examples"):
         fold_numbers(CLASSIFICATION, each, 5, seed=1)
 
 
@@ -113,11 +113,14 @@ def test_a_run_that_was_cut_off_goes_on_with_the_next_fold(arguments, tmp_path, 
     ("settings", "message"),
     [
         ({"folds": 1}, "folds is 1; expected at least 2, or 0 for none"),
-        ({"validation_file": "dev.tsv"}, r"folds is 3 and validation_file is \['dev.tsv'\]: a fold is the validation"),
-        ({"validation_split": 0.1}, "folds is 3 and validation_split is 0.1: a fold is the validation data"),
-        ({"early_stopping_patience": 2}, "early_stopping_patience is 2: a fold measures what it must not choose"),
-        ({"load_best_model_at_end": True}, "load_best_model_at_end is True: a fold measures"),
-        ({"seeds": 2}, "folds is 3 and seeds is 2; expected one of both"),
+        (
+            {"validation_file": "dev.tsv"},
+            r"folds is 3 and validation_file is \['dev.tsv'\]: each fold is the validation",
+        ),
+        ({"validation_split": 0.1}, "folds is 3 and validation_split is 0.1: each fold is the validation data"),
+        ({"early_stopping_patience": 2}, "early_stopping_patience is 2: a fold that is measured must not choose"),
+        ({"load_best_model_at_end": True}, "load_best_model_at_end is True: a fold that is measured"),
+        ({"seeds": 2}, "folds is 3 and seeds is 2; expected one of the two"),
         ({"save_strategy": "best"}, "folds is 3 and save_strategy is 'best'"),
         ({"metric_for_best_model": "mood"}, "metric_for_best_model is 'mood'; expected one of accuracy"),
     ],

@@ -71,7 +71,7 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
     finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
     stop(monkeypatch, "on_step_begin", 8)
     assert finetune(arguments(**settings)) == {"interrupted": True}
-    assert "Stopped at step 9; the same command goes on from there." in caplog.text
+    assert "Stopped at step 9; the same command continues from there." in caplog.text
     assert (tmp_path / "out" / "checkpoint-9" / "complete.json").is_file()
     monkeypatch.undo()
     assert not finetune(arguments(**settings))["interrupted"]
@@ -126,14 +126,14 @@ def test_a_signal_in_or_after_the_last_step_stops_nothing_but_is_told(arguments,
     assert result["interrupted"]
     assert "accuracy" in result
     assert "Stopped" not in caplog.text
-    assert "Step 12 was the last one here; what belongs to it is finished first." in caplog.text
+    assert "Step 12 was the last one; what follows it (evaluation, saving) is finished first." in caplog.text
 
 
 def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, tmp_path, monkeypatch, caplog):
     settings = {"seeds": 2, "max_steps": 2, "eval_strategy": "no", "save_strategy": "no"}
     stop(monkeypatch, "on_step_begin", 1)
     assert finetune(arguments(**settings)) == {"interrupted": True}
-    assert "Stopped behind seed 42; the same command goes on from there." in caplog.text
+    assert "Stopped after seed 42; the same command continues from there." in caplog.text
     assert (tmp_path / "out" / "seed_42" / "metrics.json").is_file()
     assert not (tmp_path / "out" / "seed_43").exists()
     monkeypatch.undo()
@@ -145,8 +145,8 @@ def test_a_signal_in_the_last_step_of_a_seed_leaves_the_next_one_out(arguments, 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("overwrite", "Stopped at step 3; the same command without --overwrite goes on from there."),
-        ("save_only_model", "there is no optimizer to go on with, and the same command begins anew."),
+        ("overwrite", "Stopped at step 3; the same command without --overwrite continues from there."),
+        ("save_only_model", "no optimizer is saved to continue with, so the same command starts over."),
     ],
 )
 def test_what_is_said_is_true(arguments, monkeypatch, caplog, setting, message):

@@ -30,7 +30,8 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "classification",
             ("t.tsv", "text\tgold\na\tx\n"),
             None,
-            "t.tsv has no column 'label'; its columns are 'text', 'gold': say by --label_column NAME which to read.",
+            "t.tsv has no column 'label'; its columns are 'text', 'gold'; choose which to read with --label_column "
+            "NAME.",
         ),
         (
             "classification",
@@ -44,7 +45,7 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "classification",
             ("t.tsv", "text\tlabel\na\tx\nb\tx\n"),
             None,
-            "one class only ('x'); expected at least two",
+            "only one class ('x'); expected at least two",
         ),
         (
             "rte",
@@ -54,7 +55,7 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
         ),
         ("ner", ("t.conll", "a\tO\ncat\n"), None, "t.conll, line 2: 'cat' has 1 fields; expected 2"),
         ("ner", ("t.conll", "a\ncat\n"), None, "has no column 'tags'; its columns are 'tokens', '0'"),
-        ("ner", ("t.conll", "a\tO\ncat\tO\n"), None, "one class only ('O')"),
+        ("ner", ("t.conll", "a\tO\ncat\tO\n"), None, "only one class ('O')"),
         (
             "ner",
             ("t.conll", "a\tO\ncat\tBAD\n"),
@@ -73,23 +74,23 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "multilabel",
             ("t.jsonl", '{"review": "a", "kinds": ["x"]}'),
             None,
-            "no column 'text' and 'labels'; its columns are 'review', 'kinds': say by --text_column NAME and "
-            "--label_column NAME which",
+            "no column 'text' and 'labels'; its columns are 'review', 'kinds'; choose which to read with "
+            "--text_column NAME and --label_column NAME",
         ),
         (
             "squad",
             ("t.csv", "q,text\na,b\n"),
             None,
-            "no column 'question', 'answers' and 'context'; its columns are 'q', 'text': say by --text_column NAME, "
-            "--label_column NAME and --text_pair_column NAME which to read.",
+            "no column 'question', 'answers' and 'context'; its columns are 'q', 'text'; choose which to read with "
+            "--text_column NAME, --label_column NAME and --text_pair_column NAME.",
         ),
-        ("regression", ("t.tsv", f"{'a' * 99}\t3\nb\t4\n"), None, f"its columns are '{'a' * 40}', '3': say by"),
+        ("regression", ("t.tsv", f"{'a' * 99}\t3\nb\t4\n"), None, f"its columns are '{'a' * 40}', '3'; choose which"),
         (
             "swag",
             ("t.csv", "sent1,sent2,label,ending0\na,b,0,c\n"),
             None,
-            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0': "
-            "say by --choice_columns NAME which to read.",
+            "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
+            "choose which to read with --choice_columns NAME.",
         ),
         ("stsb", ("t.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n"), None, "a score that is not a number: 'nan'"),
     ],
@@ -123,7 +124,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
     [
         ({"task": "sst3"}, "task is 'sst3'; expected one of classification, cola"),
         ({"model": ""}, "model is not set"),
-        ({"train_file": None}, "train_file is not set; name training data by train_file, data_dir or dataset"),
+        ({"train_file": None}, "train_file is not set; give training data as train_file, data_dir or dataset"),
         ({"seeds": 0}, "seeds is 0; expected at least 1"),
         ({"seeds": 2}, "seeds is 2 without validation data"),
         ({"max_length": 2}, "max_length is 2; expected at least 3"),
@@ -131,10 +132,10 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
         ({"layer_decay": 1.5}, "layer_decay is 1.5; expected above 0 and at most 1"),
         ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
-        ({"n_best_size": 3}, "n_best_size is no setting of the task classification"),
+        ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
         ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
-        ({"dataset": "x"}, "dataset is 'x' and files are named too"),
-        ({"freeze": "encoder", "train_head_first": 1.0}, "it is to be unfrozen later"),
+        ({"dataset": "x"}, "dataset is 'x' but files are given as well"),
+        ({"freeze": "encoder", "train_head_first": 1.0}, "the encoder is to be unfrozen later"),
         ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected 'encoder'"),
         ({"approach": "feature"}, "approach is 'feature'; expected 'finetune' or 'features'"),
         (
@@ -148,11 +149,14 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             )
             for task in ("regression", "multilabel", "squad")
         ),
-        ({"correct_bias": False, "optim": "sgd"}, "correct_bias is False and optim is 'sgd'; expected one of them"),
+        (
+            {"correct_bias": False, "optim": "sgd"},
+            "correct_bias is False and optim is 'sgd'; without bias correction expected adamw_torch or",
+        ),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
             {"resume_from_checkpoint": "out"},
-            "resume_from_checkpoint is 'out'; a run goes on from its own",
+            "resume_from_checkpoint is 'out'; a run resumes from its own",
         ),
         (
             {"task": "ner", "approach": "features", "from_scratch": True},
@@ -173,7 +177,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
                 ("keep_model_type", True, {"bilstm": True}, "with bilstm"),
             )
         ),
-        ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is no folder"),
+        ({"train_file": None, "data_dir": "nowhere"}, "data_dir is 'nowhere', which is not a folder"),
     ],
 )
 def test_settings_that_cannot_be(tmp_path, pretrained, settings, message):
@@ -204,7 +208,7 @@ def test_settings_that_the_model_cannot_do(tmp_path, pretrained, settings, messa
     [
         ("hidden_size", 64, r"embeddings.word_embeddings.weight in .* has shape \(28, 32\); expected \(28, 64\)"),
         ("vocab_size", 10**12, r"word_embeddings.weight in .* has shape \(28, 32\); expected \(1000000000000, 32\)"),
-        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, but the weights hold 1 layers"),
+        ("num_hidden_layers", 10**9, "num_hidden_layers is 1000000000, but the weights have 1 layers"),
         ("dtype", "float7", "dtype is 'float7'; expected one of float16"),
         ("id2label", ["x"], r"id2label is \['x'\]; expected an object"),
         ("architectures", 7, "architectures is 7; expected a list of class names"),
@@ -276,7 +280,7 @@ def test_a_benchmarks_folder_without_its_files(tmp_path, pretrained):
     settings = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
     with pytest.raises(ValueError, match=r"has no train.tsv; it holds readme.txt"):
         FinetuningArguments(task="rte", **settings)
-    with pytest.raises(ValueError, match="is on own data, which has no known file names; use train_file"):
+    with pytest.raises(ValueError, match="has no benchmark files to look for in data_dir; use train_file"):
         FinetuningArguments(task="classification", **settings)
 
 
@@ -284,14 +288,16 @@ def test_a_data_set_without_network(tmp_path, pretrained):
     arguments = FinetuningArguments(
         task="rte", model=str(pretrained), output_dir=str(tmp_path / "out"), dataset="nobody/nothing", use_cpu=True
     )
-    with pytest.raises(OSError, match=r"The data set 'nobody/nothing' could not be loaded .*; it needs a network"):
+    with pytest.raises(
+        OSError, match=r"The data set 'nobody/nothing' could not be loaded .*; check its name and the network"
+    ):
         finetune(arguments)
 
 
 def test_seeds_of_a_benchmark_without_validation_data(tmp_path, pretrained):
     (tmp_path / "train.tsv").write_text("sentence1\tsentence2\tlabel\na\tb\tentailment\nc\td\tnot_entailment\n")
     settings = {"model": str(pretrained), "output_dir": str(tmp_path / "out"), "data_dir": str(tmp_path)}
-    with pytest.raises(ValueError, match="seeds is 2 without validation data; which run is best cannot be told"):
+    with pytest.raises(ValueError, match="seeds is 2 without validation data; there is no telling which run is best"):
         FinetuningArguments(task="rte", seeds=2, **settings)
 
 
@@ -396,7 +402,9 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
     assert finetune(arguments).keys() >= metrics
     assert arguments.load_best_model_at_end == bool(metrics)
     if not metrics:
-        with pytest.raises(ValueError, match="seeds is 2 without validation data; which run is best cannot be told"):
+        with pytest.raises(
+            ValueError, match="seeds is 2 without validation data; there is no telling which run is best"
+        ):
             finetune(replace(arguments, seeds=2))
 
 
@@ -433,7 +441,7 @@ def test_int8_weights_are_not_trained(tmp_path, pretrained, from_scratch):
     data = {"train_file": str(tmp_path / "t.tsv"), "from_scratch": from_scratch}
     arguments = FinetuningArguments(model=str(tmp_path / "int8"), output_dir=str(tmp_path / "out"), **data)
     with pytest.raises(
-        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\), expected floating-point"
+        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\); expected floating-point"
     ):
         finetune(arguments)
     assert not (tmp_path / "out").exists()

@@ -174,7 +174,7 @@ def test_lines_of_standard_input_have_their_numbers(capsys, monkeypatch, models)
     assert main(["predict", str(models / "sst2"), "-"]) == 0
     captured = capsys.readouterr()
     assert [json.loads(line)["line"] for line in captured.out.splitlines()] == [3, 5]
-    assert "standard input: empty lines are left out (3)" in captured.err
+    assert "standard input: 3 empty lines are left out" in captured.err
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'\n{"sentence": "a cat"}\n[]\n')))
     assert main(["predict", str(models / "sst2"), "-"]) == 2
     assert "standard input, line 3" in capsys.readouterr().err
@@ -369,7 +369,8 @@ def test_a_call_that_goes_on_counts_the_long_texts_of_all(tmp_path, models, monk
 def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
     data, output = interrupted
     with pytest.raises(
-        ValueError, match=r"holds a run with other settings \(top_k was 1, is 2\); repeat them or pass --over"
+        ValueError,
+        match=r"holds a run with other settings \(top_k was 1, is 2\); repeat the earlier ones or pass --over",
     ):
         mybert.predict(models / "sst2", data, output=output, top_k=2)
     moved = shutil.copytree(models / "sst2", tmp_path / "sst2")
@@ -402,9 +403,9 @@ def test_only_rows_that_changed_since_a_killed_call_are_predicted_anew(tmp_path,
 def test_a_mistake_in_the_data_costs_nothing_that_was_predicted(tmp_path, models, small_parts, written_parts, caplog):
     data, output = tmp_path / "t.csv", tmp_path / "o.csv"
     data.write_text("\n".join(["sentence", *TEXTS[:6], '" "']))
-    with caplog.at_level("INFO"), pytest.raises(ValueError, match="in row 7 an empty sentence"):
+    with caplog.at_level("INFO"), pytest.raises(ValueError, match="row 7: an empty sentence"):
         mybert.predict(models / "sst2", data, output=output)
-    assert "What was predicted is kept; the same command goes on" in caplog.text
+    assert "What was predicted is kept; correct the data and run the same command" in caplog.text
     data.write_text("\n".join(["sentence", *TEXTS[:7]]))
     assert mybert.predict(models / "sst2", data, output=output)["rows"] == 7
     assert written_parts == [0, 1]
@@ -414,9 +415,9 @@ def test_a_mistake_in_the_data_costs_nothing_that_was_predicted(tmp_path, models
 def test_a_mistake_before_anything_is_predicted_leaves_nothing(tmp_path, models, small_parts):
     data, output = tmp_path / "t.csv", tmp_path / "o.csv"
     data.write_text("\n".join(["sentence", TEXTS[0], '" "']))
-    with pytest.raises(ValueError, match="in row 2 an empty sentence"):
+    with pytest.raises(ValueError, match="row 2: an empty sentence"):
         mybert.predict(models / "sst2", data, output=output)
-    with pytest.raises(ValueError, match="in row 6 an empty text"):  # nobody has these rows again
+    with pytest.raises(ValueError, match="row 6: an empty text"):  # nobody has these rows again
         mybert.predict(models / "sst2", iter([*TEXTS[:5], " "]), output=output)
     assert names(tmp_path) == ["t.csv"]
 
@@ -475,7 +476,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
     with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):
         mybert.predict(models / "sst2", TEXTS, output=tmp_path / "o.csv")
     (tmp_path / "t.csv").write_text("sentence\na cat\n")
-    with pytest.raises(ValueError, match=r"t.csv is to be read and written; name another place"):
+    with pytest.raises(ValueError, match=r"t.csv would be both read and written; name another place"):
         mybert.predict(models / "sst2", tmp_path / "t.csv", output=tmp_path / "t.csv", overwrite=True)
     assert (tmp_path / "o.csv").read_text() == "mine"
     assert names(tmp_path) == ["o.csv", "t.csv"]
@@ -487,37 +488,42 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
     ("task", "data", "settings", "message"),
     [
         ("sst2", [], {}, r"The data holds no rows"),
-        ("sst2", ["a", " "], {}, r"data has in row 2 an empty text; expected a text"),
-        ("sst2", [3], {}, r"data has in row 1 '3'; expected a text, a pair of texts or a dictionary"),
+        ("sst2", ["a", " "], {}, r"data, row 2: an empty text; expected a text"),
+        ("sst2", [3], {}, r"data, row 1: '3'; expected a text, a pair of texts or a dictionary"),
         ("sst2", {"train": []}, {}, r"data is a dict of 'train'; expected a file, a table"),
         ("sst2", 3, {}, r"data is 3; expected a file, a table"),
         (
             "sst2",
             [{"a": "b", "c": "d"}],
             {},
-            r"data has no column 'sentence'; its columns are 'a', 'c': say by text_column='NAME' which to read",
+            r"data has no column 'sentence'; its columns are 'a', 'c'; choose which to read with text_column='NAME'",
         ),
         (
             "mrpc",
             ["a"],
             {},
-            r"has no column '#1 String' and '#2 String'; .* by text_column='NAME' and text_pair_column='NAME' which",
+            r"has no column '#1 String' and '#2 String'; .* with text_column='NAME' and text_pair_column='NAME'",
         ),
         ("sst2", ["a"], {"text_column": "b"}, r"data has no column 'b'; its columns are 'text'"),
         ("sst2", ["a"], {"keep_columns": ["id"]}, r"data has no column 'id' in row 1"),
         ("sst2", ["a"], {"top_k": 0}, r"top_k is 0; expected at least 1"),
         ("ner", ["a"], {"top_k": 2}, r"top_k is 2; this task lists at most 1"),
-        ("ner", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
-        ("squad", ["a"], {"probabilities": True}, r"probabilities is set, and this task has no classes of a text"),
+        ("ner", ["a"], {"probabilities": True}, r"probabilities is set, but this task has no class probabilities"),
+        ("squad", ["a"], {"probabilities": True}, r"probabilities is set, but this task has no class probabilities"),
         ("squad", ["a"], {"top_k": 21}, r"top_k is 21; expected at most n_best_size, 20"),
-        ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set, and this task gives one number"),
+        ("regression", ["a"], {"top_k": 2}, r"top_k or probabilities is set, but this task predicts one number"),
         ("sst2", ["a"], {"batch_size": 0}, r"batch_size is 0; expected at least 1"),
         ("sst2", ["a"], {"dtype": "int4"}, r"dtype is 'int4'; expected 'float32' or 'bfloat16' or 'int8'"),
         ("sst2", ["a"], {"doc_stride": 3}, r"doc_stride is set without window_pooling \(mean or max\)"),
         ("sst2", ["a"], {"doc_stride": 14, "window_pooling": "max"}, r"doc_stride is 14; expected 0 .* less than 14,"),
         ("sst2", ["a"], {"window_pooling": "sum"}, r"window_pooling is 'sum'; expected 'mean' or 'max'"),
-        ("ner", ["a"], {"doc_stride": 14}, r"doc_stride is 14; expected 0 or more and less than 14, what a window"),
-        ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is no setting of the task squad"),
+        (
+            "ner",
+            ["a"],
+            {"doc_stride": 14},
+            r"doc_stride is 14; expected 0 or more and less than 14, the room for text",
+        ),
+        ("squad", ["a"], {"window_pooling": "max"}, r"window_pooling is not a setting of the task squad"),
         ("sst2", ["a"], {"max_length": 65}, r"max_length is 65; .* reads at most 64 tokens"),
         ("sst2", ["a"], {"task": "ner"}, r"has no head for this task"),
         ("sst2", ["a"], {"output": "o.xlsx"}, r"output is 'o.xlsx'; expected a name that ends in .jsonl, .csv, .tsv"),
@@ -525,7 +531,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
             "sst2",
             [{"sentence": "a\tb"}],
             {"output": "o.tsv"},
-            r"'a\\tb' as sentence has a tab or line break, which no",
+            r"'a\\tb' as sentence has a tab or line break, which a .tsv file cannot hold",
         ),
     ],
 )
@@ -622,11 +628,12 @@ def test_two_workers_say_what_one_process_says(models, small_parts, monkeypatch)
         (
             {"a": ["b"], "c": ["d"]},
             {},
-            r"The batch has no column 'sentence'; its columns are 'a', 'c': say by text_column='NAME' which",
+            r"The batch has no column 'sentence'; its columns are 'a', 'c'; choose which to read with "
+            r"text_column='NAME'",
         ),
-        ({"sentence": ["a", ""]}, {}, r"The batch has in row 2 an empty sentence; expected a text"),
-        ({"sentence": ["a", None]}, {}, r"The batch has in row 2 an empty sentence; expected a text"),
-        ({"sentence": "a cat"}, {}, r"The batch has 'a cat' as column 'sentence'; .* map_batches in place of map"),
+        ({"sentence": ["a", ""]}, {}, r"The batch, row 2: an empty sentence; expected a text"),
+        ({"sentence": ["a", None]}, {}, r"The batch, row 2: an empty sentence; expected a text"),
+        ({"sentence": "a cat"}, {}, r"The batch has 'a cat' as column 'sentence'; .* map_batches instead of map"),
         ({"sentence": ["a"]}, {"keep_columns": ["id"]}, r"The batch has no column 'id' in row 1"),
         ({"sentence": ["a"]}, {"top_k": 0}, r"top_k is 0; expected at least 1"),
         (

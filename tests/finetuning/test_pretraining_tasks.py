@@ -75,7 +75,7 @@ def test_what_is_hidden_is_measured(tmp_path, models, capsys):
     evaluate_model(EvaluateArguments(model=str(models / "masked"), data=data, **settings))
     file = str(folder / "predictions.tsv")
     assert evaluate_model(EvaluateArguments(task="fill_mask", predictions=file, data=data)) == {"accuracy": 0.75}
-    with pytest.raises(ValueError, match=r"fill_mask is a task to predict and to evaluate; .* mybert pretrain"):
+    with pytest.raises(ValueError, match=r"fill_mask is only for predict and evaluate; mybert pretrain"):
         settings = {"task": "fill_mask", "train_file": data, "output_dir": str(tmp_path / "out")}
         finetune(FinetuningArguments(model=str(models / "masked"), use_cpu=True, **settings))
 
@@ -111,7 +111,12 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
 @pytest.mark.parametrize(
     ("name", "data", "settings", "message"),
     [
-        ("masked", ["a [MASK]", "a cat"], {}, r"data has in row 2 a text without \[MASK\]; expected one to be filled"),
+        (
+            "masked",
+            ["a [MASK]", "a cat"],
+            {},
+            r"data, row 2: a text without \[MASK\]; expected at least one to be filled",
+        ),
         ("masked", ["a [MASK]"], {"top_k": 101}, r"top_k is 101; this task lists at most 100"),
         (
             "both",
@@ -120,7 +125,12 @@ def test_the_head_of_next_sentence_prediction_is_trained_on(tmp_path, models):
             r"is MyBertForPreTraining, without a head .* --task fill_mask or next_sentence",
         ),
         ("pairs", ["a [MASK]"], {"task": "fill_mask"}, r"has no head for this task"),
-        ("pairs", ["a cat"], {}, r"data has no column 'text_pair'; its columns are 'text': say by text_pair_col"),
+        (
+            "pairs",
+            ["a cat"],
+            {},
+            r"data has no column 'text_pair'; its columns are 'text'; choose which to read with text_pair_col",
+        ),
     ],
 )
 def test_mistakes(models, name, data, settings, message):

@@ -195,7 +195,7 @@ def test_models_like_bert(tmp_path, tokenizer, data):
     prune(PruneArguments(model=str(tmp_path / "distil"), **settings))
     small = AutoModelForSequenceClassification.from_pretrained(tmp_path / "small")
     assert len(small.distilbert.transformer.layer) == 2
-    with pytest.raises(ValueError, match="heads are pruned of bert and mybert only"):
+    with pytest.raises(ValueError, match="only bert and mybert can have heads pruned"):
         prune(PruneArguments(model=str(tmp_path / "distil"), data=[data], keep_heads=[1]))
     config = AlbertConfig(vocab_size=len(tokenizer), embedding_size=8, **SIZE)
     AlbertForSequenceClassification(config).save_pretrained(tmp_path / "albert")
@@ -347,10 +347,10 @@ def test_mistakes(tmp_path, bert, data, capsys):
         with pytest.raises(ValueError, match=message):
             PruneArguments(**settings)
     for settings, message in (
-        ({"keep_layers": [4]}, "keep_layers is 4; expected at least 1 and fewer than .* has, 4"),
+        ({"keep_layers": [4]}, "keep_layers is 4; expected 1 to 3; .* has 4 layers"),
         ({"keep_heads": [2]}, "keep_heads is 2; expected 1 to 1, .* has 2 a layer"),
-        ({"drop_layers": ["4"]}, "drop_layers is 4; .* has the layers 0 to 3"),
-        ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* keeps one"),
+        ({"drop_layers": ["4"]}, "drop_layers is 4; .* has layers 0 to 3"),
+        ({"drop_layers": ["0", "1", "2", "3"]}, "drop_layers is 0 1 2 3; .* one must stay"),
     ):
         with pytest.raises(ValueError, match=message):
             prune(PruneArguments(**model, data=[data], **settings))
@@ -360,7 +360,7 @@ def test_mistakes(tmp_path, bert, data, capsys):
     for output in ("own", "link"):
         call = ["prune", str(tmp_path / "own"), data, "--keep_layers", "2", "--output_dir", str(tmp_path / output)]
         assert main([*call, "--overwrite"]) == 2
-        assert "is to be read and written; name another place" in capsys.readouterr().err
+        assert "would be both read and written; name another place" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in (tmp_path / "own").iterdir()} == before
     with locked(tmp_path / "busy"):
         assert main(["prune", str(bert), data, "--keep_layers", "2", "--output_dir", str(tmp_path / "busy")]) == 2

@@ -99,7 +99,7 @@ def test_balanced_weights_and_their_loss_are_the_reference():
 
 def test_rows_without_text_or_label_are_left_out_where_asked(tmp_path, pretrained, caplog):
     rows = [*ROWS, ("", "good"), ("the cat", ""), ("  ", "bad")]
-    with pytest.raises(ValueError, match=r"train.tsv has in row 41 an empty text"):
+    with pytest.raises(ValueError, match=r"train.tsv, row 41: an empty text"):
         finetune(arguments(tmp_path, pretrained, rows))
     assert not (tmp_path / "out").exists()
     settings = arguments(tmp_path, pretrained, rows, skip_empty=True)
@@ -145,7 +145,7 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
     [
         (
             [TextExample((f"text {n}",), f"id{n}") for n in range(100)],
-            "100 classes in 'label', 100 of them once",
+            "100 classes in 'label', 100 of them with one example",
         ),
         (
             [TextExample((f"text {n}",), "no" if n else "yes") for n in range(100)],
@@ -158,7 +158,7 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ),
         (
             [TextExample(("same",), "xy"[n % 2]) for n in range(4)],
-            "1 texts of the training data are",
+            "1 texts appear in the training data",
         ),
     ],
 )
@@ -184,7 +184,7 @@ def test_the_mark_between_labels_is_found_and_remembered(tmp_path, pretrained, m
 def test_two_marks_between_labels_are_asked_for(tmp_path, pretrained):
     rows = [(text, "a|b, c" if n else "a|d") for n, (text, _) in enumerate(ROWS)]
     settings = arguments(tmp_path, pretrained, rows, task="multilabel", label_column="label")
-    with pytest.raises(ValueError, match=r"has ',' and '\|' in 'label'; name what stands between labels"):
+    with pytest.raises(ValueError, match=r"has ',' and '\|' in 'label'; set label_separator"):
         read_run(settings, settings.resolve_task())
     settings.label_separator = "|"
     assert set(read_run(settings, settings.resolve_task()).labels.names) == {"a", "b, c", "d"}
@@ -225,7 +225,7 @@ def test_a_run_with_all_of_it_goes_on_as_if_never_stopped(tmp_path, pretrained):
         ({"max_train_samples": 0}, "max_train_samples is 0; expected at least 1"),
         (
             {"early_stopping_patience": 2},
-            "early_stopping_patience is 2, but nothing is evaluated; name",
+            "early_stopping_patience is 2, but nothing is evaluated; give",
         ),
         (
             {"early_stopping_patience": 2, "validation_split": 0.1, "save_strategy": "no"},

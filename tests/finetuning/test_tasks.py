@@ -141,7 +141,7 @@ def test_the_index_says_whose_a_prediction_is(tmp_path):
     file = tmp_path / "p.tsv"
     file.write_text("index\tprediction\n2\t0\n0\t1\n1\t0\n")
     assert [item.label for item in TASKS["sst2"].read_predictions(file, examples)] == ["1", "0", "0"]
-    for index, message in (("1\n2\n3", "row 3 '3' as index; expected 0 to 2"), ("0\n1\n1", "'1' as index a second")):
+    for index, message in (("1\n2\n3", "row 3: '3' as index; expected 0 to 2"), ("0\n1\n1", "'1' as index a second")):
         file.write_text("".join(f"{line}\t0\n" for line in ["index", *index.split()]).replace("x\t0", "x\tprediction"))
         with pytest.raises(ValueError, match=message):
             TASKS["sst2"].read_predictions(file, examples)
@@ -177,7 +177,7 @@ def test_words_and_tags_with_breaks_are_written_and_read(tmp_path):
 
 @pytest.mark.parametrize("label", [["a"], {"a": 1}])
 def test_a_list_is_no_label(label):
-    with pytest.raises(ValueError, match=r"row 1 .* as label; expected one label \(several: --task multilabel"):
+    with pytest.raises(ValueError, match=r"row 1: .* as label; expected one label \(several: --task multilabel"):
         TASKS["classification"].examples(_rows([{"text": "a", "label": label}]), True)
 
 
@@ -186,7 +186,7 @@ def test_nan_is_no_label_and_no_text(nan):
     task = TASKS["classification"]
     with pytest.raises(ValueError, match="has no label in row 1"):
         task.examples(_rows([{"text": "a", "label": nan}]), True)
-    with pytest.raises(ValueError, match="row 1 an empty text"):
+    with pytest.raises(ValueError, match="row 1: an empty text"):
         task.examples(_rows([{"text": nan, "label": 1}]), True)
     assert task.is_empty(_rows([{"text": "a", "label": nan}])[0])
 
@@ -210,7 +210,7 @@ def test_several_labels_by_number(tokenizer):
 
 @pytest.mark.parametrize("text", [["a", "cat"], {"words": "a cat"}])
 def test_a_text_is_no_list(text):
-    with pytest.raises(ValueError, match=r"x.csv has in row 1 .* as text; expected a text"):
+    with pytest.raises(ValueError, match=r"x.csv, row 1: .* as text; expected a text"):
         TASKS["classification"].examples(_rows([{"text": text, "label": "x"}]), True)
 
 
@@ -265,11 +265,11 @@ def test_swag_reads_sent2_before_every_ending(tokenizer):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"label": "4"}, "row 1 '4' as label; expected a number from 0 to 1"),
-        ({"choices": ["a"]}, "row 1 1 choices; expected at least two"),
-        ({"choices": "a"}, "row 1 'a' as choices; expected a list of texts"),
+        ({"label": "4"}, "row 1: '4' as label; expected a number from 0 to 1"),
+        ({"choices": ["a"]}, "row 1: 1 choices; expected at least two"),
+        ({"choices": "a"}, "row 1: 'a' as choices; expected a list of texts"),
         ({"choices": ["a", None]}, "as choices; expected a list of texts"),
-        ({"text": " "}, "row 1 an empty text"),
+        ({"text": " "}, "row 1: an empty text"),
     ],
 )
 def test_broken_choices(row, message):
@@ -369,7 +369,7 @@ def test_tags_that_are_not_of_entities(tokenizer):
     assert task.score([("DET", "NOUN"), ("NOUN",)], sentences) == {"accuracy": 2 / 3, "f1": pytest.approx(5 / 9)}
     predictions = [sentence.tags for sentence in SENTENCES]
     assert task.score(predictions, SENTENCES) == TASKS["ner"].score(predictions, SENTENCES)
-    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; other tags are for the task tagging"):
+    with pytest.raises(ValueError, match=r"x: tag 'DET' is not of the form .*; for other tags use --task tagging"):
         TASKS["ner"].labels(sentences, "x")
 
 
@@ -401,7 +401,7 @@ def test_tags_from_tables(tmp_path):
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O B-A\nsat,O\n")
     assert TASKS["tagging"].read(tmp_path / "t.csv") == expected
     (tmp_path / "t.csv").write_text("tokens,tags\na cat,O\n")
-    with pytest.raises(ValueError, match=r"t.csv has in row 1 2 words and 1 tags"):
+    with pytest.raises(ValueError, match=r"t.csv, row 1: 2 words and 1 tags"):
         TASKS["tagging"].read(tmp_path / "t.csv")
 
 
@@ -423,9 +423,9 @@ def test_answers_that_are_not_where_they_should_be(tmp_path, tokenizer, caplog):
         examples = TASKS["squad"].read(squad(tmp_path, answers))
     assert [example.answers[0][0] for example in examples] == [15, 15, -1]
     assert "2 of 3 questions have an answer that is not at its answer_start; 1 were found elsewhere" in caplog.text
-    assert "1 are not in it and teach nothing (such as '2')" in caplog.text
+    assert "1 are not in it at all and are left out of training (such as '2')" in caplog.text
     assert [example.id for example in TASKS["squad"].training_examples(examples, "x")] == ["0", "1"]
-    with pytest.raises(ValueError, match="x has no question whose answer is in its text"):
+    with pytest.raises(ValueError, match="x has no question with an answer that occurs in its text"):
         TASKS["squad"].training_examples(examples[2:], "x")
 
 
@@ -573,16 +573,16 @@ def test_own_answers(row):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"question": ""}, "row 1 an empty question"),
-        ({"context": " "}, "row 1 an empty context"),
-        ({"answers": []}, "row 1 a question without answer; expected an answer, or a task such as squad_v2"),
+        ({"question": ""}, "row 1: an empty question"),
+        ({"context": " "}, "row 1: an empty context"),
+        ({"answers": []}, "row 1: a question without an answer; expected an answer, or a task such as squad_v2"),
         ({"answers": [{"text": "", "answer_start": 1}]}, "expected texts that are not empty"),
-        ({"answers": [{"text": "fish", "answer_start": "x"}]}, "answer_start is no number"),
+        ({"answers": [{"text": "fish", "answer_start": "x"}]}, "answer_start is not a number"),
         ({"answers": {"text": ["fish", "cat"], "answer_start": [36]}}, "expected an answer_start for each text"),
         ({"answers": {"text": ["fish"], "answer_start": 36}}, "expected an answer_start for each text"),
         ({"answers": {"text": None}}, "expected texts that are not empty"),
-        ({"answers": 5}, "row 1 '5' as answers; expected texts, or objects with text and answer_start"),
-        ({"question": b"What?"}, r"row 1 \"b'What\?'\" as question; expected a text"),
+        ({"answers": 5}, "row 1: '5' as answers; expected texts, or objects with text and answer_start"),
+        ({"question": b"What?"}, r"row 1: \"b'What\?'\" as question; expected a text"),
     ],
 )
 def test_broken_questions(row, message):

@@ -186,10 +186,12 @@ def test_a_best_metric_that_there_is_not(arguments, tmp_path, settings):
 
 def test_the_model_is_not_overwritten(arguments, tmp_path, deep):
     model = shutil.copytree(deep, tmp_path / "out")
-    with pytest.raises(ValueError, match=r"out holds what no run wrote \(config.json, .*so it is not overwritten"):
+    with pytest.raises(
+        ValueError, match=r"out holds files that no run wrote \(config.json, .*so it is not overwritten"
+    ):
         finetune(arguments(model=str(model), overwrite=True))
     (model / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"model.safetensors, which the run reads, and is to be overwritten; name"):
+    with pytest.raises(ValueError, match=r"model.safetensors, which the run reads, so it cannot be overwritten; name"):
         finetune(arguments(model=str(model), overwrite=True))
     assert (model / "model.safetensors").is_file()
 
@@ -253,7 +255,7 @@ def test_the_best_checkpoint_is_kept_where_only_such_are_saved(arguments, tmp_pa
     losses = [entry["eval_loss"] for entry in state["log_history"] if "eval_runtime" in entry]
     assert metrics["loss"] == pytest.approx(max(losses), abs=1e-6) and max(losses) > losses[-1] + 1e-4
     for settings in ({"eval_strategy": "no"}, {"validation_file": None}):
-        with pytest.raises(ValueError, match="save_strategy is 'best' without evaluations; which checkpoint is best"):
+        with pytest.raises(ValueError, match="save_strategy is 'best' but nothing is evaluated"):
             arguments(save_strategy="best", **settings)
 
 

@@ -66,7 +66,7 @@ def make_twins(head: str, device: str) -> tuple[Any, Any]:
 
 
 def make_batch(head: str, device: str, is_full: bool = False) -> dict[str, torch.Tensor]:
-    """A batch with labels; padded, or all rows of one length and no mask."""
+    """A batch with labels; padded, or all rows of equal length and no mask."""
     generator = torch.Generator().manual_seed(4)
     rows, length = len(LENGTHS), max(LENGTHS)
     ids = torch.randint(1, SIZE["vocab_size"], (rows, length), generator=generator)

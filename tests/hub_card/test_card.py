@@ -218,7 +218,7 @@ def test_describe_model_reads_the_folder(tmp_path):
 def test_describe_model_names_what_is_wrong(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"There is no config\.json in"):
         describe_model(tmp_path)
-    for text, message in (("{", "is no JSON file"), ("[]", "holds a JSON list"), ("[" * 9999, "nested too deep")):
+    for text, message in (("{", "is not JSON"), ("[]", "holds a JSON list"), ("[" * 9999, "nested too deep")):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(ValueError, match=message):
             describe_model(tmp_path)
@@ -231,7 +231,9 @@ def test_broken_weights_are_neither_described_nor_published(tmp_path):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n"  # cloned without its large files
     for broken in (whole[:-1], whole[:40], b"", pointer):
         weights.write_bytes(broken)
-        with pytest.raises(ValueError, match=rf"^{weights} cannot be read \(.*\); expected whole safetensors\.$"):
+        with pytest.raises(
+            ValueError, match=rf"^{weights} cannot be read \(.*\); expected a complete safetensors file\.$"
+        ):
             describe_model(tmp_path)
 
 

@@ -166,7 +166,7 @@ def test_results_on_benchmarks_go_to_files_of_their_own(copy_of, tmp_path, capsy
         ([{"dataset_id": "a/b", "value": 1}], "benchmarks.json: a result is missing 1 required positional argument"),
         (
             [{"dataset": "a/b"}],
-            "benchmarks.json holds something else than a list of objects with fields of",
+            "benchmarks.json does not hold a list of objects with fields of",
         ),
         (
             [{"dataset_id": "a/b", "task_id": "c", "value": 1, "source_name": "x"}],
@@ -198,7 +198,7 @@ def test_a_card_that_is_there_is_kept(copy_of, capsys):
     folder = copy_of("MyBertModel")
     (folder / "README.md").write_text("by hand")
     assert main(["card", str(folder)]) == 2
-    assert "README.md is there already; --overwrite replaces it" in capsys.readouterr().err
+    assert "README.md already exists; --overwrite replaces it" in capsys.readouterr().err
     assert read_card(folder) == "by hand"
     assert main(["card", str(folder), "--overwrite", "--no_examples"]) == 0
     assert read_card(folder).startswith("---\n")
@@ -226,8 +226,8 @@ def test_what_a_run_cannot_know_is_added_to_its_card(copy_of, capsys):
     ("content", "message"),
     [
         ("[", "results.json is not JSON"),
-        ("{}", "results.json holds something else than a list of objects with fields of EvalResult"),
-        ('[{"accuracy": 0.5}]', "results.json holds something else than a list of objects with fields of EvalResult"),
+        ("{}", "results.json does not hold a list of objects with fields of EvalResult"),
+        ('[{"accuracy": 0.5}]', "results.json does not hold a list of objects with fields of EvalResult"),
         ('[{"task_type": "fill-mask"}]', "results.json: a result is missing 4 required positional arguments"),
         (json.dumps([RESULT | {"metric_value": "good"}]), "accuracy on SST-2 is 'good', expected a finite number"),
     ],
@@ -311,4 +311,4 @@ def test_metadata_on_a_full_disk_leave_the_card(copy_of, monkeypatch, capsys):
         ["push", str(folder), "owner/name", "--output_dir", "x"],
     ):
         assert main(command) == 2
-        assert "README.md is no text in UTF-8" in capsys.readouterr().err
+        assert "README.md is not UTF-8 text" in capsys.readouterr().err

@@ -197,7 +197,9 @@ def test_an_interrupted_upload_goes_on(client, hub, model_dir):
 
     uploads = itertools.count()
     hub.refuse = lambda method, path: 400 if method == "PUT" and next(uploads) else None  # all but the first
-    with pytest.raises(ConnectionError, match=r"Publishing .*model to owner/tiny broke off: .*The same call goes on"):
+    with pytest.raises(
+        ConnectionError, match=r"Publishing .*model to owner/tiny broke off: .*The same call continues"
+    ):
         publish(model_dir, REPO)
     assert set(hub.files(REPO)) == {".gitattributes"}, "nothing half-published is to be seen"
     arrived = len(hub.blobs)
@@ -292,7 +294,7 @@ def test_invalid_metadata_is_refused(model_dir, broken, message):
 def test_mistakes_get_one_sentence(model_dir):
     write_card(model_dir, CardContent(name="tiny"))
     (model_dir / "model.safetensors").rename(model_dir / "pytorch_model.bin")
-    with pytest.raises(FileNotFoundError, match=r"holds pickled weights only \(pytorch_model\.bin\)"):
+    with pytest.raises(FileNotFoundError, match=r"holds only pickled weights \(pytorch_model\.bin\)"):
         publish(model_dir, REPO)
     (model_dir / "pytorch_model.bin").rename(model_dir / "model.safetensors")
     (model_dir / "tokenizer.json").rename(model_dir / "other.json")
@@ -344,7 +346,7 @@ def test_a_pull_request_without_a_change_is_not_opened_and_that_is_said(client, 
     publish(model_dir, REPO)
     with caplog.at_level("INFO"):
         commit = publish(model_dir, REPO, create_pr=True)
-    assert commit.pr_url is None and "owner/tiny holds just this already" in caplog.text
+    assert commit.pr_url is None and "owner/tiny already has exactly these files" in caplog.text
     assert "no pull request was opened" in caplog.text and "Published" not in caplog.text
 
 
@@ -354,7 +356,7 @@ def test_a_folder_that_a_push_wrote_may_be_replaced(model_dir, tmp_path):
     write_publishable(model_dir, folder, REPO, overwrite=True)
     assert snapshot(folder) == before
     (folder / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis\.tex\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(thesis\.tex\)"):
         write_publishable(model_dir, folder, REPO, overwrite=True)
     assert (folder / "thesis.tex").read_text() == "mine"
 

@@ -113,7 +113,7 @@ def test_questions_with_one_id(load, name):
 
 
 def test_missing_values(load):
-    with pytest.raises(ValueError, match="predictions are no labels or numbers"):
+    with pytest.raises(ValueError, match="predictions are not labels or numbers"):
         load("accuracy").compute(predictions=[None], references=[1])
     with pytest.raises(ValueError, match="predictions are not lists of tags"):
         load("seqeval").compute(predictions=[None], references=[["O"]])

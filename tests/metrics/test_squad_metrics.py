@@ -174,7 +174,7 @@ def test_mistakes_get_one_sentence():
     with pytest.raises(ValueError, match="the answer is None"):
         metrics.normalize_answer(None)
     for articles in (None, "abc", {"data": []}, [{"paragraphs": [{"qas": [{"id": "1"}]}]}]):
-        with pytest.raises(ValueError, match="these are no articles of SQuAD with answers"):
+        with pytest.raises(ValueError, match="these are not SQuAD articles with answers"):
             metrics.squad_answers(articles)
     article = {"paragraphs": [{"qas": [{"id": "1", "answers": []}, {"id": "1", "answers": []}]}]}
     with pytest.raises(ValueError, match="two questions have the id '1'"):

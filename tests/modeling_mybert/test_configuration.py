@@ -84,11 +84,8 @@ ABSURD = [
     *[(name, value, "an integer of at most 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
     *[("num_hidden_layers", value, "an integer of at most 10000") for value in (10_001, 10**9)],
     *[("num_labels", value, "an integer from 0 to 10000000") for value in (10**12, -1, "3", 2.0, True)],
-    *[
-        ("dtype", value, "the name of a type of PyTorch's")
-        for value in ("float99", "nn", "torch.float32", 5, ["float32"])
-    ],
-    ("torch_dtype", "float99", "the name of a type of PyTorch's"),
+    *[("dtype", value, "the name of a PyTorch dtype") for value in ("float99", "nn", "torch.float32", 5, ["float32"])],
+    ("torch_dtype", "float99", "the name of a PyTorch dtype"),
     *[("id2label", value, "a dictionary") for value in (["a"], "a", 5)],
     ("label2id", ["a"], "a dictionary"),
 ]
@@ -97,7 +94,7 @@ WRONG += ABSURD
 
 @pytest.mark.parametrize("key", ["a", "1.5", "-1", "9" * 5000, None, 1.5])
 def test_labels_have_numbers(key):
-    with pytest.raises(ValueError, match=r"id2label has the key .*; expected the numbers of the labels") as caught:
+    with pytest.raises(ValueError, match=r"id2label has the key .*; expected label numbers") as caught:
         mybert.MyBertConfig(id2label={key: "yes"})
     assert len(str(caught.value)) < 500
 

@@ -38,10 +38,10 @@ def test_shape_of_embeddings(model):
 
 
 def test_type_of_ids(model):
-    refused(model, "input_ids has type torch.float32; expected integers of 64 or 32 bits.", input_ids=IDS.float())
+    refused(model, "input_ids has type torch.float32; expected int64 or int32.", input_ids=IDS.float())
     refused(
         model,
-        "token_type_ids has type torch.bool; expected integers of 64 or 32 bits.",
+        "token_type_ids has type torch.bool; expected int64 or int32.",
         input_ids=IDS,
         token_type_ids=IDS > 2,
     )
@@ -170,9 +170,7 @@ def test_labels_of_tokens(labelled, name, classes):
     sentence = f"expected values from 0 to {classes - 1}."
     refused(model, f"labels holds {classes}; {sentence}", **batch, labels=labels.clamp(min=classes))
     refused(model, f"labels holds -1; {sentence}", **batch, labels=labels.clamp(max=-1))
-    refused(
-        model, "labels has type torch.float32; expected integers of 64 or 32 bits.", **batch, labels=labels.float()
-    )
+    refused(model, "labels has type torch.float32; expected int64 or int32.", **batch, labels=labels.float())
 
 
 @pytest.mark.parametrize(
@@ -205,7 +203,7 @@ def test_a_value_for_each_logit(labelled, problem_type):
 @pytest.mark.parametrize("name", ["start_positions", "end_positions"])
 def test_answer_positions(labelled, name):
     model, batch = labelled("ForQuestionAnswering")
-    refused(model, f"{name} has type torch.float32; expected integers", **{**batch, name: batch[name].float()})
+    refused(model, f"{name} has type torch.float32; expected int64", **{**batch, name: batch[name].float()})
     batch[name] = batch[name][:3]
     refused(model, f"{name} has shape (3,); expected (4,).", **batch)
 

@@ -333,7 +333,7 @@ def test_what_cannot_read_a_folder_with_int8_weights_says_so(heads, tmp_path):
         AutoModelForSequenceClassification.from_pretrained(tmp_path, dtype=torch.bfloat16)
     from mybert.conversion import to_transformers_bert
 
-    with pytest.raises(ValueError, match=r"its weights are quantized \('mybert_int8'\), expected floating-point"):
+    with pytest.raises(ValueError, match=r"its weights are quantized \('mybert_int8'\); expected floating-point"):
         to_transformers_bert(tmp_path, tmp_path / "bert")
 
 

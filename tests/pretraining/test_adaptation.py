@@ -187,9 +187,9 @@ def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": None}, "model is not set; name the model that is to be adapted"),
+        ({"model": None}, "model is not set; give the model to adapt"),
         ({"new_pieces": -1}, "new_pieces is -1 and new_piece_frequency 5; expected at least 0 and 1"),
-        ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learnt from text"),
+        ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learned from text"),
         ({"model": "gone"}, "gone"),
         ({"train_embeddings_first": 1.0}, r"train_embeddings_first is 1.0; expected a share of the steps in \[0, 1\)"),
         ({"train_embeddings_first": 0.5, "max_steps": -1}, "max_steps is not set; train_embeddings_first is a share"),
@@ -203,6 +203,6 @@ def test_mistakes(tmp_path, folder, text, change, message):
 
 def test_without_a_free_entry_nothing_is_begun(tmp_path, folder, text, tokenizer):
     tokenizer.save_pretrained(folder)
-    with pytest.raises(ValueError, match=r"no \[unused...\] entry that is free"):
+    with pytest.raises(ValueError, match=r"no free \[unused...\] entry"):
         adapt(settings(tmp_path, folder, text, append_pieces=False))
     assert not (tmp_path / "out" / "run.json").exists()

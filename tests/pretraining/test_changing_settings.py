@@ -78,8 +78,8 @@ def test_the_batch_grows(tmp_path):
         ),
         ({"mlm_probability_end": 1.5}, r"mlm_probability_end is 1\.5; expected a share"),
         ({"mlm_probability_end": 0.1, "max_steps": -1}, "max_steps is not set; mlm_probability_end"),
-        ({"mlm_probability_end": 0.1, "objective": "ltr"}, "objective is ltr: no new masks"),
-        ({"mlm_probability_end": 0.1, "static_masking": True}, "static_masking is set: no new masks"),
+        ({"mlm_probability_end": 0.1, "objective": "ltr"}, "objective is ltr: masks do not change"),
+        ({"mlm_probability_end": 0.1, "static_masking": True}, "static_masking is set: masks do not change"),
     ],
 )
 def test_mistakes(tmp_path, settings, message):

@@ -73,7 +73,7 @@ def test_a_look_at_a_store(tmp_path, arguments):
 def test_shards(tmp_path, arguments, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         prepare_data(arguments("--num_shards", "2", "--shard_index", "1"))
-        assert "others are not yet" in caplog.text
+        assert "others are still missing" in caplog.text
         assert "[CLS]" not in caplog.text
         prepare_data(arguments("--num_shards", "2"))
         assert "[CLS]" in caplog.text
@@ -128,7 +128,7 @@ def test_outputs_that_are_there_stay(tmp_path, arguments):
 def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, text_file):
     text = text_file.read_text()
     for taken in (text_file, tmp_path / "store"):
-        with pytest.raises(ValueError, match=rf"{taken} is to be read and written"):
+        with pytest.raises(ValueError, match=rf"{taken} would be both read and written"):
             prepare_data(arguments("--export", str(taken), "--overwrite", text=(text_file.parent / "*.txt",)))
     assert text_file.read_text() == text
     assert not (tmp_path / "store").exists()

@@ -90,7 +90,7 @@ def test_scripts_are_those_of_the_beginning(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, logger="mybert"):
         found, _ = kept([ENGLISH, ENGLISH, ENGLISH, *[RUSSIAN] * 20], "other_scripts")
     assert found == [ENGLISH] * 3
-    assert "The text is Latin, as its beginning says; --scripts names others." in caplog.text
+    assert "The text is Latin, judging by its beginning; --scripts sets others." in caplog.text
 
 
 def test_scripts():
@@ -295,13 +295,13 @@ def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
         ((*text, "--output", "x"), "tokenizer is not set"),
         ((*text, "--tokenizer", "x"), "output is not set"),
         (("--dry_run",), "dry_run is set and text is not"),
-        (("--output", "x", "--tokenizer", "x", "--drop", "duplicates"), "drop is set and text is not"),
+        (("--output", "x", "--tokenizer", "x", "--drop", "duplicates"), "drop is set without text"),
     ):
         with pytest.raises(ValueError, match=message):
             arguments(*flags)
     with pytest.raises(ValueError, match="drop and data are both set"):
         PretrainingArguments(data="store", drop=["duplicates"], output_dir="x")
-    with pytest.raises(ValueError, match="drop has many_tokens and tokenizer is not set"):
+    with pytest.raises(ValueError, match="drop has many_tokens but tokenizer is not set"):
         inspect_corpus(text_file, drop=["many_tokens"])
     with pytest.raises(ValueError, match=r"corpus is empty.*\(other_scripts were left out\)"):
         build_token_store([RUSSIAN], tokenizer, tmp_path / "s", drop=["other_scripts"], scripts=["Latin"])

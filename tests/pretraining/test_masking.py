@@ -74,7 +74,9 @@ def test_every_position_is_as_likely():
 def test_mistakes():
     with pytest.raises(ValueError, match=r"mlm_probability is 1.5; expected a share"):
         MaskingRates(mlm_probability=1.5)
-    with pytest.raises(ValueError, match=r"mask_replace_prob \(0.9\) and random_replace_prob \(0.2\) exceed 1"):
+    with pytest.raises(
+        ValueError, match=r"mask_replace_prob \(0.9\) and random_replace_prob \(0.2\) add up to more than 1"
+    ):
         MaskingRates(mask_replace_prob=0.9, random_replace_prob=0.2)
     with pytest.raises(ValueError, match="unit is 'sentence'; expected one of token, word, span"):
         MaskingRates(masking_unit="sentence")

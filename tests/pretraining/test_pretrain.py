@@ -216,7 +216,7 @@ def test_the_tokenizer_truncates_to_what_the_model_reads(tmp_path, text_file):
     [
         (b"", "empty"),
         (b"\n \n\n", "empty"),
-        (b"One sentence.\nAnother sentence of the same document.\n", "one document only"),
+        (b"One sentence.\nAnother sentence of the same document.\n", "only one document"),
         (b"caf\xe9 au lait\n", r"bad byte at offset 3 .*--encoding"),
     ],
 )

@@ -160,12 +160,12 @@ def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch
     with monkeypatch.context() as patches:
         patches.setattr(pretraining_run, "StopOnInterrupt", Signal)
         assert pretrain(arguments(**settings)) == {"interrupted": True}
-    assert "Stopped behind phase 1; the same command goes on from there." in caplog.text
+    assert "Stopped after phase 1; the same command continues from there." in caplog.text
     assert not pretrain(arguments(**settings))["interrupted"]
 
 
 def test_positions_that_were_learnt_stay(arguments):
-    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has learnt its own"):
+    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which already has its own"):
         arguments(phase2_positions="repeated", model="m")
 
 
@@ -196,7 +196,7 @@ def test_a_model_goes_on_learning(tmp_path, arguments):
     assert (config.is_decoder, config.hidden_dropout_prob, config.hidden_size) == (True, 0.0, 16)
     with pytest.raises(ValueError, match=r"first reads at most 512 tokens"):
         pretrain(arguments("long", model=first, max_length=513))
-    with pytest.raises(ValueError, match="a model goes on with the tokenizer that it was trained with"):
+    with pytest.raises(ValueError, match="a model continues with the tokenizer it was trained with"):
         tokens = MyBertTokenizer(
             vocab=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz"]
             + [f"##{index}" for index in range(100)]
@@ -246,7 +246,7 @@ def test_a_path_is_as_good_as_its_name(tmp_path, arguments, text_file, tokenizer
     store = tmp_path / "out" / "tokens.safetensors"
     pretrain(arguments("again", text=[], data=store, model=tmp_path / "out", max_steps=1))
     assert (tmp_path / "again" / "model.safetensors").exists()
-    with pytest.raises(ValueError, match="which the run reads, and is to be overwritten"):
+    with pytest.raises(ValueError, match="which the run reads, so it cannot be overwritten"):
         pretrain(arguments("again", text=[text], model=tmp_path / "again", overwrite=True))
     assert (tmp_path / "again" / "model.safetensors").exists()
 
@@ -282,19 +282,19 @@ def test_settings_that_do_not_fit(arguments):
         ({"phase2_positions": "old"}, "phase2_positions is 'old'; expected one of new, repeated"),
         (
             {"phase2_positions": "repeated"},
-            "phase2_positions is 'repeated' without phase2_max_length, which",
+            "phase2_positions is 'repeated' without phase2_max_length; expected both",
         ),
         ({"text": ["-"]}, "standard input"),
         ({"short_probability": 7}, r"short_probability is 7; expected a share in \[0, 1\]"),
         ({"max_length": 4}, "max_length is 4"),
         ({"phase2_max_length": 3}, "max_length is 3"),
         ({"pack": True, "row_length": 20}, "row_length is 20, less than max_length 24"),
-        ({"mask_replace_prob": 0.95}, "exceed 1 together"),
+        ({"mask_replace_prob": 0.95}, "add up to more than 1"),
         ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
         ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
         ({"layout": "googol"}, "layout is 'googol', expected 'google' or 'compact'"),
         ({"num_processes": 0}, "num_processes is 0; expected 1 or more"),
-        ({"save_only_model": True}, "save_only_model is set; a run goes on, and to its second phase, from whole"),
+        ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
         ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -339,7 +339,7 @@ def test_a_model_with_int8_weights_is_refused_before_the_text_is_read(tmp_path, 
     )
     tokenizer.save_pretrained(tmp_path / "int8")
     with pytest.raises(
-        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\), expected floating-point"
+        ValueError, match=r"int8: its weights are quantized \('mybert_int8'\); expected floating-point"
     ):
         pretrain(arguments("more", model=str(tmp_path / "int8")))
     assert not (tmp_path / "more").exists()

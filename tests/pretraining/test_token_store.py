@@ -210,10 +210,10 @@ def test_a_store_that_is_not_whole_is_refused(tmp_path, documents, tokenizer):
     metadata, arrays = store_format.store_metadata(path), load_file(path)
     cut, without_first = arrays["tokens"][:-1], arrays["document_starts"][1:]
     broken = {
-        "lack the numbers of what it holds": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
-        "sentence_starts do not lead from 0 to": (arrays | {"tokens": cut}, metadata),
-        "document_starts do not lead from 0 to": (arrays | {"document_starts": without_first}, metadata),
-        "not a whole token store": ({"tokens": arrays["tokens"]}, metadata),
+        "lacks the counts of its contents": (arrays, {k: v for k, v in metadata.items() if k != "tokens"}),
+        "sentence_starts do not run from 0 to": (arrays | {"tokens": cut}, metadata),
+        "document_starts do not run from 0 to": (arrays | {"document_starts": without_first}, metadata),
+        "not a complete token store": ({"tokens": arrays["tokens"]}, metadata),
     }
     for message, (content, words) in broken.items():
         save_file(content, path, words)
@@ -313,12 +313,12 @@ def test_shards_of_files_hold_the_text_in_its_order_and_read_no_other(tmp_path, 
 @pytest.mark.parametrize(
     ("files", "settings", "message"),
     [
-        (2, {}, "shard_by is files and there are 2 of them; expected at least 3, one a shard"),
+        (2, {}, "shard_by is files and there are 2 of them; expected at least 3, one per shard"),
         (0, {}, "shard_by is files and the documents are in memory"),
         (
             3,
             {"drop": ["duplicates"]},
-            "shard_by is files and drop has duplicates, for which each shard has to look at",
+            "shard_by is files and drop has duplicates, for which each shard has to read all text",
         ),
         (3, {"drop": ["other_scripts"]}, r"drop has other_scripts, .* expected shard_by documents, or scripts\."),
         (3, {"shard_by": "lines"}, "shard_by is 'lines'; expected one of documents, files"),

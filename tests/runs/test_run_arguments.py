@@ -88,9 +88,9 @@ def test_what_nobody_heeds_is_refused(tmp_path, name):
     [
         ({"do_train": False}, "do_train is False; mybert evaluate measures"),
         ({"do_train": False, "do_predict": True}, "do_train is False; mybert evaluate measures"),
-        ({"do_predict": True}, "do_predict is True, which mybert pretrain does not heed"),
+        ({"do_predict": True}, "do_predict is True, which mybert pretrain ignores"),
         ({"do_eval": True, "heldout": 0}, "do_eval is set and heldout is 0"),
-        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1, which mybert pretrain does not heed"),
+        ({"label_smoothing_factor": 0.1}, "label_smoothing_factor is 0.1, which mybert pretrain ignores"),
         ({"train_sampling_strategy": "group_by_length"}, "train_sampling_strategy is 'group_by_length', which"),
         ({"use_liger_kernel": True}, "use_liger_kernel is True, which"),
         ({"eval_steps": 10, "eval_strategy": "epoch"}, "eval_steps is 10 and eval_strategy is 'epoch'; pass"),

@@ -84,7 +84,7 @@ def test_what_the_run_reads_is_not_overwritten(tmp_path):
     begin(run)
     (run / "vocab.txt").write_text("days of work")
     for reads in ({"files": [run / "vocab.txt"]}, {"folders": [run / "checkpoint-1"]}, {"folders": [str(run)]}):
-        with pytest.raises(ValueError, match="which the run reads, and is to be overwritten"):
+        with pytest.raises(ValueError, match="which the run reads, so it cannot be overwritten"):
             begin(run, overwrite=True, **reads)
     assert (run / "vocab.txt").exists()
     (tmp_path / "run-2").mkdir()
@@ -148,7 +148,9 @@ def test_a_folder_with_other_things_is_never_touched(tmp_path, foreign, said):
         if not is_run:
             with pytest.raises(ValueError, match=rf"exists and holds other things \({said.split('/')[0]}"):
                 begin(run)
-        with pytest.raises(ValueError, match=rf"holds what no run wrote \({said if is_run else said.split('/')[0]}"):
+        with pytest.raises(
+            ValueError, match=rf"holds files that no run wrote \({said if is_run else said.split('/')[0]}"
+        ):
             begin(run, overwrite=True)
         assert (run / foreign).read_text() == "years of work"
         assert names(run) == before
@@ -161,13 +163,13 @@ def test_a_link_in_a_run_is_a_foreign_thing(tmp_path):
     elsewhere.mkdir()
     (elsewhere / "metrics.json").write_text("")
     (run / "seed_1").symlink_to(elsewhere)
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(seed_1\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(seed_1\)"):
         begin(run, overwrite=True)
 
 
 def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
     (tmp_path / "config.json").write_text("{}")  # a model folder, but of another command
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(config.json\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(config.json\)"):
         begin(tmp_path, overwrite=True)
 
 
@@ -280,7 +282,7 @@ def test_what_came_there_before_the_lock_is_seen(tmp_path, monkeypatch):
 
     begin(tmp_path)
     monkeypatch.setattr("mybert.runs.run_folder.locked", late)
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(thesis.tex\)"):
         begin(tmp_path, overwrite=True, prepare=lambda place: pytest.fail("prepares in vain"))
     assert names(tmp_path) == {"run.json", "thesis.tex"}
 

@@ -135,7 +135,7 @@ def test_weights_of_a_compiled_model_have_their_own_names(tmp_path):
 
 
 def test_diverging_at_once(tmp_path):
-    with pytest.raises(DivergedError, match=r"step 1: .*no checkpoint before it"):
+    with pytest.raises(DivergedError, match=r"step 1: .*no earlier checkpoint"):
         make_trainer(tmp_path, Line(spoilt_from=1)).train()
 
 
@@ -272,7 +272,7 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, ta
 
     trainer.add_callback(FillDisk())
     message = (
-        r"checkpoint-4 could not be written \(.*the disk is full.*checkpoint-2 is complete: the same command goes on"
+        r"checkpoint-4 could not be written \(.*the disk is full.*checkpoint-2 is complete: the same command continues"
     )
     with pytest.raises(OSError, match=message):
         trainer.train()

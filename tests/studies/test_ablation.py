@@ -129,7 +129,7 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
             AblationArguments(**good | change)
     for change, message in (
         ({"tasks": {"classification": {"train_files": task_file}}}, "tasks has unknown settings: train_files"),
-        ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is no folder"),
+        ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is not a folder"),
         ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
         ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "model is 'gone.?'; there is no such folder"),
     ):

@@ -165,7 +165,7 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
             r"data has no none.tsv or a\*.tsv, the train_file of animals; put it there, or name the tasks to measure "
             "with only. Nothing is missing for same.",
         ),
-        ({"data_dir": str(data / "none")}, "none', which is no folder"),
+        ({"data_dir": str(data / "none")}, "none', which is not a folder"),
         ({"only": ["same"], "finetuning": {"learning_rates": 1}}, "finetuning has unknown settings: learning_rates"),
         ({"only": ["same"], "grid": {"seeds": [1, 2]}}, "grid sets seeds, which the suite decides"),
         ({"only": ["same"], "finetuning": {"validation_split": "half"}}, "finetuning has 'half' as validation_split"),
@@ -174,11 +174,11 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             run_suite(settings(tmp_path, model, data, **change))
     for text, message in (
-        ("tasks: [sst2]", "is no suite; expected the keys title, tasks, published, with a map of tasks"),
+        ("tasks: [sst2]", "is not a suite; expected the keys title, tasks, published, with a map of tasks"),
         ("tasks: {sst2: SST-2}", "has 'SST-2' as the task sst2; expected a map of settings"),
         ("tasks: {", "is not YAML"),
         (b"title: caf\xe9", "mine.yaml is not UTF-8 text: bad byte at offset 10"),
-        ("tasks: {}", "is no suite; expected the keys"),
+        ("tasks: {}", "is not a suite; expected the keys"),
         ("tasks: {1: {task: rte}}", "has a task 1; expected a name that a folder can have, in quotes where YAML"),
         ("tasks: {rte: {train_file: [1]}}", r"has \[1\] as train_file of rte; expected a name, or a list of some"),
         ("tasks: {rte: {data_dir: }}", "has None as data_dir of rte; expected a name, or a list of some"),
@@ -189,7 +189,11 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
         ("tasks: {../x: {task: rte}}", r"has a task '../x'; expected a name that a folder can have"),
         ("tasks: {rte: {}}\npublished: {me: 80.0}", r"has 80.0 as published me; expected a map of tasks"),
         ("tasks: {rte: {}}\npublished: {me: {rte: good}}", r"as published me; expected a map of tasks"),
-        ("tasks: {rte: {}}\npublished: {me: {rtf: 80.0}}", r"has a score of me for 'rtf', which is none of its tasks"),
+        (
+            "tasks: {rte: {}}\npublished: {me: {rtf: 80.0}}",
+            r"has a score of me for 'rtf', which is not one of its "
+            r"tasks",
+        ),
         (
             "tasks: {rte: {label_colum: x, validation_split: 0.1}}",
             "mine.yaml, rte has unknown settings: label_colum",

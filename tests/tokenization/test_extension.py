@@ -45,7 +45,7 @@ def test_without_appending_there_are_as_many_as_entries_are_free(letters):
     words = Counter({"abcd": 10, "abcda": 6, "bbbb": 7})
     extension = extend_vocabulary(letters, words, 9, append=False)
     assert list(extension.spellings) == ["bbbb", "abcd"] and len(extension.tokenizer) == len(letters)
-    with pytest.raises(ValueError, match=r"no \[unused...\] entry that is free"):
+    with pytest.raises(ValueError, match=r"no free \[unused...\] entry"):
         extend_vocabulary(extension.tokenizer, words, 9, append=False)
     for wrong in ({"number": 0}, {"number": 1, "min_frequency": 0}):
         with pytest.raises(ValueError, match="expected at least 1"):

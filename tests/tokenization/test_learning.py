@@ -189,7 +189,7 @@ class TestInput:
             train_files(tmp_path / "a.txt", texts=["a"])
         with pytest.raises(ValueError, match="texts is a single str, expected an iterable"):
             train("a cat")
-        with pytest.raises(ValueError, match="No file is named"):
+        with pytest.raises(ValueError, match="No file is given"):
             train_files([])
         with pytest.raises(ValueError, match=r"Item 1 of the files is a list, expected a path; .* texts=\[...\]"):
             train_files([tmp_path / "a.txt", ["a cat"]])

@@ -371,7 +371,7 @@ class TestLoading:
     def test_files_that_hold_no_json_object(self, name, content, tmp_path):
         MyBertTokenizer(SMALL).save_pretrained(tmp_path)
         (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        with pytest.raises(ValueError, match=rf"/{name} (is no JSON file|is nested too deep|holds a JSON)") as caught:
+        with pytest.raises(ValueError, match=rf"/{name} (is not JSON|is nested too deeply|holds a JSON)") as caught:
             MyBertTokenizer.from_pretrained(tmp_path)
         assert len(str(caught.value)) < 500
 

@@ -61,7 +61,7 @@ def test_full_folder_is_refused(text_file, tmp_path, capsys):
     assert not MyBertTokenizer.from_pretrained(out).do_lower_case
     assert capsys.readouterr().out == ""
     (out / "thesis.tex").write_text("precious")
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(thesis.tex\), so it is not overwritten"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(thesis.tex\), so it is not overwritten"):
         train_vocabulary(parse(*call, "--overwrite"))
     assert len(list(out.iterdir())) == 4
     with pytest.raises(ValueError, match="is a file; expected a folder"):
@@ -154,7 +154,7 @@ def test_the_report_may_lie_beside_the_tokenizer(text_file, tmp_path):
     for flags in ([], ["--overwrite"]):
         train_vocabulary(parse(*call, "--report", out / "report.json", *flags))
         assert len(list(out.iterdir())) == 4
-    with pytest.raises(ValueError, match=r"holds what no run wrote \(report.json\)"):
+    with pytest.raises(ValueError, match=r"holds files that no run wrote \(report.json\)"):
         train_vocabulary(parse(*call, "--overwrite"))
 
 
@@ -164,7 +164,7 @@ def test_a_report_takes_the_place_of_nothing_else(text_file, tmp_path):
     call = ["--text", text_file.parent / "*.txt", "--output_dir", out, "--vocab_size", 60, "--layout", "compact"]
     with pytest.raises(ValueError, match=r"notes\.json exists; name another place or pass --overwrite"):
         train_vocabulary(parse(*call, "--quiet", "--report", notes))
-    with pytest.raises(ValueError, match=r"text\.txt is to be read and written"):
+    with pytest.raises(ValueError, match=r"text\.txt would be both read and written"):
         train_vocabulary(parse(*call, "--quiet", "--report", text_file, "--overwrite"))
     assert (notes.read_text(), text_file.read_text()) == ("mine", text)
     assert not out.exists()

@@ -368,7 +368,7 @@ def test_command_writes_each_view(tmp_path, model_dir):
         (
             {"model": "absent-folder"},
             OSError,
-            "model is 'absent-folder'; there is no such folder here, and the Hub was",
+            "model is 'absent-folder'; there is no such folder here, and the Hub could",
         ),
     ],
 )

@@ -150,9 +150,9 @@ def test_plot_run_names_what_is_missing_or_broken(tmp_path):
             plot_run(folder)
     state = tmp_path / "trainer_state.json"
     for text, message in (
-        ("{", "is no JSON file"),
-        ("", "is no JSON file"),
-        ("\ud800", "is no JSON file"),
+        ("{", "is not JSON"),
+        ("", "is not JSON"),
+        ("\ud800", "is not JSON"),
         ("[" * 100_000, "is nested too deep"),
         ("[]", "holds a JSON list; expected an object"),
         *((f'{{"log_history": {value}}}', "is not a trainer state") for value in ("[1]", '["loss"]', "1", "null")),
