@@ -104,7 +104,7 @@ def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tup
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # what libraries opened is closed
     threading.Thread(target=_end_with_parent, daemon=True).start()
     held = None
-    with suppress(EOFError, BrokenPipeError):  # when nobody asks any more
+    with suppress(EOFError, BrokenPipeError):  # until no more calls come
         while True:
             try:
                 result = call(*arguments)

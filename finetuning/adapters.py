@@ -1,4 +1,4 @@
-"""Adapters of PEFT: few weights learn beside frozen ones, and are merged into them when training is over."""
+"""Adapters of PEFT: few weights are trained beside frozen ones, and merged into them when training is over."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def read_adapter_config(path: str | None) -> PeftConfig:
 
 
 def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
-    """Freeze a model, and put an adapter beside its weights; pooler and head learn as well.
+    """Freeze a model, and put an adapter beside its weights; pooler and head are trained as well.
 
     Args:
         model: The model.
-        config: The adapter's configuration; parts that it names itself (`modules_to_save`) learn in place of these.
+        config: The adapter's configuration; parts that it names itself (`modules_to_save`) replace these.
 
     Returns:
         A `peft.PeftModel`.

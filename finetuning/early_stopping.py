@@ -6,10 +6,9 @@ from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, Tr
 
 
 class PatientStop(EarlyStoppingCallback):
-    """transformers' `EarlyStoppingCallback`, which goes on counting where the checkpoint left off.
+    """transformers' `EarlyStoppingCallback`, which continues counting where the checkpoint left off.
 
-    Of a resumed run `Trainer` restores callbacks only together with its own flow of control, which an interrupted run
-    must not take over: it says stop.
+    When resuming, `Trainer` restores callbacks only together with its flow of control, which would stop the run again.
     """
 
     def on_train_begin(

@@ -78,7 +78,7 @@ def head_layers(model: PreTrainedModel) -> list[str]:
 
 
 def reset_head(model: PreTrainedModel) -> list[str]:
-    """Initialise the head of a model anew, the pooler included.
+    """Re-initialise the head of a model, the pooler included.
 
     Returns:
         Names of the parameters.

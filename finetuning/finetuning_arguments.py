@@ -38,7 +38,7 @@ _OF_THE_WHOLE_MODEL = (
     *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
     *("layer_decay", "dropout", "from_scratch", "new_head", "keep_model_type"),
 )
-# Settings of what learns, and of weights that begin anew, where an adapter learns beside frozen weights.
+# Settings of which weights are trained or re-initialised: beside an adapter all but the head are frozen as they are.
 _NOT_WITH_ADAPTERS = tuple(
     name for name in _OF_THE_WHOLE_MODEL if name not in ("dropout", "new_head", "keep_model_type")
 )

@@ -1,6 +1,6 @@
-"""Which parts of a model learn, and from when on.
+"""Which parts of a model are trained, and from when on.
 
-- A frozen part never learns: the whole encoder, or its embeddings and lowest layers.
+- A frozen part is never trained: the whole encoder, or its embeddings and lowest layers.
 - Head first: the encoder joins after a while, so that it is not led astray by a random head.
 - Gradual unfreezing (Howard and Ruder, 2018): the layers join one after the other, the top one first.
 """
@@ -33,11 +33,11 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
 
 
 class Unfreezing(TrainerCallback):
-    """Frees parts of the encoder as training goes on; what was frozen before for good stays so.
+    """Unfreezes parts of the encoder during training; what was frozen for good before stays frozen.
 
     Args:
         model: The model.
-        head_first: Epochs in which only head and pooler learn.
+        head_first: Epochs in which only head and pooler are trained.
         gradual: Epochs after which each next layer joins, the top one first and the embeddings last; 0 for all at once
             after `head_first`. Without `head_first` the head is alone for the first of these.
     """
@@ -51,7 +51,7 @@ class Unfreezing(TrainerCallback):
         ]
 
     def apply(self, epoch: float) -> None:
-        """Let learn what learns at a time.
+        """Unfreeze what is trained at a time, and freeze the rest.
 
         Args:
             epoch: Epochs since the beginning.
@@ -64,13 +64,13 @@ class Unfreezing(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Freeze; the optimizer has been made and knows all that will learn."""
+        """Freeze; the optimizer has been made and knows all that will be trained."""
         self.apply(state.epoch or 0.0)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Free what is due."""
+        """Unfreeze what is due."""
         self.apply(state.epoch or 0.0)
 
     def on_train_end(

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 # Settings that decide the output beside task, model and data.
 _DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype")
-# In the folder of a call that was told to replace the output: who goes on with it need not tell it again.
+# Marks a call that may replace the output: whoever continues it need not say so again.
 _MAY_REPLACE = "predictions-replace"
 
 
@@ -112,9 +112,9 @@ def predict_files(arguments: PredictArguments) -> dict[str, Any]:
 
     A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
     in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
-    rows. A call that was killed, or found a mistake in the data, goes on where it was when it is repeated, without
-    `overwrite`, which begins anew; rows that were mended meanwhile are predicted anew with those beside them. Several
-    processes share the work.
+    rows. A call that was killed, or that found a mistake in the data, continues where it stopped when it is repeated
+    without `overwrite`, which starts over; rows that were corrected in between are predicted again, with their
+    neighbours. Several processes share the work.
 
     Args:
         arguments: The settings.

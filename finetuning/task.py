@@ -298,7 +298,7 @@ class Task(ABC, Generic[E, P]):
         """
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
-        """The examples in rows of new data, which nobody has prepared for the task."""
+        """The examples in rows of new data, which was not prepared for the task."""
         return [self.example(row, labelled=False) for row in rows]
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:

@@ -82,7 +82,7 @@ class TaskTrainer(ResumableTrainer):
         # Several GPUs of one process would divide the indices among them; a compiled model runs padding, too.
         if is_ours and args.n_gpu <= 1 and not args.torch_compile:
             self.data_collator = partial(_with_token_indices, self.data_collator)
-        # `Trainer` looks for **kwargs, in which many models lose it; nobody would divide their accumulated gradient.
+        # `Trainer` looks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:

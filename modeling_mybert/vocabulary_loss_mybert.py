@@ -14,7 +14,7 @@ from torch import nn
 from .linear_mybert import gradient_of_states, is_plain, linear, multiply
 from .losses_mybert import IGNORED_LABEL, cross_entropy
 
-_CHUNK = 7_500_000  # probabilities: 30 MB; memory of more than 32 MB is fetched anew from Linux each time
+_CHUNK = 7_500_000  # probabilities: 30 MB; Linux hands out more than 32 MB as new pages each time
 _TYPES = (torch.float32, torch.bfloat16)  # of products
 _SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
 

@@ -109,7 +109,7 @@ def build_token_store(
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # what is wrong with its files is said before a folder is made
     with locked(path):
-        check_output_files([path], overwrite or store.append)  # as it is now that nobody else writes
+        check_output_files([path], overwrite or store.append)  # again, now that no other process writes
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)

@@ -90,7 +90,7 @@ class RunFolder:
         """
         self._check(files, folders)
         self._held.enter_context(locked(self.path, within=True))
-        self._check(files, folders)  # as it is now that nobody else writes
+        self._check(files, folders)  # again, now that no other process writes
         for left in self.path.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote something
             if left.name != _PREPARATION:
                 remove(left)
@@ -214,7 +214,7 @@ def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[
 
 
 def _add_digests(run_file: Path, digests: Mapping[str, str]) -> None:
-    """Complete the record of a run: files that nobody has read are read."""
+    """Complete the record of a run: files that have no digest yet are read."""
     record = _read_record(run_file)
     without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
     if without:
