@@ -35,7 +35,7 @@ class Closing:
     Attributes:
         made: File or folder; "" if there is none.
         said: What counts of it, in a few words.
-        next_call: A call of `mybert`, or of another program, to go on with; its words as a shell wants them.
+        next_call: The command to run next, of `mybert` or another program; its words quoted for a shell.
     """
 
     made: str | Path = ""
@@ -163,7 +163,7 @@ def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
         else f"{len(last['heads'][0])} of {len(first['heads'][0])} heads a layer"
     )
     call: tuple[str, ...] = ("predict", arguments.output_dir, "new.txt")
-    if result["metric"] is None:  # nobody has said that there is a head
+    if result["metric"] is None:  # whether the model has a head is not known
         call = ("finetune", arguments.output_dir, "--train_file", "train.tsv", "--output_dir", "tuned")
     return Closing(arguments.output_dir, said, _mybert(*call))
 

@@ -25,7 +25,7 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 def calm_libraries() -> Iterator[None]:
     """Keep out what other libraries say that no user can act on: bars of loading weights, notes to developers.
 
-    Where the package says warnings alone (`--quiet`), nobody shows a bar.
+    Where the package logs warnings only (`--quiet`), no library shows a bar.
     """
     from tqdm import tqdm
     from transformers.utils import logging as hf_logging
@@ -91,7 +91,7 @@ def set_up_output(quiet: bool) -> None:
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
     class Lines(_TqdmLoggingHandler):
-        """Draws the bars that are shown anew behind a line; tqdm would draw those, too, whose delay is not over."""
+        """Redraws the visible bars below a line; tqdm would also draw those whose delay is not over."""
 
         def emit(self, record: logging.LogRecord) -> None:
             unseen = [

@@ -174,7 +174,7 @@ class CommandParser(HfArgumentParser):
 
 
 def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields that a class has from `TrainingArguments`, and those of them that it does not state anew."""
+    """The fields that a class has from `TrainingArguments`, and those of them that it does not redefine."""
     if not issubclass(arguments_class, TrainingArguments):
         return frozenset(), frozenset()
     package = __package__.partition(".")[0]

@@ -75,7 +75,7 @@ class ModelFolder:
 
     def read(self, parameter: str) -> torch.Tensor:
         """Read one parameter, in the type it is stored in."""
-        # Opened anew every time: a mapped page counts as memory for as long as its file stays mapped.
+        # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
         with safe_open(self._files[name], framework="pt") as weights:
             return weights.get_tensor(name)

@@ -31,7 +31,7 @@ def save_optimizer_state(path: Path, step: int, moments: Iterable[tuple[str, np.
 def load_optimizer_state(
     path: str | os.PathLike[str], model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> int:
-    """Give an optimizer the moments of a converted checkpoint, so that training goes on where TensorFlow stopped.
+    """Give an optimizer the moments of a converted checkpoint, so that training continues where TensorFlow stopped.
 
     Args:
         path: `optimizer.safetensors`, or the model folder it lies in.
@@ -39,7 +39,7 @@ def load_optimizer_state(
         optimizer: An Adam with the state keys `step`, `exp_avg` and `exp_avg_sq`, as `MyBertAdamW`.
 
     Returns:
-        The number of updates made so far, from which the learning rate schedule goes on.
+        The number of updates made so far, from which the learning rate schedule continues.
 
     Raises:
         OptimizerStateError: If the file is missing or broken, or does not fit the model.

@@ -188,8 +188,8 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
 def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
     """Copy a tokenizer so that AutoTokenizer makes the same one of it.
 
-    Where the files name no class, AutoTokenizer asks the model's type, which without this package no longer tells; and
-    of `vocab.txt` alone tools without transformers make nothing. The tokenizer is then saved anew, complete in itself.
+    Where the files name no class, AutoTokenizer goes by the model's type, which is another one now; and tools without
+    transformers cannot read `vocab.txt` alone. The tokenizer is then saved again, complete in itself.
     """
     files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
     if not set(files) & set(_VOCABULARIES):

@@ -121,7 +121,7 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
 class Corpus:
     """Files and data sets, read as lines, as often as wanted.
 
-    What a file holds is told from its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones: `.jsonl`,
+    What a file holds is recognised by its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones: `.jsonl`,
     `.json` and `.ndjson` hold a document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
     others are plain text. In rows, and on the Hub, `text_column` holds a document: text, whose lines are its
     sentences, or a list of sentences, in which a line break is a space. Null and empty documents are left out.

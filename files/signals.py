@@ -75,8 +75,8 @@ def _heard_while_waiting() -> Iterator[None]:
     """Breaks off the system call that the main thread waits in when one of `_SIGNALS` has come.
 
     Python runs handlers between its own instructions. A signal that comes after the last of them and before the call,
-    say `read` of a terminal, would be heard when the call returns, if it ever does. Another one, SIGURG, which nobody
-    else listens to, comes a moment later: the call returns at once, and Python runs the handlers of both.
+    say `read` of a terminal, would be handled when the call returns, if it ever does. Another one, SIGURG, which no
+    other code handles, follows a moment later: the call returns at once, and Python runs the handlers of both.
     """
     if not hasattr(signal, "SIGURG"):  # Windows has neither it nor calls that signals break off
         yield

@@ -281,7 +281,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     @property
     def has_adapter(self) -> bool:
-        """Whether adapters learn beside frozen weights."""
+        """Whether adapters are trained beside frozen weights."""
         return self.lora or self.peft_config is not None
 
     def _check_best(self) -> None:
@@ -400,7 +400,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         return [self.model]
 
     def decisive(self) -> dict[str, Any]:
-        """The settings that decide a run's result: an interrupted run goes on only with the same."""
+        """The settings that decide a run's result: an interrupted run is resumed only with the same."""
         names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
         if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
             names += _DECISIVE_WHERE_EVALUATIONS_COUNT

@@ -16,7 +16,7 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
     """Freeze the embeddings and the lowest layers for good.
 
     Args:
-        model: The model. Its pooler learns with the head.
+        model: The model. Its pooler is trained with the head.
         count: How many layers; None for all of them, -1 for nothing, not even the embeddings.
 
     Raises:

@@ -158,7 +158,7 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
                 _write_separated(path, parts, ending)
 
 
-_Part = Callable[[], Iterator[dict[str, Any]]]  # gives its rows, each time anew
+_Part = Callable[[], Iterator[dict[str, Any]]]  # yields its rows, from the first one at each call
 
 
 def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:

@@ -217,7 +217,7 @@ class _Prediction:
         return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
-        """Check the output, and begin a run or go on with an interrupted one."""
+        """Check the output, and begin a run or resume an interrupted one."""
         arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
         files = [str(source) for source in self.data] if self._can_go_on() else []
         check_not_read(output, files)

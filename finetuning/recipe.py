@@ -76,7 +76,7 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
 class Finetuning:
     """A run, from task data to a model folder.
 
-    Hooks, for a run that learns from something else too: `check`, `read`, `files`, `begun`, `start`, `trainer`,
+    Hooks, for a run that learns from something else as well: `check`, `read`, `files`, `begun`, `start`, `trainer`,
     `comparisons`.
 
     Args:

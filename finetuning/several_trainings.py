@@ -87,7 +87,7 @@ def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: 
 
 
 def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
-    """The run with a fold of its examples as validation data, and the others to learn from."""
+    """The run with a fold of its examples as validation data, and the others to train on."""
     examples, source = run.train.examples, run.train.source
     folds = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
     parts = [

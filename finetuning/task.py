@@ -89,7 +89,7 @@ def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBas
 
 
 def rounded(value: float) -> float:
-    """A score as it is told: six digits behind the point, which is what float32 gives."""
+    """A score as it is reported: six decimals, which is what float32 gives."""
     return round(float(value), 6)
 
 
@@ -315,7 +315,7 @@ class Task(ABC, Generic[E, P]):
     def answers(
         self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
     ) -> list[dict[str, Any]]:
-        """What is told to a user about each example.
+        """What is reported to a user about each example.
 
         Args:
             outputs: As in `predict`.
@@ -334,7 +334,7 @@ class Task(ABC, Generic[E, P]):
         ]
 
     def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """What is told about an example, see `answers`."""
+        """What is reported about an example, see `answers`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -371,7 +371,7 @@ class Task(ABC, Generic[E, P]):
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """The fields that a fine-tuned model is told of: those by which data is read and predictions are made."""
+        """The fields that a fine-tuned model records: those by which data is read and predictions are made."""
         return tuple(dict.fromkeys(name for name in (*self.options, *self.fitted_fields) if name != "encoding"))
 
     def unfitted(self) -> Task[E, P]:

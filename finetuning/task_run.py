@@ -77,7 +77,7 @@ class Splits:
 
     Attributes:
         task: The task, with what the training data decides about it.
-        all_training: What there is to learn from, before some is held out or left out; it has all classes.
+        all_training: The training data before some is held out or left out; it has all classes.
         examples: (split, name) -> examples of the splits train, validation and test.
         sources: Split -> name -> where they come from.
     """

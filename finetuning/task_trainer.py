@@ -1,4 +1,4 @@
-"""`Trainer` that learns and measures a task."""
+"""`Trainer` that trains and evaluates a model on a task."""
 
 import inspect
 import logging

@@ -214,7 +214,7 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
 
 @dataclass
 class PushArguments(UploadOptions):
-    """A model folder, where it goes on the Hub, and how."""
+    """Which model folder to upload, to which repository of the Hub, and how."""
 
     model: str = field(metadata={"help": "MyBERT model folder; it is not changed."})
     repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})

@@ -300,7 +300,7 @@ def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def flash_limits(borders: torch.Tensor | None, longest: int | None) -> dict[str, Any]:
-    """Where sequences end, as transformers' flash attention functions are told.
+    """Where sequences end, as keyword arguments of transformers' flash attention functions.
 
     Args:
         borders: Place of the first token of each sequence, and of the end (N + 1,), int32.

@@ -16,7 +16,7 @@ WindowPooling = Literal["mean", "max"]
 
 
 def default_stride(room: int) -> int:
-    """Tokens that neighbouring windows share where nobody says: 128, or half of a window if that is less."""
+    """Tokens that neighbouring windows share by default: 128, or half of a window if that is less."""
     return min(128, room // 2)
 
 

@@ -67,7 +67,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
         PretrainingArguments.__post_init__(self)
 
     def steps_of_embeddings(self) -> int:
-        """Steps at the beginning in which embeddings and heads learn alone."""
+        """Steps at the beginning in which only embeddings and heads are trained."""
         return round(self.train_embeddings_first * self.max_steps)
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
@@ -81,7 +81,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:
-    """Adapt a model to a domain: extend its vocabulary by what its text needs, and go on with pretraining.
+    """Adapt a model to a domain: extend its vocabulary by what its text needs, and continue pretraining.
 
     See `pretrain` for the output folder, which also holds `adaptation.json`: of the model before and after, what it
     knows of the same hidden words of held-out documents (`mybert.metrics.word_loss`).

@@ -59,7 +59,7 @@ class CorpusSettings(DocumentSettings):
 
 @dataclass(kw_only=True)
 class FilterSettings:
-    """How what is left out of a corpus is told from the rest: see `CorpusFilter`.
+    """Which parts of a corpus are left out: see `CorpusFilter`.
 
     Raises:
         ValueError: If there is no such script, or a setting is out of its range.

@@ -60,7 +60,7 @@ class CorpusFilter:
 
     Args:
         drop: What goes, some of `REASONS`.
-        settings: How it is told from the rest.
+        settings: How it is recognised.
         encoder: Gives the tokens of texts; without it `many_tokens` is not looked at.
         shard: Index and number of shards: every document is looked at, those of the shard are counted.
 

@@ -1,4 +1,4 @@
-"""New pieces for the model that a run goes on with: learnt from its text, with rows made of the old ones."""
+"""New pieces for the model that a run starts from: learnt from its text, their embeddings made of the old ones."""
 
 import logging
 from collections.abc import Iterable

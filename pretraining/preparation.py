@@ -39,7 +39,7 @@ class PreparedRun:
         training: Documents to train on, ascending.
         heldout: Documents to evaluate on; fewer than 2 for none.
         config: Configuration of the model.
-        checkpoint: Checkpoint to go on from.
+        checkpoint: Checkpoint to resume from.
     """
 
     tokenizer: MyBertTokenizer
@@ -51,7 +51,7 @@ class PreparedRun:
 
 
 def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
-    """Begin the run, or go on with it: make what it needs where it is not there yet, and check it."""
+    """Begin or resume the run: make what it needs where it is not there yet, and check it."""
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
@@ -111,7 +111,7 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _check_start(model: str) -> None:
-    """Refuse a model that pretraining cannot go on with, before the text is worked on."""
+    """Refuse a model that pretraining cannot start from, before the text is processed."""
     check_available(model)
     if Path(model).is_dir():
         check_model_folder(model)

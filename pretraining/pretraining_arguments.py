@@ -22,8 +22,8 @@ from .trainer import OPTIMIZERS
 EmbeddingStart = Literal["random", "cooccurrence"]
 PositionStart = Literal["new", "repeated"]
 
-# Settings that decide a run's result: an interrupted run goes on only with the same. Batches count as a whole, however
-# many processes and micro-batches share them.
+# Settings that decide a run's result: an interrupted run is resumed only with the same. Batches count as a whole,
+# however many processes and micro-batches share them.
 _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "join_lines", "document_end", "heading_pattern"),
     *("tokenizer", "vocab_size", "layout", "lower_case"),
@@ -37,7 +37,7 @@ _DECISIVE = (
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
-# Further ones, recorded where they are not the default, so that runs from before they were go on.
+# Further ones, recorded only where they are not the default, so that runs older than them can be resumed.
 _DECISIVE_IF_OTHER = (
     *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
@@ -53,7 +53,7 @@ class Phase:
         max_length: Longest sequence in tokens.
         per_device_train_batch_size: Sequences of a micro-batch on a device.
         gradient_accumulation_steps: Micro-batches of a step.
-        freezes_layers: Whether embeddings and heads learn alone.
+        freezes_layers: Whether only embeddings and heads are trained.
         repeats_positions: Whether positions that no sequence had so far begin, at its end, as those that were learnt.
         last_step: Step that ends the phase, or part of the time (in `TICKS`) where that measures the run; None for the
             run's last.
@@ -404,7 +404,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         }
 
     def steps_of_embeddings(self) -> int:
-        """Steps at the beginning in which embeddings and heads learn alone."""
+        """Steps at the beginning in which only embeddings and heads are trained."""
         return 0
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:

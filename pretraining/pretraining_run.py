@@ -48,8 +48,8 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         >>> mybert.pretrain(text=frame, model_size="tiny", max_steps=2000, output_dir="my-bert")
 
     The output folder becomes a model folder: model, tokenizer, `README.md`, `training_curves.png` and
-    `trainer_state.json`, beside `tokens.safetensors` and the checkpoints. The same call goes on where an interrupted
-    one stopped. In a run of several processes all of them call this; the first one prepares and writes.
+    `trainer_state.json`, beside `tokens.safetensors` and the checkpoints. The same call resumes one that was
+    interrupted. In a run of several processes all of them call this; the first one prepares and writes.
 
     Args:
         arguments: The settings.
@@ -95,7 +95,7 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """Train phase by phase, and save the model.
 
     A phase begins as a resumed run does, from the checkpoint that the one before ended with: optimizer, schedule, step
-    count and log go on, only the data is other.
+    count and log continue, only the data is different.
 
     Returns:
         `interrupted`; and, if training got to its end, `metrics`, `steps` (those taken by this call) and `wall_time`
@@ -149,7 +149,7 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 
 
 class _EndOfPhase(TrainerCallback):
-    """Stops a phase at its last step, or part of the time, with a checkpoint that the following one goes on from."""
+    """Stops a phase at its last step, or part of the time, with a checkpoint that the next one continues from."""
 
     def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
         self.phase = phase

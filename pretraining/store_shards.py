@@ -27,7 +27,7 @@ class StoreShards:
         spark.range(0, 8, numPartitions=8).mapInPandas(shards, shards.schema).collect()  # Spark
 
     A shard is what `build_token_store` makes with its `shard_index`, byte for byte, whoever builds it. What a worker
-    has tokenized of a shard when it is lost lies beside it: whoever builds the shard anew goes on from there.
+    has tokenized of a shard when it is lost lies beside it: the next one that builds the shard continues from there.
 
     Args:
         files: Files, folders, patterns or data sets of the Hub, which every machine sees under these names.
@@ -37,7 +37,7 @@ class StoreShards:
         settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
 
     Raises:
-        ValueError: If a setting is out of its range, or text is to be appended, which cannot be done anew.
+        ValueError: If a setting is out of its range, or text is to be appended, which cannot be repeated.
         TypeError: If there is no such setting.
     """
 

@@ -66,15 +66,14 @@ class PretrainingTrainer(ResumableTrainer):
       an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
       that share its batch.
     - Training may be left to right (`is_causal`); evaluation of the model is in its own direction all the same.
-    - Layers may be frozen; the optimizer knows them all the same, so that a run goes on from its checkpoints when they
-      learn.
+    - Layers may be frozen; the optimizer holds them all the same, so that its checkpoints serve when they are trained.
     - Checkpoints and divergence: see `ResumableTrainer`.
 
     Args:
         *args: Those of `ResumableTrainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
         is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
-        freezes_layers: Whether embeddings and heads learn alone.
+        freezes_layers: Whether only embeddings and heads are trained.
         **kwargs: Those of `ResumableTrainer`.
     """
 
@@ -107,7 +106,7 @@ class PretrainingTrainer(ResumableTrainer):
             ValueError: If it is LAMB or Muon, which take parameters as a whole, with FSDP 1, which cuts across them.
         """
         name = self.args.optim
-        if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, which nobody asked for
+        if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, not the user's choice
             name = "google"
         if self.optimizer is None and self.optimizer_cls_and_kwargs is None and name in OPTIMIZERS:
             if self.has_fsdp_1 and name in _OF_WHOLE_PARAMETERS:
@@ -170,7 +169,7 @@ class PretrainingTrainer(ResumableTrainer):
         )
         self._add_to_sums(inputs, outputs, num_items_in_batch)
         if model.training and "seq_relationship_logits" in outputs and not _has_nsp(inputs):
-            # Pooler and head on pairs learn nothing yet, but DDP waits for their gradients, and FSDP for their states.
+            # Pooler and head on pairs are not trained yet, but DDP waits for their gradients, FSDP for their states.
             loss = loss + 0 * outputs["seq_relationship_logits"].sum()
         return (loss, outputs) if return_outputs else loss
 

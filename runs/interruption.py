@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 class StopOnInterrupt(TrainerCallback):
     """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint.
 
-    In and after the last step there is nothing to stop: what is left, say an evaluation, goes on to its end, and what
-    would follow (a next phase, a next seed) is for the caller to leave out. A log message says where training stopped,
-    and how it goes on. A second signal is handled as before training (see `interruptible`).
+    In and after the last step there is nothing to stop: what is left, say an evaluation, is completed, and what would
+    follow (a next phase, a next seed) is for the caller to leave out. A log message says where training stopped, and
+    how to resume it. A second signal is handled as before training (see `interruptible`).
 
     Attributes:
         interrupted: Whether there was a signal, in any process of the run.
@@ -66,7 +66,7 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Give the signals back, and say how training goes on."""
+        """Restore the signal handlers, and log how to resume training."""
         self._give_back()
         self._agree(args)
         if not self.interrupted or not state.is_world_process_zero:

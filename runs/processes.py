@@ -19,7 +19,7 @@ _LONGEST_PREPARATION = timedelta(days=30)  # a collective's own limit, half an h
 def started_on_cpus() -> bool:
     """Whether a launcher (torchrun) started several processes where there is no accelerator that they could share.
 
-    They are one run only if `TrainingArguments` is told: with `use_cpu`. Without it each would train by itself.
+    They form one run only with `use_cpu` in `TrainingArguments`. Without it each would train on its own.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return False

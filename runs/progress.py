@@ -42,7 +42,7 @@ class ReadableProgress(ProgressCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin the bar, at the step from which training goes on."""
+        """Begin the bar, at the step from which training continues."""
         if args.logging_steps is None:
             state.logging_steps = fitting_logging_steps(state.max_steps)
         self.current_step = self._first_step = state.global_step

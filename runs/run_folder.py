@@ -69,7 +69,7 @@ class RunFolder:
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
     ) -> None:
-        """Begin a run, or go on with the one that an interrupted call with the same settings and files left.
+        """Begin a run, or resume the one that an interrupted call with the same settings and files left.
 
         Args:
             settings: What decides the run's result, as JSON values.

@@ -18,8 +18,8 @@ TICKS = 10**9  # parts of a run that is measured in time
 class TimeBudget(TrainerCallback, ExportableState):
     """Tells how much of a run's time is used, and ends training when all of it is (Izsak et al., 2021).
 
-    The clock runs while there is training, with what belongs to it (evaluation, checkpoints); it goes on from the time
-    that a checkpoint names. All processes of a run go by the first one's clock.
+    The clock runs while there is training, with what belongs to it (evaluation, checkpoints); it continues from the
+    time in a checkpoint. All processes of a run go by the first one's clock.
 
     Args:
         seconds: Time of the whole run, above 0.
@@ -39,7 +39,7 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     @classmethod
     def from_checkpoint(cls, seconds: float, checkpoint: str | None) -> "TimeBudget":
-        """Go on from a checkpoint; from the beginning without one.
+        """Continue from a checkpoint; from the beginning without one.
 
         Raises:
             ValueError: If the checkpoint is of a run that was not measured in time.

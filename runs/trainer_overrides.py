@@ -201,7 +201,7 @@ class ResumableTrainer(Trainer):
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer.evaluation_loop`, of the weights' mean if one is kept; training's random numbers are as before.
 
-        A loader draws one as it begins: a run killed between a checkpoint and an evaluation would go on with others.
+        A loader draws one as it begins: a run killed between a checkpoint and an evaluation would draw others.
         """
         with self.averaged_weights(), torch.random.fork_rng(devices=[]):
             return super().evaluation_loop(*args, **kwargs)
@@ -354,8 +354,8 @@ class ResumableTrainer(Trainer):
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
         self._look_for_divergence()
-        # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, from
-        # which a run goes on that is stopped here, or killed while it is evaluated.
+        # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, which
+        # a run that is stopped here, or killed while it is evaluated, is resumed from.
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             return super()._finalize_training(*args, **kwargs)

@@ -45,7 +45,7 @@ def extend_vocabulary(
 
     First come characters that the vocabulary cannot spell, the most frequent first; then, again and again, the run of
     neighbouring pieces whose place one piece could take with the greatest saving of tokens over the whole text (of
-    equal ones the first by code points). Before a piece is taken, all words that it would change are cut anew by
+    equal ones the first by code points). Before a piece is taken, all words that it would change are cut again by
     BERT's rule, longest piece first, so that it saves what it is taken for. The same words give the same pieces in
     the same order.
 
@@ -133,8 +133,8 @@ def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
 class _Learner:
     """Words as the vocabulary cuts them, and how many tokens each run of pieces costs.
 
-    A run's saving by counts is exact where words end where it ends, or go on behind it; a word that the new piece cuts
-    otherwise is only known when it is cut. So runs wait in a heap with their counts, and the first one is computed
+    What a run saves, by counts, is exact for words that are cut as before around it; a word that the new piece cuts
+    differently is only known when it is cut. So runs wait in a heap with their counts, and the first one is computed
     exactly before it is taken.
     """
 

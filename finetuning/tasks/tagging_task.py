@@ -268,7 +268,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     ) -> list[dict[str, Any]]:
         """A tag for each word with its probability, and the entities where tags are of entities.
 
-        `words` are told of a text, which is parted here. An entity has its `label`, its `text`, `start` and `end`,
+        `words` are given for a text, which is split here. An entity has its `label`, its `text`, `start` and `end`,
         characters of the text (of the words with a space between them where there was no text), and its `score`, the
         mean over its words.
         """
