@@ -113,7 +113,7 @@ class ActivationError(ConversionError):
 
 
 class OptimizerStateError(ConversionError):
-    """The checkpoint's optimizer state cannot be taken over."""
+    """The checkpoint's optimizer state cannot be converted."""
 
     sentence = "{path}: optimizer state: {problem}"
 

@@ -1,4 +1,4 @@
-"""Model folders: checked before anything is built of them, read tensor by tensor, and written whole or not at all."""
+"""Model folders: checked before anything is built, read tensor by tensor, and written whole or not at all."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -111,7 +111,7 @@ class ModelFolder:
         """Read the configuration as one of MyBERT.
 
         Raises:
-            ConfigurationError: If MyBERT cannot have a field or value of it.
+            ConfigurationError: If MyBERT does not support one of its fields or values.
         """
         try:
             return MyBertConfig.from_pretrained(self.path)
@@ -119,7 +119,7 @@ class ModelFolder:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
     def require_usual_heads(self) -> None:
-        """Refuse a model whose attention heads are not as wide as its width by their number, as all others know them.
+        """Refuse a model whose attention heads are not as wide as its width divided by their number, as others assume.
 
         Raises:
             ModelFolderError: If it is one.

@@ -1,7 +1,7 @@
 """Model folders to ONNX, for ONNX Runtime, optimum and transformers.js; what was written is run and compared.
 
 Inputs and outputs have the names that these tools expect (https://huggingface.co/docs/optimum), and the folder's
-configuration is one of `model_type: "bert"`: the graph is BERT's, and they know no other name for it.
+configuration is one of `model_type: "bert"`: the graph is BERT's, and these tools know it by no other name.
 """
 
 import logging

@@ -186,7 +186,7 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
 
 
 def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
-    """Copy a tokenizer so that AutoTokenizer makes the same one of it.
+    """Copy a tokenizer so that AutoTokenizer loads it as the same one.
 
     Where the files name no class, AutoTokenizer goes by the model's type, which is another one now; and tools without
     transformers cannot read `vocab.txt` alone. The tokenizer is then saved again, complete in itself.

@@ -29,7 +29,7 @@ def read_column(
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is not what its name says or lacks the column; the message names file and line or row.
+        ValueError: If it is not what its suffix says or lacks the column; the message names file and line or row.
         ImportError: If pyarrow is missing, for Parquet.
     """
     if content_suffix(path) == PARQUET_SUFFIX:

@@ -164,7 +164,7 @@ class Corpus:
 
         Raises:
             OSError: A file is broken or cannot be read, or there is no such data set.
-            ValueError: A file is not what its name says, or has no such column; the message names the file and the
+            ValueError: A file is not what its suffix says, or lacks the column; the message names the file and the
                 byte offset, line or row (counted from 1).
             ImportError: As above.
         """
@@ -247,7 +247,7 @@ class Corpus:
         )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
-        """Pass lines on, and say once how the text begins."""
+        """Pass lines on, and log once how the text begins."""
         if "first" not in self._said:
             first = []
             for line in lines:
@@ -264,7 +264,7 @@ class Corpus:
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
-    """The first lines, and those behind them; an error waits until it is its turn."""
+    """The first lines, and the rest; an error is raised when its turn comes."""
     sample: list[str | None] = []
     characters = 0
     try:

@@ -98,7 +98,7 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
 
 
 def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
-    """A batch with some of its columns, as they are, and others behind them.
+    """A batch with some of its columns, as they are, and others after them.
 
     Args:
         batch: See `rows_of_batch`.
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
 class GivenData:
     """Data in memory, under the name of the argument that it was given as.
 
-    It is read as often as wanted. A pickle of it, as settings are kept with checkpoints, has the name alone.
+    It is read as often as wanted. A pickle of it, made when settings are saved with checkpoints, holds only the name.
 
     Attributes:
         name: The argument; also stands for the data in messages.

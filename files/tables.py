@@ -84,7 +84,7 @@ def stream_rows(
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
-    """Read CoNLL's columns: a word a line with its tags behind it, an empty line between sentences.
+    """Read CoNLL's columns: a word per line, followed by its tags, and an empty line between sentences.
 
     Fields are separated by tabs where the line has one, else by white space. Lines that begin with `-DOCSTART-` begin
     a document; a file without any is one document.
@@ -274,7 +274,7 @@ def _is_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except json.JSONDecodeError:
         return False
-    except (ValueError, RecursionError):  # whoever reads the line says what is wrong with it
+    except (ValueError, RecursionError):  # whoever reads the line reports the error
         return True
 
 

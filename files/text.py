@@ -96,7 +96,7 @@ def _text_files(folder: Path) -> list[Path]:
 
 
 def content_suffix(path: str | Path) -> str:
-    """The suffix that says what a file holds, in lower case; that of a compression, behind it, does not count."""
+    """The suffix that says what a file holds, in lower case, without that of a compression after it."""
     path = Path(path)
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")

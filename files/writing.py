@@ -462,7 +462,7 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
             raise
         folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
         free = shutil.disk_usage(folder).free
-        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not say which trouble
+        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not tell which
             cause = "the disk is full"
         what = f"{_final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error

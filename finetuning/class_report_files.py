@@ -21,7 +21,7 @@ def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> N
     Args:
         report: The report.
         folder: Where to; it exists.
-        suffix: Stands behind the files' names.
+        suffix: Appended to the files' names.
 
     Raises:
         OSError: If a file cannot be written.

@@ -22,7 +22,7 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
         task: The task.
         train: The training data.
         validation: Name -> data to evaluate on.
-        folds: Into how many parts the training data is parted to be measured on.
+        folds: Into how many folds the training data is split for cross-validation.
     """
     for line in data_lines(task, train):
         logger.info("%s", line)

@@ -94,7 +94,7 @@ def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
         count: How many layers; 0 for nothing, not even the pooler.
 
     Raises:
-        ValueError: If there are not so many.
+        ValueError: If there are fewer.
     """
     if not count:
         return

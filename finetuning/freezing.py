@@ -20,7 +20,7 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
         count: How many layers; None for all of them, -1 for nothing, not even the embeddings.
 
     Raises:
-        ValueError: If there are not so many.
+        ValueError: If there are fewer.
     """
     if count == -1:
         return

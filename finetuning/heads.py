@@ -24,7 +24,7 @@ PRETRAINING_HEAD = "PreTraining"
 _SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
-# Model types whose first position is the one behind the padding token's id, as in fairseq.
+# Model types whose first position is the padding token's id + 1, as in fairseq.
 _POSITIONS_BEHIND_PADDING = (
     *("roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "data2vec-text", "ibert"),
     *("longformer", "mpnet", "xmod", "esm"),
@@ -65,7 +65,7 @@ def load_with_head(
 
     Returns:
         The model, in fp32 whatever the checkpoint has (half precision rounds small steps away), and the names of the
-        parameters that begin with random values.
+        randomly initialised parameters.
 
     Raises:
         ValueError: If the model's head is one for other classes, weights of its encoder are missing or of other shapes
@@ -198,7 +198,7 @@ def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = Tr
 
 
 def check_start(name: str, from_scratch: bool = False) -> None:
-    """Check a model that training is to begin with: `check_model`, and that its weights can be trained.
+    """Check a model that training is to start from: `check_model`, and that its weights can be trained.
 
     Raises:
         FileNotFoundError, OSError: See `check_model`.

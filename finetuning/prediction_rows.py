@@ -73,7 +73,7 @@ def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
 
 
 def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
-    """A text a line, the sentences of a pair parted as in `features`; empty lines are left out."""
+    """A text a line, the sentences of a pair separated as in `features`; empty lines are left out."""
     empty = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -86,7 +86,7 @@ class Predictor:
         return _in_this_process, (type(self), self._key, vars(self.settings))
 
     def settle(self, first: DataRow) -> None:
-        """Take the columns that data has; what is wrong with all of its rows shows before anything is loaded.
+        """Choose the columns that the data has; an error that all rows share is found before anything is loaded.
 
         Args:
             first: Its first row.

@@ -150,7 +150,7 @@ class PruneArguments(FinetunedModelArguments):
             layers: Layers of the model.
 
         Raises:
-            ValueError: If it has not so many.
+            ValueError: If it has fewer.
         """
         dropped = self.named_layers()
         if dropped is not None:
@@ -170,7 +170,7 @@ class PruneArguments(FinetunedModelArguments):
 
 
 def top_dropped(layers: int, count: int) -> list[int]:
-    """The lowest `count` of so many layers (Sajjad et al., 2020, arXiv 2004.03844: the best choice for most tasks)."""
+    """The lowest `count` of all layers (Sajjad et al., 2020, arXiv 2004.03844: the best choice for most tasks)."""
     return list(range(count))
 
 
@@ -267,7 +267,7 @@ class _Measuring:
         """What the model scores with the heads of each layer that matter most for the data; it is left with the last.
 
         Raises:
-            ValueError: If it has not so many, or they cannot be told apart.
+            ValueError: If it has fewer, or they cannot be told apart.
         """
         task, network, _, tokenizer = self.model
         heads = getattr(network.config, "num_attention_heads", 0)

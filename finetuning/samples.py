@@ -105,7 +105,7 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
 
 
 def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
-    """Draw so many examples, classes in proportion, in their order; all, if there are not more.
+    """Draw a number of examples, classes in proportion, in their order; all, if there are no more.
 
     Raises:
         ImportError: If scikit-learn is missing.

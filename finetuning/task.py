@@ -82,7 +82,7 @@ def check_stride(doc_stride: int | None, max_length: int) -> None:
 
 
 def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads behind the tokens, for tasks that find a token of a row by its number."""
+    """A tokenizer that pads on the right, for tasks that find a token of a row by its number."""
     at_end = copy.copy(tokenizer)
     at_end.padding_side = "right"
     return at_end
@@ -444,7 +444,7 @@ class Task(ABC, Generic[E, P]):
             beginning: How it begins; as it is, by default.
 
         Returns:
-            The model and the names of the parameters that begin with random values, see `load_with_head`.
+            The model and the names of its randomly initialised parameters, see `load_with_head`.
 
         Raises:
             ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.

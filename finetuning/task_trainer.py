@@ -44,7 +44,7 @@ def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
-    """A batch with the places of its tokens, found on a CPU, unless rows begin with padding."""
+    """A batch with the places of its tokens, found on a CPU, unless rows are padded on the left."""
     batch = collate(rows)
     mask = batch.get("attention_mask")
     if mask is not None and mask[..., 0].all():

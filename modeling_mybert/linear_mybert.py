@@ -30,7 +30,7 @@ def rounded_rows(count: int) -> int:
 
 
 def filled_up(rows: torch.Tensor) -> torch.Tensor:
-    """Rows (N, D), on a CPU with zeros behind them up to `rounded_rows`; in a graph their number stays."""
+    """Rows (N, D), on a CPU padded with zeros to `rounded_rows`; in a graph their number stays."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return rows
     return F.pad(rows, (0, 0, 0, rounded_rows(len(rows)) - len(rows)))
@@ -60,7 +60,7 @@ class PackedTensors:
 
 
 class PackedWeight(PackedTensors):
-    """Weights of linear layers, one below the other.
+    """Weights of linear layers, concatenated.
 
     Args:
         *weights: The weight (O, I) of each layer, float32 or bfloat16.
@@ -167,7 +167,7 @@ def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch
 
 
 def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
-    """The product and, if there is one, the activation of it."""
+    """The product, through the activation if there is one."""
     gelu = None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
     packed_weight = getattr(layer, "packed_weight", None)
     kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features

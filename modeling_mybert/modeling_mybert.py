@@ -287,7 +287,7 @@ class MyBertModel(MyBertPreTrainedModel):
             sequences = self._tell_apart(words, attention_mask, position_ids, lengths, **kwargs)
             if token_indices is not None and attention_mask is not None:  # transformers would look at it
                 if config.is_decoder:
-                    attention_mask = None  # no token sees the padding behind it
+                    attention_mask = None  # no token sees the padding after it
                 elif config._attn_implementation in ("sdpa", "eager"):
                     attention_mask = seen_by_all(attention_mask)
             inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)

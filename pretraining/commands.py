@@ -83,7 +83,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
 
 
 def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
-    """Tokenize text into a token store, show an example of it and, if asked for, export some.
+    """Tokenize text into a token store, show an example from it and, if asked for, export some.
 
     With `dry_run` the text is only examined. An interrupted call continues where it stopped. Examples are shown once
     all shards are there; where the store is too small for any, a warning says so.

@@ -1,4 +1,4 @@
-"""What a corpus holds and what of it is left out, in numbers and examples."""
+"""What a corpus holds, and which parts of it are left out, in numbers and examples."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Amount:
 
 @dataclass
 class FilterReport:
-    """What a corpus, or a shard of it, holds, and what of it is left out.
+    """What a corpus, or a shard of it, holds, and which parts of it are left out.
 
     Attributes:
         read: All that was read.

@@ -235,7 +235,7 @@ class _Earlier:
             self._database.execute(statement)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the temporary file."""
         self._database.close()
 
     def exact_copy(self, number: int, document: list[str]) -> str | None:

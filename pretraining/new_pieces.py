@@ -57,7 +57,7 @@ def learn_new_pieces(
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> Extension:
-    """Extend a tokenizer by what its vocabulary lacks for some documents, and say what came of it.
+    """Extend a tokenizer by what its vocabulary lacks for some documents, and report what was gained.
 
     Args:
         tokenizer: The tokenizer; it stays as it is.
@@ -95,7 +95,7 @@ def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str
     Args:
         model: A model with the old tokenizer's vocabulary; it is changed.
         old: Its tokenizer.
-        new: The same with new pieces, in `[unused...]` entries or behind the old ones.
+        new: The same with new pieces, in `[unused...]` entries or after the old ones.
         rows: "mean": a new piece begins as the mean of the pieces that stood for it (its embedding, which the
             vocabulary layer shares or has another of, and that layer's bias; IndoBERTweet, Koto et al., 2021, arXiv
             2109.04607); what was unknown, and everything with "random", begins as a new model's rows do.

@@ -35,7 +35,7 @@ class ExamplePlan:
 
 
 class _Text(NamedTuple):
-    """Documents as if their tokens stood one behind the other.
+    """Documents as if their tokens were concatenated.
 
     Attributes:
         starts: Where each sentence starts, and the end, (sentences + 1,).

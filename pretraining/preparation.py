@@ -172,7 +172,7 @@ def _store(
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    """Documents to train on and held-out ones, of so many."""
+    """Documents to train on, and held-out ones."""
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(

@@ -107,7 +107,7 @@ def build_token_store(
         path = path / SHARD.format(store.shard_index, store.num_shards)
     fingerprint = tokenizer_fingerprint(tokenizer)
     check_output_files([path], overwrite or store.append)
-    lines = _read(documents, store)  # what is wrong with its files is said before a folder is made
+    lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with locked(path):
         check_output_files([path], overwrite or store.append)  # again, now that no other process writes
         earlier = [path] if path.exists() else []
@@ -161,7 +161,7 @@ def inspect_corpus(
     show_progress: bool = True,
     **settings: Any,
 ) -> FilterReport:
-    """Look at a corpus: what would be left out of it, and for which reasons. Nothing is written.
+    """Examine a corpus: what would be left out, and why. Nothing is written.
 
     Args:
         documents: As in `build_token_store`.

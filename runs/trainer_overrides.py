@@ -384,7 +384,7 @@ class ResumableTrainer(Trainer):
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
             complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
             for attempt in set(later) - set(complete):
-                shutil.rmtree(attempt)  # it got further, but did not complete it
+                shutil.rmtree(attempt)  # of a call that began one, but did not complete it
             # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
             best = self.state.best_model_checkpoint
             rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))

@@ -23,7 +23,7 @@ def read_varint(buffer: bytes, position: int, bits: int = 64) -> tuple[int, int]
         bits: Width of the unsigned type, 32 or 64.
 
     Returns:
-        The value, in [0, 2**bits), and the position behind it.
+        The value, in [0, 2**bits), and the position after it.
 
     Raises:
         VarintError: If the buffer ends first or the value has more than `bits` bits.

@@ -41,7 +41,7 @@ class ChoicePrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
-    """Choosing between texts; each is read behind the same first text, as a pair.
+    """Choosing between texts; each is read after the same first text, as a pair.
 
     Attributes:
         text_pair_column: Column of a text that every choice begins with, such as a question.
@@ -113,7 +113,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[ChoiceExample]:
-        """Tokenize each choice behind its text; the longer of the two is cut first, as in Google's code."""
+        """Tokenize each choice after its text; the longer of the two is cut first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
         encoded = encode_and_cut(tokenizer, pairs, self.max_length)
         count = len(examples[0].choices)

@@ -248,7 +248,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
-        """Words of rows; a text is parted into words, its punctuation apart."""
+        """Words of rows; a text is split into words, punctuation apart."""
         return [self._new_example(row) for row in rows]
 
     def _new_example(self, row: DataRow) -> TaggedSentence:
