@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import torch
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
@@ -273,23 +274,19 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         mean over its words.
         """
         assert labels is not None
-        tags = [[OUTSIDE] * len(example.words) for example in data.examples]
         scores = [[1.0] * len(example.words) for example in data.examples]
         for logits, layout in zip(outputs, data.layout, strict=True):
             places = np.flatnonzero(layout[:, 0] >= 0)
-            values = np.exp(logits[places] - logits[places].max(-1, keepdims=True))
-            values /= values.sum(-1, keepdims=True)
-            for place, row in zip(places, values, strict=True):
-                sentence, word = layout[place]
-                tags[sentence][word] = labels.names[row.argmax()]
-                scores[sentence][word] = rounded(row.max())
+            highest = torch.from_numpy(logits[places]).softmax(-1).amax(-1).tolist()
+            for (sentence, word), probability in zip(layout[places], highest, strict=True):
+                scores[sentence][word] = rounded(probability)
         of_entities = _are_of_entities(labels.names)
-        found: list[dict[str, Any]] = []
-        for example, names, values in zip(data.examples, tags, scores, strict=True):
-            told: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
-            told |= {"label": names, "score": values}
-            found.append(told | ({"entities": _entities(example, names, values)} if of_entities else {}))
-        return found
+        answers: list[dict[str, Any]] = []
+        for example, tags, values in zip(data.examples, self.predict(outputs, data, labels), scores, strict=True):
+            answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
+            answer |= {"label": list(tags), "score": values}
+            answers.append(answer | ({"entities": _entities(example, tags, values)} if of_entities else {}))
+        return answers
 
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
         """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.
