@@ -1,4 +1,4 @@
-"""Settings from YAML: what stands there means what it would on the command line."""
+"""Settings from YAML: they mean what they would on the command line."""
 
 import json
 from argparse import Action, ArgumentError, ArgumentParser

@@ -108,7 +108,7 @@ class ActivationError(ConversionError):
 
     sentence = (
         "{path}: hidden_act is {found!r}; Google's code computes {expected} only. "
-        "Pass allow_other_activation=True to write the weights all the same."
+        "Pass allow_other_activation=True to write the weights anyway."
     )
 
 

@@ -43,7 +43,7 @@ def guess_layout(
     """Find out what lines are.
 
     Args:
-        lines: The first lines of a text, as they stand there.
+        lines: The first lines of a text, unchanged.
         join_lines: Whether they are to be joined; None to find out.
         document_end: Where documents end; "auto" to find out: as ever at a blank line, or, where lines are joined and
             blank lines stand between paragraphs, at several blank lines if the text has them, else at its end.

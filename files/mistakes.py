@@ -10,7 +10,7 @@ _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory",
 
 
 def sentence_for(error: Exception) -> str:
-    """What a mistake of the user's or a want of the machine's is in words; "" for what is neither."""
+    """A mistake of the user, or something that the machine lacks, in words; "" for what is neither."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
         text = f"not enough memory ({text or 'an allocation failed'})."

@@ -41,8 +41,8 @@ def stream_rows(
     r"""Read a table, plain or compressed, row by row; only a list in a `.json` file is held in memory.
 
     Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` without any quoting, as GLUE's files;
-    `.jsonl` or `.ndjson`, an object a line; `.json`, the same, a list of objects, or SQuAD's articles, which become a
-    row a question with `id`, `question`, `context`, `answers` and `is_impossible`; `.parquet`.
+    `.jsonl` or `.ndjson`, one object per line; `.json`, the same, a list of objects, or SQuAD's articles, which become
+    one row per question with `id`, `question`, `context`, `answers` and `is_impossible`; `.parquet`.
 
     Args:
         path: The file.

@@ -51,7 +51,7 @@ def written_beside(path: str | Path) -> Iterator[Path]:
     """Write a file whole or not at all.
 
     Args:
-        path: The file. Its folder is made if it is not there; where nothing comes of it, it goes again.
+        path: The file. Its folder is made if missing, and removed again if writing fails.
 
     Yields:
         The name to write to, in the same folder; what is there when the block ends is moved into place.
@@ -160,7 +160,7 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
     """Write files into a folder that may hold others too; they are moved there when all of them are whole.
 
     Args:
-        path: The folder. It is made if it is not there; where nothing comes of it, it goes again.
+        path: The folder. It is made if missing, and removed again if writing fails.
 
     Yields:
         An empty folder in it; its files are moved into `path`, in the order of their names, when the block ends.
@@ -449,7 +449,7 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
 
     Args:
         path: What is written.
-        kept: What is to be said of what is there all the same.
+        kept: What the message says about what was kept.
 
     Raises:
         OSError: In place of errors of the operating system that name no file or tell of a full disk, and of those of

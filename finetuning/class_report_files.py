@@ -16,7 +16,7 @@ REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.pn
 def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
     """Write `class_report.json`, `class_report.txt`, and `confusion_matrix.png` where each text or word has one class.
 
-    Without matplotlib a warning stands in place of the picture.
+    Without matplotlib a warning replaces the picture.
 
     Args:
         report: The report.

@@ -253,8 +253,8 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     `features` (texts, F). They are those of sentence-transformers for the same folder: `"own"` by the settings that it
     has saved there (pooling, normalisation, length, prompt), the others without normalisation.
 
-    Else, as JSON lines, a text a line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, over the
-    tokens of all texts one after the other: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character
+    Else, as JSON lines, one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, for the
+    tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character
     and the one after the last; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts` (texts + 1,),
     the first token of each text.
 

@@ -37,7 +37,7 @@ class Features:
     combination: Literal["concat", "sum", "weighted"] = "concat"
 
     def states(self, num_layers: int) -> list[int]:
-        """Numbers of the states for a model with so many layers; the embeddings count only where they are meant."""
+        """Numbers of the states in a model of that many layers; the embeddings only where they are asked for."""
         is_embeddings = self.first == 0
         chosen = range(num_layers + 1)[self.first : self.last]
         return [number for number in chosen if number or is_embeddings or num_layers < 2]
@@ -158,7 +158,7 @@ def write_json_lines(
     tokenizer: PreTrainedTokenizerBase,
     rows: Iterator[np.ndarray],
 ) -> int:
-    """Write a text a line; returns the size of the features."""
+    """Write one text per line; returns the size of the features."""
     size = 0
     with path.open("w", encoding="utf-8") as file:
         for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):

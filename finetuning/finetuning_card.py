@@ -49,7 +49,7 @@ def write_finetuning_card(
         outcomes: Name of each training -> what it gave.
         found: What they gave together.
         examples: What `task_examples` gave.
-        comparisons: What stands beside the run's metrics.
+        comparisons: What the run's metrics are compared with.
     """
     content = CardContent(
         name=output_dir.name,

@@ -104,7 +104,7 @@ class DataRow:
         return ", ".join(shown) + (", ..." if len(self.values) > _MOST_NAMES else "")
 
     def mistake(self, what: str) -> ValueError:
-        """An error that says where it was found: `what` stands behind "<source>, row <number>: "."""
+        """An error that says where it was found: `what` follows "<source>, row <number>: "."""
         return ValueError(f"{self.source}, row {self.number}: {what}.")
 
 
@@ -204,7 +204,7 @@ def new_name(name: str, others: Collection[str]) -> str:
 
 
 def prediction_columns(classes: Sequence[str]) -> list[str]:
-    """The columns of a table of predictions, all of other names: `index`, `prediction`, a probability a class."""
+    """The columns of a table of predictions, with other names: `index`, `prediction`, one probability per class."""
     own = ["index", "prediction"]
     return own + [new_name(name, {*own, *classes}) if name in own else name for name in classes]
 

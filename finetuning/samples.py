@@ -184,7 +184,7 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
     """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced").
 
     Args:
-        data: The training data; its labels are a class a sequence, or one a token.
+        data: The training data; its labels are one class per sequence, or one per token.
         classes: How many there are; one without a label gets the weight 1.
     """
     labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])

@@ -387,7 +387,7 @@ class Task(ABC, Generic[E, P]):
         return self
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """What is kept of the network's outputs for a batch, a row a sequence."""
+        """What is kept of the network's outputs for a batch, one row per sequence."""
         return tuple(values for name, values in outputs.items() if name.endswith("logits"))
 
     @abstractmethod

@@ -39,7 +39,7 @@ class ChangingRate:
 
 @dataclass(frozen=True)
 class StepOfExample:
-    """At which step an example is learnt, whoever asks.
+    """At which step an example is trained on, in any process.
 
     Attributes:
         batch_size: Examples of a step.

@@ -73,8 +73,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
 
     Defaults are the paper's. In Python `text` may also be in memory: a `pandas.DataFrame` or `datasets.Dataset`, whose
-    `text_column` has a document a row; or an iterable of documents, each a text or a list of sentences, which is no
-    list of texts: those are names of files.
+    `text_column` has one document per row; or an iterable of documents, each a text or a list of sentences. A list of
+    strings is one of file names.
     """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {

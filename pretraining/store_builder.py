@@ -77,7 +77,7 @@ def build_token_store(
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
-            sentences; or a data frame or data set, whose `text_column` holds a document a row.
+            sentences; or a data frame or data set, whose `text_column` holds one document per row.
         tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
             other ("[MASK]" is three words, as for Google's tokenizer).
         path: The file to write; it appears when it is complete. With several shards, the folder for them.

@@ -65,8 +65,8 @@ class PretrainingTrainer(ResumableTrainer):
     - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
       an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
       that share its batch.
-    - Training may be left to right (`is_causal`); evaluation of the model is in its own direction all the same.
-    - Layers may be frozen; the optimizer holds them all the same, so that its checkpoints serve when they are trained.
+    - Training may be left to right (`is_causal`); evaluation is always in the model's own direction.
+    - Layers may be frozen; the optimizer holds them nevertheless, so that its checkpoints serve when they are trained.
     - Checkpoints and divergence: see `ResumableTrainer`.
 
     Args:

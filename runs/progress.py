@@ -98,7 +98,7 @@ class ReadableProgress(ProgressCallback):
 def log_line(
     logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
 ) -> str:
-    """An entry of a log in words and at most 80 columns a line; "" if there is nothing to say.
+    """An entry of a log in words, in lines of at most 80 columns; "" if there is nothing to say.
 
     Args:
         logs: Name -> value, as `Trainer` logs them: of training, of evaluations (`eval_`, `test_`) or of the end.

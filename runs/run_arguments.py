@@ -58,7 +58,7 @@ class RunArguments(TrainingArguments):
     }
     """Flag -> settings of a `--config` that contradict it, in whose place it is."""
 
-    output_dir: str = field(  # type: ignore[assignment]  # whoever inherits this asks for it
+    output_dir: str = field(  # type: ignore[assignment]  # a subclass requires it
         default=None, metadata={"help": "Folder of the run: model, checkpoints, curves and card."}
     )
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier run in the output folder."})

@@ -9,7 +9,7 @@ from .vocab import Layout, reserved_tokens
 
 @dataclass(kw_only=True)
 class VocabularyBasics:
-    """What whoever needs a new vocabulary decides about it."""
+    """What is to be decided about a new vocabulary."""
 
     vocab_size: int = field(default=30522, metadata={"help": "Pieces of a new vocabulary, reserved ones included."})
     layout: Layout = field(

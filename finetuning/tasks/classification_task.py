@@ -157,9 +157,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
     def settled(self, rows: Sequence[DataRow]) -> ClassificationTask:
-        """The task with what the data shows, where it is not told.
+        """The task, completed from the data where a setting is not given.
 
-        Pairs stand in `text` and `text_pair`; between a text's labels is what of , ; | there is, else a comma.
+        Pairs are in `text` and `text_pair`; labels of a text are separated by , ; or |, whichever occurs.
         """
         if self.text_column == "text" and self.text_pair_column is None and "text_pair" in rows[0].values:
             return replace(self, text_pair_column="text_pair").settled(rows)

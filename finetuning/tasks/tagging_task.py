@@ -45,7 +45,7 @@ class TaggedSentence:
     Attributes:
         words: The words.
         tags: A tag for each; None where they are not known.
-        document: Number of the document that they stand in.
+        document: Number of the document that they are from.
         text: The text that they were found in, if there was one.
         spans: First character of each word in the text and the one after its last.
     """
