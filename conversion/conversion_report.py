@@ -1,4 +1,4 @@
-"""What a conversion did: said by the command, and kept in the new folder beside a model card."""
+"""What a conversion did: printed by the command, and kept in the new folder beside a model card."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

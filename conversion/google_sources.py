@@ -1,4 +1,4 @@
-"""Find the checkpoint, the configuration and the vocabulary in whatever the user names.
+"""Find the checkpoint, the configuration and the vocabulary in what the user names.
 
 That is a folder, a checkpoint prefix, a zip or tar archive, or a SavedModel folder.
 

@@ -7,7 +7,7 @@ from ..metrics import GOOGLE_LABELS
 
 @dataclass(kw_only=True)
 class OutputOptions:
-    """How what is there already is treated."""
+    """What happens to existing output."""
 
     overwrite: bool = field(
         default=False, metadata={"help": "Replace an earlier output; a folder with other things in it is refused."}

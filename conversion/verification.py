@@ -145,7 +145,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
 
 
 def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
-    """Give the report back under the name that the folder will have.
+    """Return the report under the name that the folder will have.
 
     Raises:
         VerificationError: If something is wrong.

@@ -56,7 +56,7 @@ def copy_companions(source: str | Path, target: str | Path) -> list[str]:
 
 
 def _module_folders(model_dir: Path) -> list[str]:
-    """The folders of modules; the model itself is the one without."""
+    """The folders of modules; the model itself has none."""
     file = model_dir / _MODULES
     if not file.is_file():
         return []

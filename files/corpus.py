@@ -30,7 +30,7 @@ _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
 
 @dataclass(kw_only=True)
 class SourceSettings:
-    """Where in a file text is."""
+    """Where the text is in a file."""
 
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text, tables and JSON."})
     text_column: str = field(
@@ -40,7 +40,7 @@ class SourceSettings:
 
 @dataclass(kw_only=True)
 class TextSettings(SourceSettings):
-    """How text is read, whatever for."""
+    """How text is read, for whatever purpose."""
 
     join_lines: bool | None = field(
         default=None,

@@ -1,4 +1,4 @@
-"""Names that may be those of models on the Hub, looked at before anything is loaded."""
+"""Names of models that may be on the Hub, checked before anything is loaded."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
 
 
 def check_path(name: str | os.PathLike[str]) -> None:
-    """Refuse a path to nothing: no name on the Hub is absolute, begins with a dot or `~`, or has two slashes.
+    """Refuse a missing path: no name on the Hub is absolute, begins with a dot or `~`, or has two slashes.
 
     Nor is one taken for such whose first part is a folder that is here.
 
@@ -27,7 +27,7 @@ def check_path(name: str | os.PathLike[str]) -> None:
 
 
 def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Refuse what is neither here nor on the Hub, at once: transformers asks an unreachable Hub for some 20 seconds.
+    """Refuse what is neither here nor on the Hub, at once: transformers retries an unreachable Hub for 20 seconds.
 
     Args:
         name: A folder or file, or a name on the Hub, `name` or `owner/name`; of one that the cache has the Hub is not

@@ -40,7 +40,7 @@ class LineLayout:
 def guess_layout(
     lines: Sequence[str | None], join_lines: bool | None, document_end: DocumentEnd, in_rows: bool
 ) -> LineLayout:
-    """Find out what lines are.
+    """Guess what the lines of a text are.
 
     Args:
         lines: The first lines of a text, unchanged.

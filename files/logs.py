@@ -1,4 +1,4 @@
-"""What other libraries log, silenced for as long as it takes."""
+"""Silencing other libraries for the time of a `with` block."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def only_errors() -> Iterator[None]:
-    """Silence transformers' warnings and reports; the caller reports what matters of them."""
+    """Silence transformers' warnings and reports; the caller logs those that matter."""
     # At the call: this room is imported where transformers is not needed.
     from transformers.utils import logging as hf_logging
 

@@ -35,7 +35,7 @@ def usable_cores() -> int:
 
 @cache
 def cpu_features() -> tuple[str, ...]:
-    """Names of the instruction sets for matrix products that the processor has; none where Linux does not tell."""
+    """Names of the instruction sets for matrix products that the processor has; none where they are not listed."""
     match = re.search(r"^flags\s*:\s*(.+)$", _cpu_info(), re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     return tuple(name for flag, name in _FEATURES.items() if flag in flags)

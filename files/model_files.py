@@ -123,7 +123,7 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
-    """Refuse a model for what needs its weights in floating point: training, and formats of others.
+    """Refuse a quantized model where weights in floating point are needed: by training, and by other formats.
 
     Args:
         config: The content of its `config.json`.
@@ -138,7 +138,7 @@ def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[
 
 
 def without_foreign_code(config: Any) -> Any:
-    """Take out of a model's configuration what names code in its folder: it is never run, and no copy has it."""
+    """Remove from a model's configuration what names code in its folder: it is never run, nor copied."""
     for name in ("auto_map", "custom_pipelines"):
         vars(config).pop(name, None)
     return config
@@ -195,7 +195,7 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def deciding_files(model: str | os.PathLike[str]) -> list[str]:
-    """The files of a model folder by which it computes: configuration, tokenizer, weights; none of what is no folder.
+    """The files of a model folder that decide its outputs: configuration, tokenizer, weights; none if it is no folder.
 
     Raises:
         FileNotFoundError, ValueError: See `weight_files`; there may be no weights at all.

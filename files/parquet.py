@@ -54,7 +54,7 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
 
 
 def refuse_doubled(what: str, names: Iterable[str]) -> None:
-    """Refuse columns of one name, of which a row could hold the last one only.
+    """Refuse several columns of one name: a row could hold only the last one.
 
     Raises:
         ValueError: If there are some; only those without a name may come twice, as they cannot be asked for.
@@ -65,7 +65,7 @@ def refuse_doubled(what: str, names: Iterable[str]) -> None:
 
 
 def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
-    """Say that a row has other columns than the one that is asked for."""
+    """The message that a column is missing, and which there are."""
     return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
 
 

@@ -1,4 +1,4 @@
-"""Running text to sentences, by rules that need no language."""
+"""Running text to sentences, by rules for any language."""
 
 import re
 

@@ -51,7 +51,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are heard when the block has ended. Processes that are started in it never hear of Ctrl-C."""
+    """Ctrl-C and SIGTERM are handled when the block has ended; processes started in it ignore Ctrl-C."""
     came: list[int] = []
     heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}

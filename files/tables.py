@@ -269,7 +269,7 @@ def _read_json(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
 
 
 def _is_object(line: str) -> bool:
-    """Whether a line is an object by itself."""
+    """Whether a line alone is a JSON object."""
     try:
         return isinstance(json.loads(line), dict)
     except json.JSONDecodeError:

@@ -80,7 +80,7 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
 
 
 def _text_files(folder: Path) -> list[Path]:
-    """The files below a folder that end like text; how many others there are is logged."""
+    """The files below a folder with a suffix of text; the number of others is logged."""
     found = [p for p in folder.rglob("*") if not any(q.startswith(_HIDDEN) for q in p.relative_to(folder).parts)]
     found = [path for path in found if path.is_file()]
     texts = [path for path in found if content_suffix(path) in _FOLDER_SUFFIXES]
@@ -181,7 +181,7 @@ def read_blocks(
 
 
 def new_digest() -> "hashlib.blake2b":
-    """The digest by which a file is known to be the same: BLAKE2b, 128 bits, of the file as it is on the disk."""
+    """The digest that identifies a file's contents: BLAKE2b, 128 bits, of the bytes on the disk."""
     return hashlib.blake2b(digest_size=16)
 
 

@@ -47,7 +47,7 @@ def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, 
 
 @contextmanager
 def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
-    """A process that makes an object, calls its methods when asked to, one after the other, and sleeps between.
+    """A process that makes an object and calls its methods on request, one at a time.
 
     It starts empty, so what is loaded there and which threads run there is the object's affair alone. It ends with the
     block, in the middle of a call if need be, and with this process, however that ends.
@@ -118,7 +118,7 @@ def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tup
 
 
 def _end_with_parent() -> None:
-    """Workers would wait for work for ever when their parent is killed."""
+    """End this process with its parent: when that is killed, workers would wait for work for ever."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

@@ -83,7 +83,7 @@ def _make_folder(folder: Path, made: list[Path]) -> None:
 
 @contextmanager
 def _emptied_again() -> Iterator[list[Path]]:
-    """A list of folders that were made; those that are empty when the block ends go."""
+    """A list of folders that were made; those that are empty when the block ends are removed."""
     made: list[Path] = []
     try:
         yield made
@@ -211,7 +211,7 @@ def _move_folder(beside: Path, path: Path) -> None:
 
 
 def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
-    """Refuse a folder to write to that is in use for other things.
+    """Refuse an output folder that holds anything else.
 
     Args:
         path: The folder; it need not exist.
@@ -260,7 +260,7 @@ def check_can_be_folder(path: str | Path) -> None:
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
-    """Refuse to write where is read from.
+    """Refuse an output that is also an input.
 
     Args:
         path: A file or folder to write.
@@ -274,7 +274,7 @@ def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
 
 
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
-    """Refuse files to write that are there already.
+    """Refuse output files that exist already.
 
     Args:
         paths: The files; they need not exist.
@@ -344,7 +344,7 @@ def _is_bookkeeping(entry: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link (not what it leads to) or a folder with all that it holds."""
+    """Delete a file, a link (not its target) or a folder with all its contents."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -434,7 +434,7 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
 
 
 def _holder(lock_file: Path) -> str:
-    """Who holds a lock: what the holder writes there as soon as it has it."""
+    """Who holds a lock, as its holder wrote there."""
     for _ in range(20):
         with suppress(OSError, UnicodeDecodeError):
             if words := lock_file.read_text(encoding="utf-8").strip():
@@ -445,7 +445,7 @@ def _holder(lock_file: Path) -> str:
 
 @contextmanager
 def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
-    """Say in one sentence that something could not be written, whichever library found out.
+    """Report in one sentence that something could not be written, whichever library failed.
 
     Args:
         path: What is written.
@@ -469,7 +469,7 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
 
 
 def _disk_trouble(error: Exception) -> str:
-    """Why something could not be written; nothing if the error tells of other things, or has its words already."""
+    """Why something could not be written; nothing if the error is another one, or explains itself."""
     cause = " ".join(str(error).split())
     if isinstance(error, OSError):
         if error.errno is None:

@@ -103,7 +103,7 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
 
 
 def merge_adapter(adapted: Any, folder: Path | None) -> PreTrainedModel:
-    """Take an adapter up into the weights that it stood beside.
+    """Merge an adapter into the weights beside it.
 
     Args:
         adapted: What `add_adapter` gave, trained.

@@ -1,4 +1,4 @@
-"""What is said of a run's data before it is trained on: classes, lengths, an example, and what looks wrong."""
+"""What is reported of a run's data before training: classes, lengths, an example, and what looks wrong."""
 
 import logging
 import unicodedata

@@ -14,7 +14,7 @@ class PatientStop(EarlyStoppingCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take up the count of the checkpoint; a run that was to stop stops."""
+        """Restore the count of the checkpoint; a run that was due to stop stops."""
         super().on_train_begin(args, state, control, **kwargs)
         callbacks: Any = state.stateful_callbacks
         saved = callbacks.get(type(self).__name__, {}).get("attributes", {})

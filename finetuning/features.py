@@ -181,7 +181,7 @@ def write_json_lines(
 def write_safetensors(
     path: Path, encodings: Sequence[CutTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
 ) -> int:
-    """Write all tokens one after the other; returns the size of the features."""
+    """Write all tokens concatenated; returns the size of the features."""
     features = np.concatenate(list(rows))
 
     def joined(parts: Iterable[Sequence[Any]]) -> np.ndarray:

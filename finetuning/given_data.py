@@ -11,7 +11,7 @@ from .rows import DataRow, DataSource, HubSplit, with_class_names
 
 
 class ColumnNames(Protocol):
-    """What is to be known of a task to read its rows; `Task` has it."""
+    """What reading rows has to know of a task; `Task` has it."""
 
     reads_conll: ClassVar[bool]
 

@@ -253,12 +253,12 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
 
 
 def head_name(auto_class: Any) -> str:
-    """The kind of head of an Auto class: what its name says behind "For"."""
+    """The kind of head of an Auto class: what follows "For" in its name."""
     return auto_class.__name__.partition("For")[2]
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
-    """The heads that a checkpoint has, by what its classes' names say behind "For"; "" for none.
+    """The heads that a checkpoint has, by what follows "For" in its classes' names; "" for none.
 
     One of pretraining has those of both its objectives.
     """

@@ -1,4 +1,4 @@
-"""What a fine-tuned network says of tokenized data: batches of similar length, results in the data's order."""
+"""The outputs of a fine-tuned network for tokenized data: batches of similar length, results in the data's order."""
 
 from __future__ import annotations
 
@@ -67,6 +67,6 @@ def network_outputs(
 
 
 def _tokens(row: dict[str, Any]) -> int:
-    """How much of the network's work a row is."""
+    """How much work a row is for the network."""
     values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
     return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)

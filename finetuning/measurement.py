@@ -1,4 +1,4 @@
-"""What a trained model is worth: metrics, what is fitted to the validation data, predictions and reports of a run."""
+"""Evaluation of a trained model: metrics, what is fitted to the validation data, predictions and reports of a run."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def _beside(
 def _report_by_class(
     task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
 ) -> None:
-    """Write the reports by class of a split's labelled data, and say those of few classes."""
+    """Write the reports by class of a split's labelled data, and log those of few classes."""
     for name, data in split.items():
         report = task.report_by_class(predictions[name], data.examples)
         if report is None:

@@ -1,4 +1,4 @@
-"""What a fine-tuned model says of new data."""
+"""A fine-tuned model, loaded to predict new data."""
 
 from collections.abc import Sequence
 from dataclasses import replace

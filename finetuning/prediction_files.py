@@ -40,7 +40,7 @@ class PartHead(NamedTuple):
 
 
 def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
-    """By which rows of the data are known to be the same."""
+    """The digest that identifies rows of the data."""
     digest = new_digest()
     for row in rows:
         digest.update(f"{json_line(row)}\n".encode())
@@ -52,7 +52,7 @@ def _part_file(folder: Path, number: int) -> Path:
 
 
 def any_part(folder: Path) -> bool:
-    """Whether any part was written."""
+    """Whether some part was written."""
     return any(folder.glob("predictions-*.jsonl"))
 
 

@@ -27,7 +27,7 @@ _TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review"
 
 
 def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
-    """Rows of any kind of data; nothing is held but what is read at a time.
+    """Rows of any kind of data; memory holds only what is being read.
 
     Args:
         data: A file (`str` or `Path`; `"-"` is standard input), or data in memory, see `rows_of`.
@@ -73,7 +73,7 @@ def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
 
 
 def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
-    """A text a line, the sentences of a pair separated as in `features`; empty lines are left out."""
+    """One text per line, the sentences of a pair separated as in `features`; empty lines are left out."""
     empty = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():

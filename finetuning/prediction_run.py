@@ -188,14 +188,14 @@ class _Prediction:
         if self.arguments.output == STDIN:
             return self._print()
         output = Path(self.arguments.output)
-        begins_anew = self.arguments.overwrite or not self._can_go_on()
-        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), begins_anew)
+        starts_over = self.arguments.overwrite or not self._can_resume()
+        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
         with folder:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # a mistake in the data
-                if self._can_go_on() and any_part(folder.path):
+                if self._can_resume() and any_part(folder.path):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
                     shutil.rmtree(folder.path)
@@ -212,14 +212,14 @@ class _Prediction:
                 logger.info("%s: %s rows.", output, f"{rows:,}")
         return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
 
-    def _can_go_on(self) -> bool:
-        """Whether the data is there again in a further call: whether it is files."""
+    def _can_resume(self) -> bool:
+        """Whether a further call can read the data again: whether it is in files."""
         return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
         """Check the output, and begin a run or resume an interrupted one."""
         arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
-        files = [str(source) for source in self.data] if self._can_go_on() else []
+        files = [str(source) for source in self.data] if self._can_resume() else []
         check_not_read(output, files)
         check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
         settings = {

@@ -103,7 +103,7 @@ class Predictor:
         self.task, self._is_settled = task, True
 
     def load(self) -> FinetunedModel:
-        """The model, which from now on has the say about the task; loaded when it is first asked for."""
+        """The model, whose record decides about the task from now on; loaded when it is first asked for."""
         if self._found is None:
             assert self.settings.model
             device = PartialState(cpu=self.settings.use_cpu).device
@@ -163,7 +163,7 @@ _copies: dict[str, Predictor] = {}
 
 
 def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) -> Predictor:
-    """The copy of a predictor that this process has got already, or a new one in place of another's."""
+    """The copy of a predictor that this process has already, or a new one that replaces another's."""
     if key not in _copies:
         _copies.clear()
         _copies[key] = kind(**settings)

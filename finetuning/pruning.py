@@ -175,7 +175,7 @@ def top_dropped(layers: int, count: int) -> list[int]:
 
 
 def alternate_dropped(layers: int, count: int) -> list[int]:
-    """So many layers spread evenly, the first and the last among them, as DistilBERT begins (Sanh et al., 2019)."""
+    """`count` layers spread evenly, the first and the last among them, as DistilBERT begins (Sanh et al., 2019)."""
     return [round(place * (layers - 1) / max(count - 1, 1)) for place in range(count)]
 
 
@@ -297,7 +297,7 @@ class _Measuring:
         return metrics
 
     def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
-        """Say the last row of a table: the main metric, and what it lost."""
+        """Log the last row of a table: the main metric, and what it lost."""
         row, metric = rows[-1], self.model.task.main_metric
         name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
         shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"

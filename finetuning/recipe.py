@@ -87,7 +87,7 @@ class Finetuning:
         self.arguments = arguments
 
     def check(self) -> None:
-        """Refuse models that are not there, before data is read."""
+        """Refuse models that do not exist, before data is read."""
         check_start(self.arguments.model, self.arguments.from_scratch)
 
     def read(self, task: Task) -> TaskRun:
@@ -101,7 +101,7 @@ class Finetuning:
         return [*data, *adapter, *deciding_files(self.arguments.model)]
 
     def begun(self, run: TaskRun) -> TaskRun:
-        """The run with what takes its time to be made, once its folder is there; called in every process."""
+        """The run with what takes long to compute, once its folder is there; called in every process."""
         return run
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
@@ -113,7 +113,7 @@ class Finetuning:
         return TaskTrainer(run, arguments, **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
-        """What stands on the card beside the run's metrics."""
+        """What the card compares the run's metrics with."""
         return []
 
     def run(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class Finetuning:
         return results | {"interrupted": False}
 
     def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:
-        """Train as often as it takes, keep a model, and describe it on a card; see `finetune` for what it returns."""
+        """Train with every seed or fold, keep a model, and write its card; see `finetune` for what it returns."""
         arguments = self.arguments
         trainings = planned_trainings(run, arguments, output_dir)
         outcomes: dict[str, Outcome] = {}

@@ -30,7 +30,7 @@ class DataRow:
     number: int
 
     def __post_init__(self) -> None:
-        """Know what is missing."""
+        """Find out which values are missing."""
         if missing := [name for name, value in self.values.items() if _is_nan(value)]:
             object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
 
@@ -197,7 +197,7 @@ def read_data(
 
 
 def new_name(name: str, others: Collection[str]) -> str:
-    """What a predicted column is called beside others: if need be with `predicted_` before its name."""
+    """The name of a predicted column beside others: if need be with `predicted_` before it."""
     while name in others:
         name = f"predicted_{name}"
     return name

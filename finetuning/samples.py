@@ -1,4 +1,4 @@
-"""Which examples of the data are learnt from, which are held out, and what each weighs."""
+"""Which examples of the data are trained on, which are held out, and what each weighs."""
 
 import warnings
 from collections import Counter
@@ -18,7 +18,7 @@ E = TypeVar("E")
 
 @dataclass(kw_only=True)
 class SampleSettings:
-    """Which examples are learnt from, and how; all are functions of the data and the seed."""
+    """Which examples are trained on, and how; all are functions of the data and the seed."""
 
     validation_split: float = field(
         default=0.0,
@@ -50,7 +50,7 @@ class SampleSettings:
     )
 
     def check_samples(self) -> None:
-        """Check the settings by themselves.
+        """Check the range of each setting.
 
         Raises:
             ValueError: If one is out of its range.

@@ -284,7 +284,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 attention_mask = token_indices = None  # no padding
         packing = self._pack(words, attention_mask, lengths, token_indices, **kwargs)
         if packing is None:
-            sequences = self._tell_apart(words, attention_mask, position_ids, lengths, **kwargs)
+            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, **kwargs)
             if token_indices is not None and attention_mask is not None:  # transformers would look at it
                 if config.is_decoder:
                     attention_mask = None  # no token sees the padding after it
@@ -381,7 +381,7 @@ class MyBertModel(MyBertPreTrainedModel):
             packing = pack_full(shape, config.is_decoder)
         return packing
 
-    def _tell_apart(
+    def _boundary_arguments(
         self,
         words: torch.Tensor,
         attention_mask: torch.Tensor | None,
@@ -390,7 +390,7 @@ class MyBertModel(MyBertPreTrainedModel):
         max_length_q: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Arguments of `_encode` that tell the sequences of a batch apart that runs as it is.
+        """Arguments of `_encode` that say where the sequences of an unpacked batch begin and end.
 
         These are `numbers`, that of each token's sequence (B, L) where rows hold several; `pooled_tokens`, the place
         in the flattened batch of the token that stands for each sequence (N,), if it is not each row's first; and the
@@ -443,7 +443,7 @@ class MyBertModel(MyBertPreTrainedModel):
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Run a batch, packed or not, through the network; see `_tell_apart`."""
+        """Run a batch, packed or not, through the network; see `_boundary_arguments`."""
         hidden_states: torch.Tensor = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
         if packing is None:
             create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask

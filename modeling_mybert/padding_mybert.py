@@ -124,7 +124,7 @@ def seen_by_all(attention_mask: torch.Tensor) -> torch.Tensor:
 
 
 def flat_indices(mask: torch.Tensor) -> torch.Tensor:
-    """Places in the flattened batch where a mask of any shape is not 0 (n,): who makes batches finds them on a CPU."""
+    """Places in the flattened batch where a mask of any shape is not 0 (n,): collators compute them on the CPU."""
     return mask.flatten().nonzero().squeeze(1)
 
 

@@ -148,7 +148,7 @@ def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
 
 
 class _PackedInt8Weights(PackedTensors):
-    """Int8 weights of layers, one below the other, with what completes their product.
+    """Int8 weights of layers, concatenated, with what completes their product.
 
     Args:
         *tensors: Weight (O, I), scale and bias (O,) of each layer in turn.

@@ -32,7 +32,7 @@ def settings_of(kind: type, source: Any) -> dict[str, Any]:
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    """How text is read and worked on.
+    """How text is read and processed.
 
     Raises:
         ValueError: If there is no such number of processes, or no such reason to leave something out.
@@ -143,7 +143,7 @@ class StoreSettings(FilterSettings, CorpusSettings):
             )
 
     def check_reasons(self) -> None:
-        """Refuse settings of filters that are not asked for.
+        """Refuse settings of filters that are not in use.
 
         Raises:
             ValueError: If there is one.
@@ -205,7 +205,7 @@ class ExampleSettings:
 
 @dataclass
 class MaskingRates:
-    """Which tokens are predicted and what stands in their place.
+    """Which tokens are predicted, and what replaces them.
 
     Of a sequence's tokens at least one is predicted. Units: "token": single tokens. "word": a word's first piece with
     all `##` pieces after it, as in Google's whole word masking; each token draws its own replacement. "span": words in

@@ -1,4 +1,4 @@
-"""Examples for pretraining: segments of text, drawn afresh each epoch."""
+"""Examples for pretraining: segments of text, drawn again each epoch."""
 
 from collections import OrderedDict
 from typing import Any, NamedTuple

@@ -39,7 +39,7 @@ def read_documents(
 
 
 def lines_of_documents(documents: Iterable) -> Iterator[str]:
-    """The lines of documents, with "" behind each document.
+    """The lines of documents, with "" after each document.
 
     Args:
         documents: Lists of sentences.
@@ -59,7 +59,7 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
 
 
 def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
-    """Gather lines, with "" behind each document, to documents.
+    """Collect lines, with "" after each document, into documents.
 
     Args:
         lines: The lines.

@@ -68,7 +68,7 @@ class FilterReport:
         return "\n".join(lines)
 
     def shown_examples(self) -> str:
-        """The examples, a line each."""
+        """The examples, one per line."""
         lines: list[str] = []
         for reason in self.dropped:
             if texts := self.examples.get(reason):
@@ -76,7 +76,7 @@ class FilterReport:
         return "\n".join(lines)
 
     def _token_share(self, share: float) -> float:
-        """Tokens a character that a share of the documents does not exceed."""
+        """Tokens per character that a share of the documents does not exceed."""
         seen, wanted = 0, share * self.token_shares.total()
         for hundredths, count in sorted(self.token_shares.items()):
             seen += count

@@ -1,4 +1,4 @@
-"""What of a corpus is left out before it is tokenized: lines and documents that are not worth training on.
+"""Which parts of a corpus are left out before it is tokenized: lines and documents that are not worth training on.
 
 Everything is decided in one pass, document by document in the order of the text, so the result depends neither on
 processes nor on shards. What must be known of earlier documents, to find their duplicates, lies in a temporary file.
@@ -318,7 +318,7 @@ class _NearDuplicates:
 
 
 def _rows_of_band(similarity: float) -> int:
-    """Minima of a band: as many as still let documents that are just so similar share a band nearly always."""
+    """Minima of a band: as many as still let documents that are just similar enough share a band almost always."""
     return max(
         rows
         for rows in range(1, _MINIMA + 1)

@@ -1,4 +1,4 @@
-"""Where a second phase's longer sequences begin: positions that no sequence had so far."""
+"""Initial values of positions that only the longer sequences of a second phase reach."""
 
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor

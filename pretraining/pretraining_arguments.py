@@ -236,7 +236,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         if started_on_cpus():
             self.use_cpu = True
         RunArguments.__post_init__(self)
-        self._check_flags_of_other_work()
+        self._refuse_ignored_settings()
         if optim in OPTIMIZERS:
             self.optim = optim
         if self.lr_scheduler_type == "linear" and self.lr_scheduler_kwargs:
@@ -254,7 +254,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
 
     def _measure_in_time(self, hours: float) -> None:
-        """Let steps be parts of the time, but for those of the optimizer."""
+        """Measure steps in parts of the time, except those of the optimizer."""
         if not 0 < hours < math.inf:
             raise ValueError(f"max_hours is {hours}; expected a number above 0.")
         if self.max_steps not in (-1, TICKS):
@@ -314,8 +314,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
             raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
-    def _check_flags_of_other_work(self) -> None:
-        """Refuse settings of `TrainingArguments` that pretraining would not heed."""
+    def _refuse_ignored_settings(self) -> None:
+        """Refuse settings of `TrainingArguments` that have no effect in pretraining."""
         for name, default, reason in (
             ("do_predict", False, "pretraining has nothing to predict; mybert predict does with a fine-tuned model"),
             ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),

@@ -200,7 +200,7 @@ def _trainer(
         fixed_length=fixed_length,
     )
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
-    _say_what_dropout_costs(arguments, model.config)
+    _advise_no_dropout(arguments, model.config)
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
@@ -252,8 +252,8 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
     return training, Subset(held_out, range(len(held_out)))
 
 
-def _say_what_dropout_costs(arguments: PretrainingArguments, config: MyBertConfig) -> None:
-    """Say before training that packed rows run without the flash kernel, where that is so for their dropout."""
+def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
+    """Advise against dropout where it keeps packed rows from the flash kernel."""
     if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
         logger.info(
             "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "

@@ -268,7 +268,7 @@ def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterato
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines, so many at a time that they are a unit of work."""
+    """Lines, grouped into units of work."""
     chunk: list[str] = []
     size = 0
     for line in lines:

@@ -155,7 +155,7 @@ class PretrainingTrainer(ResumableTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """`Trainer.compute_loss` with both numbers of items; adds to the sums behind the log."""
+        """`Trainer.compute_loss` with both numbers of items; adds to the sums for the log."""
         if self.args.n_gpu > 1:  # of one process, which divide each tensor among them
             inputs = {name: value for name, value in inputs.items() if not name.endswith("_indices")}
         model_inputs = inputs

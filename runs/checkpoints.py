@@ -52,7 +52,7 @@ def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
 
 
 def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str | None:
-    """Find the newest checkpoint that was written to the end and is all there.
+    """Find the newest checkpoint that is complete.
 
     That is one whose files are those that `seal_checkpoint` listed, and all that it needs.
 
@@ -99,7 +99,7 @@ def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
 
 @contextmanager
 def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Iterator[None]:
-    """Say in one sentence that something of a run could not be written, and which checkpoint stays.
+    """Report in one sentence that something of a run could not be written, and which checkpoint is left.
 
     Args:
         path: What is written, in the folder of a run.

@@ -40,7 +40,7 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Take over the signals."""
+        """Handle the signals."""
         self.interrupted = self.stopped = False
         if threading.current_thread() is not threading.main_thread():
             return  # signals are the main thread's

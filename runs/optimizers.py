@@ -83,7 +83,7 @@ class MyBertAdamW(torch.optim.AdamW):
         return loss
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over a state, be it of torch's AdamW, whose groups know nothing of `correct_bias`."""
+        """Take over a state, even one of torch's AdamW, whose groups have no `correct_bias`."""
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("correct_bias", self.defaults["correct_bias"])

@@ -28,7 +28,7 @@ def started_on_cpus() -> bool:
 
 
 class Processes(Protocol):
-    """What is to be known of a run's processes; `TrainingArguments` know it."""
+    """What a run has to know of its processes; `TrainingArguments` has it."""
 
     @property
     def world_size(self) -> int:

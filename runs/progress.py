@@ -63,7 +63,7 @@ class ReadableProgress(ProgressCallback):
         eval_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Move the bar of an evaluation, which goes when it is over."""
+        """Advance the bar of an evaluation, which is removed at its end."""
         if self.prediction_bar is None and state.is_world_process_zero:
             self.prediction_bar = tqdm(
                 desc="evaluation",
@@ -83,7 +83,7 @@ class ReadableProgress(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Say an entry of the log, unless it is the same as the one before."""
+        """Log an entry, unless it is the same as the one before."""
         share = None if self.budget is None else int(self.budget.position) / TICKS
         line = log_line(logs or {}, state.global_step, state.max_steps, share, self._first_step)
         if not state.is_world_process_zero or not line or line == self._last:

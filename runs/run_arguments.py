@@ -135,7 +135,7 @@ class RunArguments(TrainingArguments):
     disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
-        """Refuse what no run heeds, then check as `TrainingArguments` does.
+        """Refuse settings that no run follows, then check as `TrainingArguments` does.
 
         Raises:
             ValueError: If such a setting is given, or one of `TrainingArguments` is wrong.
@@ -219,7 +219,7 @@ def fitting_logging_steps(max_steps: int) -> int:
 
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
-    """Say so where `bf16` would pay on a CPU: it has instructions for it, and the run computes in float32."""
+    """Suggest `bf16` where it would pay on a CPU: it has instructions for it, and the run computes in float32."""
     instructions = bfloat16_features()
     if instructions and arguments.device.type == "cpu" and not (arguments.bf16 or arguments.fp16):
         logger.info(

@@ -130,7 +130,7 @@ class RunFolder:
                 )
 
     def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
-        """Record the run in a place, unless it is there; whether it was. An other one is an error, or replaced."""
+        """Record the run in a place, and say whether it was recorded there; another one is an error, or replaced."""
         run_file = place / RUN_FILE
         current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
         earlier = _read_record(run_file) if run_file.is_file() else None
@@ -176,7 +176,7 @@ def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) ->
 
 
 def _other_files(earlier: Collection[str], current: Collection[str]) -> str:
-    """Files that are read and were not, and the other way round."""
+    """Files that are read now and were not before, and the other way round."""
     new = [f"{name} is new" for name in sorted(set(current) - set(earlier))]
     gone = [f"{name} is no longer read" for name in sorted(set(earlier) - set(current))]
     return ", ".join([*new[:5], *gone[:5]])

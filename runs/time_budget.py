@@ -1,4 +1,4 @@
-"""A run that ends when its time is up, with a schedule that is then at its end."""
+"""A run that ends when its time is up, its learning-rate schedule with it."""
 
 import time
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Start the clock; a run whose time is up has had its last step."""
+        """Start the clock; a run whose time is up takes no further step."""
         if self._since is None:
             self._since = time.monotonic()
         if int(self.position) >= TICKS:

@@ -171,7 +171,7 @@ class ResumableTrainer(Trainer):
         return optimizer
 
     def averaged_weights(self) -> AbstractContextManager[None]:
-        """The model has the weights' mean for a while, if one is kept."""
+        """Put the weights' mean, if one is kept, into the model until the `with` block ends."""
         return nullcontext() if self._average is None else self._average.in_the_model()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -181,7 +181,7 @@ class ResumableTrainer(Trainer):
 
     @contextmanager
     def _nothing_dropped(self) -> Iterator[None]:
-        """`dataloader_drop_last` is of training: what is measured or predicted has all examples."""
+        """`dataloader_drop_last` is for training only: evaluation and prediction take all examples."""
         drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
         try:
             yield

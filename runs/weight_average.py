@@ -62,7 +62,7 @@ class WeightAverage:
 
     @contextmanager
     def in_the_model(self) -> Iterator[None]:
-        """The model has the average for a while."""
+        """Put the average into the model until the `with` block ends."""
         self.exchange()
         try:
             yield

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files and object graphs, in and out, without TensorFlow and without a word of any model."""
+"""TensorFlow's checkpoint files and object graphs, in and out, without TensorFlow, and independent of any model."""
 
 from .bundle_errors import OldFormatError, TensorBundleError
 from .bundle_format import TensorInfo

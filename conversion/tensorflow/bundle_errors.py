@@ -59,7 +59,7 @@ class CompressionTypeError(TensorBundleError):
 
 
 class EncodingError(TensorBundleError):
-    """Bytes that are not what they claim to be; raised where the file's name is not known, and located later."""
+    """Bytes that are not what they claim to be; raised where the file's name is not known, and given it later."""
 
 
 class SnappyError(EncodingError):

@@ -112,7 +112,7 @@ class DistillationArguments(FinetuningArguments):
         super().__post_init__()
 
     def check_student(self) -> None:
-        """Refuse a student that is not there; the Hub may be asked.
+        """Refuse a student that does not exist, here or on the Hub.
 
         Raises:
             OSError: If it is no size, folder or name on the Hub.

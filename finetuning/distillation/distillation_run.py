@@ -97,7 +97,7 @@ class Distillation(Finetuning):
         return Teacher.load(self.arguments.teacher, self.arguments.resolve_task(), self.arguments.device)
 
     def check(self) -> None:
-        """Refuse a student that is not there, and what cannot be distilled."""
+        """Refuse a student that does not exist, and what cannot be distilled."""
         assert self.arguments.task
         objective_of(self.arguments.task, self.arguments.resolve_task())
         self.arguments.check_student()
@@ -173,7 +173,7 @@ class Distillation(Finetuning):
         return [*super().files(run), *self.arguments.files_without_labels(), *self.teacher.files]
 
     def begun(self, run: TaskRun) -> TaskRun:
-        """The run with what the teacher says of its training data; says what the teacher is worth."""
+        """The run with what the teacher says of its training data; logs the teacher's metrics."""
         assert isinstance(run, DistillationRun)
         folder = Path(self.arguments.output_dir) / TEACHER_OUTPUTS
         teacher, task = self.teacher, run.task

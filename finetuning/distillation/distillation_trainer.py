@@ -56,7 +56,7 @@ class DistillationTrainer(TaskTrainer):
         return self.accelerator.gather(total[None]).sum(0)
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """`Trainer.train`; then the student is rid of what was only for training."""
+        """`Trainer.train`; then what the student had only for training is removed."""
         output = super().train(*args, **kwargs)
         if self.layers is not None:
             self.layers.detach()

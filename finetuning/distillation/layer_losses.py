@@ -58,7 +58,7 @@ class LayerLosses:
         self.relations = relations
 
     def check(self, student: PreTrainedModel) -> None:
-        """Refuse a student, or a teacher, whose relations are not to be had.
+        """Refuse a student, or a teacher, whose relations cannot be computed.
 
         Raises:
             ValueError: If a width is no multiple of the number of heads, a model is not built like BERT, or attention
@@ -70,7 +70,7 @@ class LayerLosses:
                 attention_projections(encoder_layers(model)[-1])
 
     def attach(self, student: PreTrainedModel, seed: int) -> None:
-        """Let a student say `LAYER_LOSSES` whenever its hidden states are asked for.
+        """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are asked for.
 
         The linear maps become a part of it, so that they are trained and stand in its checkpoints; and the losses come
         with its outputs, so that what wraps it, as several processes do, knows which parameters they come from.
@@ -86,7 +86,7 @@ class LayerLosses:
             student.add_module(PROJECTIONS, nn.ModuleList(maps))
 
     def detach(self) -> None:
-        """Take all that away again."""
+        """Undo `attach`."""
         self._hook.remove()
         if self.hidden_state_weight:
             delattr(self.student, PROJECTIONS)

@@ -1,4 +1,4 @@
-"""Word embeddings of a new student from the teacher's: as much of what words mean as its width holds."""
+"""Word embeddings of a new student from the teacher's: as much of their information as its width holds."""
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -13,7 +13,7 @@ def begin_with_teacher(
     tokenizer: PreTrainedTokenizerBase,
     tokenizer_of_teacher: PreTrainedTokenizerBase,
 ) -> int:
-    """Let a student's word embeddings begin as the principal components of the teacher's.
+    """Initialise a student's word embeddings with the principal components of the teacher's.
 
     Pieces that the teacher does not know stay as they are.
 
