@@ -1,4 +1,4 @@
-"""What a command leaves behind, said at its end: where it is, what counts of it, and what may come next.
+"""What a command leaves behind, shown at its end: where it is, its main figures, and what may come next.
 
 A function for each command turns its arguments and its result into a `Closing`; a command that prints its result on
 standard output, for other programs to read, has none.
@@ -34,7 +34,7 @@ class Closing:
 
     Attributes:
         made: File or folder; "" if there is none.
-        said: What counts of it, in a few words.
+        said: Its main figures, in a few words.
         next_call: The command to run next, of `mybert` or another program; its words quoted for a shell.
     """
 
@@ -64,7 +64,7 @@ def _parts(folder: Path) -> list[tuple[str, Path]]:
 
 
 def say_closing(name: str, arguments: Any, result: Any) -> None:
-    """Say what a command leaves behind, if it is to be said."""
+    """Show what a command leaves behind, if that is wanted."""
     describe = _CLOSINGS.get(name)
     if describe is not None and (closing := describe(arguments, result)) is not None:
         logger.info("%s", closing)

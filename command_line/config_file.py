@@ -84,7 +84,7 @@ def _config_file(path: str) -> Path:
 
 
 def _strings(node: Any, action: Action) -> list[str]:
-    """What would stand on the command line for a node of YAML."""
+    """What the command line would have for a node of YAML."""
     from yaml import SafeLoader, ScalarNode, SequenceNode
 
     takes_several = action.nargs in ("+", "*")

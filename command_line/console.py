@@ -23,7 +23,7 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 
 @contextmanager
 def calm_libraries() -> Iterator[None]:
-    """Keep out what other libraries say that no user can act on: bars of loading weights, notes to developers.
+    """Suppress what other libraries print that no user can act on: bars of loading weights, notes to developers.
 
     Where the package logs warnings only (`--quiet`), no library shows a bar.
     """
@@ -54,7 +54,7 @@ def calm_libraries() -> Iterator[None]:
 
 
 class _LinesOfTheTerminal(logging.Formatter):
-    """Long lines go on, indented, where a terminal would break them in a word; files and pipes get them whole."""
+    """Long lines are wrapped between words, indented, in a terminal; files and pipes get them whole."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _fitted(super().format(record), sys.stdout)
@@ -86,12 +86,12 @@ def print_mistake(sentence: str) -> None:
 
 
 def set_up_output(quiet: bool) -> None:
-    """Show what the library has to say in plain lines, beside progress bars."""
+    """Show the library's log in plain lines, beside progress bars."""
     from tqdm import tqdm
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
     class Lines(_TqdmLoggingHandler):
-        """Redraws the visible bars below a line; tqdm would also draw those whose delay is not over."""
+        """Redraw the visible bars below a line; tqdm would also draw those whose delay is not over."""
 
         def emit(self, record: logging.LogRecord) -> None:
             unseen = [
@@ -126,7 +126,7 @@ def _stop_or_go_on(record: logging.LogRecord) -> None:
 
 
 def make_output_safe() -> None:
-    """Let output be there even if it was closed, and show characters that it cannot encode."""
+    """Make output work even if it was closed, and show characters that it cannot encode."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
@@ -135,7 +135,7 @@ def make_output_safe() -> None:
 
 
 def drop_output() -> None:
-    """Send what is still to come on standard output nowhere."""
+    """Discard what is still to come on standard output."""
     with suppress(OSError):  # a stream without a file, as tests have
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

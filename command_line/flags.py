@@ -59,7 +59,7 @@ class GroupedFormatter(HelpFormatter):
 
 
 def _value_name(action: Action) -> str:
-    """What stands for a flag's value in the help: its kind, or the last word of its name."""
+    """The placeholder of a flag's value in the help: its kind, or the last word of its name."""
     if action.metavar:
         return str(action.metavar)
     if action.choices and len(shown := "|".join(map(str, action.choices))) <= 20:

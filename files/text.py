@@ -44,8 +44,8 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
     Args:
         paths: One path or several. A folder stands for all files below it that end like text, which are those
             without an ending, .txt, .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet, plain or
-            compressed (names starting with ``.`` or ``_`` are left out); how many others there are is logged. A
-            pattern with ``*``, ``?`` or ``[`` stands for what it matches, ``"-"`` for standard input.
+            compressed (names starting with `.` or `_` are left out); how many others there are is logged. A
+            pattern with `*`, `?` or `[` stands for what it matches, `"-"` for standard input.
 
     Returns:
         Paths in the order given, those of a folder or pattern sorted; a file named twice appears once.
@@ -107,18 +107,18 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
     r"""Iterate over the lines of a text file, decompressing and decoding on the way.
 
     Args:
-        path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the ``zstandard`` package); ``"-"`` is
+        path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the `zstandard` package); `"-"` is
             standard input.
         encoding: Any codec of Python. A byte-order mark at the start is dropped.
         digests: Takes up the file's digest when it has been read to its end, so that it need not be read again for
             that; see `new_digest`.
 
     Yields:
-        Lines without their end (``\n``, ``\r\n`` or ``\r``).
+        Lines without their end (`\n`, `\r\n` or `\r`).
 
     Raises:
         ValueError: Bytes that are not text in this encoding: the message names the file and the byte's offset in the
-            (decompressed) stream. Or the encoding is unknown, or ``zstandard`` is missing.
+            (decompressed) stream. Or the encoding is unknown, or `zstandard` is missing.
         OSError: The file cannot be opened, or its compressed data is broken.
     """
     for block in read_blocks(path, encoding, digests=digests):
@@ -137,7 +137,7 @@ def read_blocks(
         digests: As in `open_text`.
 
     Yields:
-        One or more lines joined by ``"\n"``, without a line end at the end. All blocks' lines together are the
+        One or more lines joined by `"\n"`, without a line end at the end. All blocks' lines together are the
         lines of `open_text`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""One vector for a text: its tokens' states pooled, as sentence-transformers pools them for the same folder.
+"""One vector for a text: its tokens' states pooled as sentence-transformers pools them for the same folder.
 
 Format of the settings: what `save` of sentence_transformers' `SentenceTransformer` writes beside a model.
 """

@@ -1,4 +1,4 @@
-"""Several trainings that are one run: seeds of which the best is kept, or folds that say what all data will give."""
+"""Several trainings in one run: seeds, of which the best stays, or folds, which estimate what all data will give."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _say(metric: str, measured: Mapping[str, Mapping[str, float]], summary: Mapp
 
 
 def clear_fold(training: Training) -> None:
-    """Leave of a fold's folder what it has measured and fitted: nothing else needs its model."""
+    """Keep of a fold's folder only what it has measured and fitted: nothing else needs its model."""
     _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
 
 

@@ -198,7 +198,7 @@ class Task(ABC, Generic[E, P]):
 
     @property
     def learns_classes(self) -> bool:
-        """Whether what is learnt is one of several, so that labels can be smoothed."""
+        """Whether the target is one of several classes, so that labels can be smoothed."""
         return self.has_one_class
 
     @property
@@ -244,7 +244,7 @@ class Task(ABC, Generic[E, P]):
         return None
 
     def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
-        """Those of the training data's examples that something can be learnt from.
+        """The training examples that can be trained on.
 
         Raises:
             ValueError: If there are none.
@@ -271,11 +271,11 @@ class Task(ABC, Generic[E, P]):
         return list(data)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """What makes batches, for a certain model or for all."""
+        """The function that makes batches, for a certain model or for all."""
         return DataCollatorWithPadding(tokenizer)
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
-        """What the model's configuration says of the task."""
+        """What the model's configuration records of the task."""
         if labels is None:
             return {}
         return {
@@ -413,7 +413,7 @@ class Task(ABC, Generic[E, P]):
         """
 
     def pipeline_call(self, example: E) -> PipelineCall:
-        """What the card asks of a pipeline about an example of the data."""
+        """The pipeline call that the card shows for an example of the data."""
         raise NotImplementedError
 
     def card_examples(
@@ -476,7 +476,7 @@ class Task(ABC, Generic[E, P]):
         return model, labels
 
     def check_labels(self, name: str, config: PreTrainedConfig) -> None:
-        """Refuse a fine-tuned model of which it cannot be told which class is which.
+        """Refuse a fine-tuned model whose configuration does not say which class is which.
 
         Raises:
             ValueError: If it is one.

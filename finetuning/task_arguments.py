@@ -146,7 +146,7 @@ class FinetunedModelArguments(TaskArguments):
 
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """What the settings of a fine-tuning say to a command that uses its model: which it is, and how it reads data.
+        """The settings of a fine-tuning that a command on its model shares: which it is, and how it reads data.
 
         Args:
             settings: Those of a file that `mybert finetune --config` reads.
@@ -200,7 +200,7 @@ def check_literals(arguments: Any) -> None:
 
 
 def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
-    """Refuse settings that are given where they would do nothing.
+    """Refuse settings that are given but would have no effect.
 
     Args:
         arguments: A dataclass of settings.

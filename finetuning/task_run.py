@@ -1,4 +1,4 @@
-"""What a run is made of, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
+"""What a run needs, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class TaskRun:
     test: Mapping[str, TaskData]
 
     def __post_init__(self) -> None:
-        """Tell the task the classes."""
+        """Complete the task with the classes."""
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
 

@@ -25,12 +25,12 @@ _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "m
 
 
 def _has_windows(run: TaskRun) -> bool:
-    """Whether sequences of some of a run's labelled data weigh."""
+    """Whether some of a run's labelled data has weights of sequences."""
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
 def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
-    """The loss in place of the model's own, where classes weigh or texts are read in windows."""
+    """The loss that replaces the model's own where classes have weights or texts are read in windows."""
     problem = getattr(run.task, "problem", None)
     if not args.class_weights:
         return weighted_loss(None, args.label_smoothing_factor, problem) if _has_windows(run) else None

@@ -167,7 +167,7 @@ class CardContent:
 
 
 def describe_model(model_dir: str | Path) -> ModelDescription:
-    """Reads what a model is from its folder: `config.json` and the headers of its safetensors files.
+    """Read what a model is from its folder: `config.json` and the headers of its safetensors files.
 
     Args:
         model_dir: Folder that `save_pretrained` wrote.
@@ -195,7 +195,7 @@ def describe_model(model_dir: str | Path) -> ModelDescription:
 
 
 def render_card(content: CardContent) -> str:
-    """Renders a model card: the Hub's YAML metadata and a Markdown text.
+    """Render a model card: the Hub's YAML metadata and a Markdown text.
 
     Args:
         content: What the card says.
@@ -237,7 +237,7 @@ def render_card(content: CardContent) -> str:
 
 
 def write_card(model_dir: str | Path, content: CardContent) -> Path:
-    """Writes a model folder's `README.md`; an older one is replaced in one step.
+    """Write a model folder's `README.md`; an older one is replaced in one step.
 
     Args:
         model_dir: Model folder. The card describes the model in it unless `content.model` is given, and shows the

@@ -1,4 +1,4 @@
-"""Whether what is said with a probability of 80 % is right four times out of five, and a temperature that mends it.
+"""Whether what is said with a probability of 80 % is right four times out of five, and a temperature that corrects it.
 
 Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
 """

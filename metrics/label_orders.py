@@ -20,7 +20,7 @@ HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": _HUB_INFERENCE, "xnli": _HUB_I
 
 
 def has_unnamed_labels(names: Sequence[str]) -> bool:
-    """Whether classes are called as transformers calls those that nobody named: LABEL_0, LABEL_1, ...
+    """Whether classes have the names that transformers gives by default: LABEL_0, LABEL_1, ...
 
     Args:
         names: The names in `id2label`.

@@ -24,7 +24,7 @@ TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
 def batches_by_length(
     lengths: Sequence[int], device: torch.device, batch_size: int | None = None
 ) -> Iterator[list[int]]:
-    """Part rows into batches of similar length, the longest first, where memory would run out first.
+    """Split rows into batches of similar length, the longest first, where memory would run out first.
 
     Args:
         lengths: Tokens of each row.
@@ -118,7 +118,7 @@ class BatchedPipeline(Pipeline):
         return run(inputs)
 
     def unexpected(self, found: Any) -> ValueError:
-        """The error for an input or an example that is none."""
+        """The error for an input or an example of the wrong kind."""
         return ValueError(f"found {str(found)[:80]!r}: expected {self.expected_example}")
 
     def batches(

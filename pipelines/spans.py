@@ -252,7 +252,7 @@ def check_at_least_one(**numbers: int) -> None:
 
 
 def _cut_questions(tokenizer: PreTrainedTokenizerFast, questions: Sequence[str], max_tokens: int) -> list[str]:
-    """The questions, each cut behind its token number `max_tokens`."""
+    """The questions, each cut to `max_tokens` tokens."""
     batch = tokenizer(list(questions), add_special_tokens=False, truncation=False, padding=False, verbose=False)
     return [
         question[: batch[number].offsets[max_tokens - 1][1]] if len(batch[number].ids) > max_tokens else question
@@ -269,7 +269,7 @@ def _cut_into_windows(
     max_seq_len: int,
     doc_stride: int | None,
 ) -> WindowedQuestion:
-    """Cut one tokenized pair: what stands before and behind the context is repeated around every stretch of it."""
+    """Cut one tokenized pair: what comes before and after the context is repeated around every stretch of it."""
     in_context = np.array(encoding.sequence_ids) == side
     if not in_context.any():
         raise ValueError(f"the context {context[:40]!r} holds no token that the tokenizer knows")

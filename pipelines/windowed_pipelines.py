@@ -24,7 +24,7 @@ _SIDES = "window_sides"  # of each token: 1 in the first text, 2 in the second, 
 
 
 def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
-    """What a model's configuration says of the windows that it was fine-tuned with, if it says the setting."""
+    """A setting of the windows that a model was fine-tuned with, if its configuration has it."""
     record = getattr(pipeline.model.config, RECORD, None)
     return record if isinstance(record, dict) and record.get(setting) is not None else {}
 

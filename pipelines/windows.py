@@ -1,4 +1,4 @@
-"""Texts that are longer than a network reads: windows that overlap, and what they say together.
+"""Texts that are longer than a network reads: windows that overlap, and their outputs combined.
 
 Where windows lie, which one has the say about a token, and how the logits of a text's windows become its own.
 Fine-tuning and pipelines share it. (The windows of question answering are those of Google's code, see `spans`.)
@@ -43,7 +43,7 @@ def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int
 
 
 def own_tokens(starts: Sequence[int], room: int, tokens: int) -> list[tuple[int, int]]:
-    """Which tokens each window has the say about: those that have the most context there, on their poorer side.
+    """Which tokens each window decides about: those that have the most context there, on their shorter side.
 
     Args:
         starts: What `window_starts` gave.

@@ -30,7 +30,7 @@ _FIELDS = PretrainingArguments.__dataclass_fields__
 
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
-    """Settings of `adapt`: those of new pieces and of `pretrain`, whose defaults are for a model that has learnt."""
+    """Settings of `adapt`: those of new pieces and of `pretrain`, whose defaults are for a trained model."""
 
     objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
     train_embeddings_first: float = field(

@@ -1,4 +1,4 @@
-"""Word embeddings from a count of neighbours: where a new model may begin instead of random numbers.
+"""Word embeddings from a count of neighbours: where a new model may start instead of at random.
 
 Which pieces stand near which says most of what the first millions of tokens teach embeddings by gradient descent, and
 counting it takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
@@ -31,7 +31,7 @@ _DEVIATION = 3  # times that of random weights: words before positions, which em
 
 
 class PieceStatistics(NamedTuple):
-    """What a text says of its pieces.
+    """The statistics of a text's pieces.
 
     Attributes:
         embeddings: (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for others.
@@ -44,7 +44,7 @@ class PieceStatistics(NamedTuple):
 
 @torch.no_grad()
 def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: np.ndarray) -> None:
-    """Let a new model's word embeddings begin from the count of neighbours, its vocabulary layer from frequencies.
+    """Initialise a new model's word embeddings from counts of neighbours, its vocabulary layer from frequencies.
 
     Args:
         model: The model; embeddings of pieces that do not occur stay as they are.

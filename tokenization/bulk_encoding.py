@@ -41,13 +41,13 @@ class BulkEncoder:
     """Encodes many texts into one flat array, without adding special tokens.
 
     BERT's tokens never cross white space, so words, and whole chunks that are not plain ASCII, are encoded once and
-    then looked up. On every string the ids are those of ``tokenizer(text, add_special_tokens=False)``; special tokens
+    then looked up. On every string the ids are those of `tokenizer(text, add_special_tokens=False)`; special tokens
     that stand in the text are recognised as there.
 
     Args:
         tokenizer: Whose ids to give; later changes to it have no effect.
         num_processes: 1 works in this process; more start that many workers, each with a memo of its own. Use the
-            encoder in a ``with`` block then, or call `close`.
+            encoder in a `with` block then, or call `close`.
         memo_characters: How much to remember: the total length of different words and chunks, in characters, before
             the memo is emptied. The default takes about 200 MB per process at most.
 
@@ -82,7 +82,7 @@ class BulkEncoder:
 
         Returns:
             ids, shape (total tokens,), of type `dtype`; and offsets, shape (n + 1,), int64: text i has the ids
-            ``ids[offsets[i]:offsets[i + 1]]``.
+            `ids[offsets[i]:offsets[i + 1]]`.
 
         Raises:
             TypeError: A single text, which would be taken for one text a character.
@@ -92,7 +92,7 @@ class BulkEncoder:
         return _join(self.encode_stream(_slices(texts, _BATCH_CHARACTERS)), self.dtype)
 
     def encode_stream(self, batches: Iterable[Sequence[str]]) -> Iterator[Encoded]:
-        """Encode batch after batch, in order; with several processes a few batches are in work at a time.
+        """Encode batch after batch, in order; with several processes a few batches are in progress at a time.
 
         Args:
             batches: Lists of texts; best about a million characters each.
@@ -288,7 +288,7 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into slices of about so many characters."""
+    """Cut a list of texts into slices of about a number of characters."""
     last_in_slice = np.diff(np.cumsum(_lengths(texts)) // characters, append=-1) != 0
     ends = np.flatnonzero(last_in_slice) + 1
     return (texts[start:end] for start, end in pairwise((0, *ends.tolist())))

@@ -1,11 +1,11 @@
-"""What BERT does to characters, and where it cuts words: Google's ``BasicTokenizer``, of parts of ``tokenizers``.
+"""What BERT does to characters, and where it cuts words: Google's `BasicTokenizer`, of parts of `tokenizers`.
 
-Google asks Python's ``unicodedata`` for the classes of characters, so its answer changes with the Python version. Here
+Google asks Python's `unicodedata` for the classes of characters, so its answer changes with the Python version. Here
 they are written down once, for the version its reference fixtures were made with (Python 3.11, Unicode 14.0); they
-travel inside ``tokenizer.json``, so every machine and every version of the ``tokenizers`` library splits alike.
+travel inside `tokenizer.json`, so every machine and every version of the `tokenizers` library splits alike.
 
-Each class is a list of inclusive ``(first, last)`` code-point ranges; `regex_class` writes it as the inside of a
-regular expression's brackets. The tests compare every table with ``unicodedata``.
+Each class is a list of inclusive `(first, last)` code-point ranges; `regex_class` writes it as the inside of a
+regular expression's brackets. The tests compare every table with `unicodedata`.
 """
 
 import re
@@ -21,10 +21,10 @@ def _parse(text: str) -> Ranges:
 
 
 def regex_class(ranges: Ranges) -> str:
-    r"""Write code-point ranges as the inside of a regular expression's ``[...]``.
+    r"""Write code-point ranges as the inside of a regular expression's `[...]`.
 
-    Code points below 0x10000 become ``\uXXXX`` escapes, the others stand for themselves: a form that Oniguruma
-    (inside ``tokenizers``), Python's ``re`` and JavaScript all read alike.
+    Code points below 0x10000 become `\uXXXX` escapes, the others stand for themselves: a form that Oniguruma
+    (inside `tokenizers`), Python's `re` and JavaScript all read alike.
     """
 
     def escape(code_point: int) -> str:
@@ -128,12 +128,12 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def build_normalizer(do_lower_case: bool, strip_accents: bool | None = None) -> normalizers.Normalizer:
-    """Compose ``BasicTokenizer``'s work on characters, in its order: clean, lower-case, strip accents.
+    """Compose `BasicTokenizer`'s work on characters, in its order: clean, lower-case, strip accents.
 
     Args:
-        do_lower_case: Whether to lower-case as Python's ``str.lower`` does, final sigma included.
+        do_lower_case: Whether to lower-case as Python's `str.lower` does, final sigma included.
         strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which takes Hangul apart into jamo; by
-            default Google's rule, the same as ``do_lower_case``.
+            default Google's rule, the same as `do_lower_case`.
     """
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
     if do_lower_case:
@@ -161,7 +161,7 @@ def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreToken
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which the ``tokenizers`` library does not take, by U+FFFF.
+    """Replace halves of surrogate pairs, which the `tokenizers` library does not take, by U+FFFF.
 
     To BERT both are a character without properties that no vocabulary knows, so the tokens stay the same.
     """

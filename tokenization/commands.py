@@ -24,7 +24,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 @dataclass
 class VocabArguments(VocabularySettings):
-    """Arguments of ``mybert vocab``."""
+    """Arguments of `mybert vocab`."""
 
     text: list[str] = field(
         metadata={
@@ -51,7 +51,7 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         arguments: See `VocabArguments`.
 
     Returns:
-        The tokenizer that was saved; its ``training_report`` holds the figures.
+        The tokenizer that was saved; its `training_report` holds the figures.
 
     Raises:
         ValueError: The output folder holds other things, the report is there or the text itself, or see

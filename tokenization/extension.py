@@ -188,7 +188,7 @@ class _Learner:
             self._add(number, 1)
 
     def _add(self, number: int, sign: int) -> list[str]:
-        """Count a word's runs and places, or take them back; the runs."""
+        """Count a word's runs and places, or take them back; returns the runs."""
         parts = self._cut[number]
         if parts is None or len(parts) < 2:
             return []
@@ -227,7 +227,7 @@ class _Learner:
         return saved, frequency, changed
 
     def _recut(self, changed: list[tuple[int, list[str]]]) -> list[str]:
-        """Cut words otherwise; the runs that are new in them."""
+        """Cut words differently; returns the runs that are new in them."""
         new: dict[str, None] = {}
         for number, parts in changed:
             before = set(self._add(number, -1))

@@ -38,7 +38,7 @@ def learn_vocabulary(
         show_progress: Whether to show progress bars.
 
     Raises:
-        ValueError: The text holds no word, or reserved tokens and alphabet do not fit into ``vocab_size``.
+        ValueError: The text holds no word, or reserved tokens and alphabet do not fit into `vocab_size`.
     """
     start = time.perf_counter()
     splitter = WordSplitter(settings.lower_case, settings.strip_accents)
@@ -98,7 +98,7 @@ def _pieces_before_learning(alphabet: list[str], settings: VocabularySettings) -
 def _learn(
     words: Counter[str], alphabet: list[str], settings: VocabularySettings, wanted: int, show_progress: bool
 ) -> list[str]:
-    """Learn so many pieces from the words that the alphabet can spell and that BERT would split."""
+    """Learn a number of pieces from the words that the alphabet can spell and that BERT would split."""
     kept = set(alphabet)
     usable = {w: n for w, n in words.items() if len(w) <= MAX_WORD_LENGTH and kept.issuperset(w)}
     found = learn_pieces(usable, alphabet, settings.algorithm, settings.min_frequency) if usable else iter(())

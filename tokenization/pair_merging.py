@@ -27,17 +27,17 @@ def learn_pieces(
 ) -> Iterator[str]:
     """Yield new pieces, best first, until no pair is frequent enough.
 
-    ``bpe`` merges the pair with the highest count(ab); ``wordpiece`` the one with the highest
+    `bpe` merges the pair with the highest count(ab); `wordpiece` the one with the highest
     count(ab) / (count(a) * count(b)), computed in float64, where count() is how often a pair or piece stands in the
     words as they are cut so far. Of equal pairs the one whose left piece is older wins, then the one whose right piece
-    is older; pieces are as old as their place in the list: alphabet, alphabet with ``##``, learned pieces. In a run
-    (``##a ##a ##a``) pairs are merged from the left. A merge may give a piece that another merge gave before (``##a``
-    with ``##bc`` after ``##ab`` with ``##c``); it is carried out, but yields nothing.
+    is older; pieces are as old as their place in the list: alphabet, alphabet with `##`, learned pieces. In a run
+    (`##a ##a ##a`) pairs are merged from the left. A merge may give a piece that another merge gave before (`##a`
+    with `##bc` after `##ab` with `##c`); it is carried out, but yields nothing.
 
     Args:
-        words: Word -> how often it occurs (at least 1). Every character must be in ``alphabet``.
-        alphabet: Characters, each a piece as word start and, with ``##``, as continuation.
-        algorithm: ``"bpe"`` or ``"wordpiece"``.
+        words: Word -> how often it occurs (at least 1). Every character must be in `alphabet`.
+        alphabet: Characters, each a piece as word start and, with `##`, as continuation.
+        algorithm: `"bpe"` or `"wordpiece"`.
         min_frequency: Pairs with a lower count are not merged.
 
     Yields:
@@ -251,7 +251,7 @@ class _Tournament:
 
 
 def _grown(array: np.ndarray, size: int) -> np.ndarray:
-    """Return the array, with zeros behind it where it is shorter than size (amortized)."""
+    """Return the array, padded with zeros to a size (amortized)."""
     if size <= len(array):
         return array
     return np.concatenate((array, np.zeros(max(size - len(array), len(array)), array.dtype)))

@@ -1,4 +1,4 @@
-"""Rows of ids that are remembered under strings: what makes encoding a corpus a matter of looking up."""
+"""Rows of ids, remembered by string: encoding a corpus becomes mostly look-ups."""
 
 from collections.abc import Callable
 
@@ -37,7 +37,7 @@ class _GrowingArray:
 
 
 class IdRows:
-    """Rows of ids of different lengths, one behind the other."""
+    """Rows of ids of different lengths, concatenated."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._ids = _GrowingArray(dtype)
@@ -152,6 +152,6 @@ def _halves(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return ``start, start + 1 ... start + length - 1`` for each start, joined."""
+    """Return `start, start + 1 ... start + length - 1` for each start, joined."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -1,4 +1,4 @@
-"""The BERT tokenizer that agrees with Google's ``FullTokenizer`` token for token."""
+"""The BERT tokenizer that agrees with Google's `FullTokenizer` token for token."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,13 +33,13 @@ Vocabulary = str | Path | Mapping[str, int] | Sequence[str]
 class MyBertTokenizer(PreTrainedTokenizerFast):
     """Google's BERT tokenizer as a standard fast tokenizer.
 
-    Everything is composed of parts of the ``tokenizers`` library and saved in ``tokenizer.json``, so ``AutoTokenizer``
-    gives the same ids where this package is not installed. ``vocab.txt`` is written next to it. The character classes
+    Everything is composed of parts of the `tokenizers` library and saved in `tokenizer.json`, so `AutoTokenizer`
+    gives the same ids where this package is not installed. `vocab.txt` is written next to it. The character classes
     are those of Unicode 14 (Python 3.11); docs/tokenization.md lists the characters on which Python and the library
     disagree.
 
     Args:
-        vocab: A ``vocab.txt``, a mapping piece -> id (0 ... n - 1) or the list of pieces.
+        vocab: A `vocab.txt`, a mapping piece -> id (0 ... n - 1) or the list of pieces.
         do_lower_case: Whether to lower-case.
         unk_token: Stands for words that the vocabulary cannot spell.
         sep_token: Ends a text.
@@ -47,17 +47,17 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         cls_token: Starts the input.
         mask_token: Stands for hidden tokens.
         tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
-        strip_accents: Whether to drop accents; by default Google's rule, the same as ``do_lower_case``. False for
+        strip_accents: Whether to drop accents; by default Google's rule, the same as `do_lower_case`. False for
             Korean, which Google's rule takes apart into jamo.
-        vocab_file: Another name for ``vocab``, as in older versions of transformers.
-        **kwargs: As in ``transformers.PreTrainedTokenizerFast``.
+        vocab_file: Another name for `vocab`, as in older versions of transformers.
+        **kwargs: As in `transformers.PreTrainedTokenizerFast`.
 
     Raises:
         ValueError: No vocabulary, or one that is not usable: see `load_vocab`; also when a special token is missing or
             ids have gaps.
 
     References:
-        google-research/bert, ``tokenization.py``.
+        google-research/bert, `tokenization.py`.
     """
 
     vocab_files_names = {"vocab_file": "vocab.txt", "tokenizer_file": "tokenizer.json"}
@@ -117,14 +117,14 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         """Load a tokenizer, as every class of transformers does.
 
         Args:
-            pretrained_model_name_or_path: A folder, a ``vocab.txt`` or a name on the Hub.
-            *args: As in ``transformers.PreTrainedTokenizerFast.from_pretrained``.
+            pretrained_model_name_or_path: A folder, a `vocab.txt` or a name on the Hub.
+            *args: As in `transformers.PreTrainedTokenizerFast.from_pretrained`.
             **kwargs: As there.
 
         Raises:
-            ValueError: A file is broken, ``tokenizer.json`` is not a WordPiece tokenizer, or the vocabulary is not
+            ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
                 usable; the message names folder or file.
-            OSError: There is nothing of this name, or neither ``tokenizer.json`` nor ``vocab.txt`` in it.
+            OSError: There is nothing of this name, or neither `tokenizer.json` nor `vocab.txt` in it.
         """
         name = str(pretrained_model_name_or_path)
         config = Path(name, "tokenizer_config.json")
@@ -159,7 +159,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
 
     @classmethod
     def convert_to_native_format(cls, **kwargs: Any) -> dict[str, Any]:
-        """Turn the files that ``from_pretrained`` found into arguments of ``__init__``."""
+        """Turn the files that `from_pretrained` found into arguments of `__init__`."""
         tokenizer_file = kwargs.get("tokenizer_file")
         kwargs = super().convert_to_native_format(**kwargs)
         kwargs.pop("vocab_file", None)  # its content is in vocab
@@ -212,7 +212,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             length: Number of texts; not needed.
             new_special_tokens: Special tokens beside BERT's five; they get the last ids.
             special_tokens_map: Not supported: BERT's special tokens keep their names.
-            **kwargs: Further settings of `train_wordpiece`, such as ``algorithm`` and ``min_frequency``; ``layout`` is
+            **kwargs: Further settings of `train_wordpiece`, such as `algorithm` and `min_frequency`; `layout` is
                 this vocabulary's unless it is given.
 
         Raises:
@@ -237,7 +237,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         return tokenizer
 
     def save_vocabulary(self, save_directory: str, filename_prefix: str | None = None) -> tuple[str]:
-        """Write ``vocab.txt`` (without tokens added later) and return its path."""
+        """Write `vocab.txt` (without tokens added later) and return its path."""
         path = Path(save_directory) / f"{filename_prefix + '-' if filename_prefix else ''}vocab.txt"
         save_vocab(self._tokenizer.get_vocab(with_added_tokens=False), path)
         return (str(path),)
@@ -276,41 +276,41 @@ def train_wordpiece(
     """Learn a WordPiece vocabulary and return its tokenizer.
 
     The text is split into words as `MyBertTokenizer` does; the words are cut into characters, the first as it is, the
-    others with ``##``; then neighbouring pieces are merged, one pair after the other, until the size is reached:
+    others with `##`; then neighbouring pieces are merged, one pair after the other, until the size is reached:
 
-    * ``algorithm="bpe"``: always the most frequent pair, the highest count(ab). What ``WordPieceTrainer`` of the
-      ``tokenizers`` library does.
-    * ``algorithm="wordpiece"``: always the pair with the highest count(ab) / (count(a) count(b)) among those that
-      occur ``min_frequency`` times. It favours rare pieces: give a ``min_frequency`` in the hundreds.
+    * `algorithm="bpe"`: always the most frequent pair, the highest count(ab). What `WordPieceTrainer` of the
+      `tokenizers` library does.
+    * `algorithm="wordpiece"`: always the pair with the highest count(ab) / (count(a) count(b)) among those that
+      occur `min_frequency` times. It favours rare pieces: give a `min_frequency` in the hundreds.
 
     Equal scores are decided by age: the pair whose left piece came earlier into the vocabulary, then the one whose
-    right piece did (`pair_merging.learn_pieces` has every detail). So the same text gives the same ``vocab.txt``, byte
+    right piece did (`pair_merging.learn_pieces` has every detail). So the same text gives the same `vocab.txt`, byte
     for byte, whatever the order of files or lines, the number of processes, the hash seed or the machine.
 
-    The order of the vocabulary: reserved tokens, kept characters by code point, the same with ``##``, learned pieces
-    as they were found. The characters kept are the most frequent ones that together make up ``character_coverage`` of
+    The order of the vocabulary: reserved tokens, kept characters by code point, the same with `##`, learned pieces
+    as they were found. The characters kept are the most frequent ones that together make up `character_coverage` of
     the text (of equally frequent ones the lower code point first). Words with another character become [UNK] and are
     not learned from; nor are words of more than 200 characters, which BERT never splits.
 
     Args:
         files_or_iterator: Files, by a name or a list of names (plain text; a column of CSV, TSV, JSON lines or
-            Parquet; compressed too; folders; patterns; ``"-"`` for standard input; ``"hf:owner/name"``); or texts, by
-            an iterator, a generator, a data frame or data set (``text_column``). A list holds names, never texts.
+            Parquet; compressed too; folders; patterns; `"-"` for standard input; `"hf:owner/name"`); or texts, by
+            an iterator, a generator, a data frame or data set (`text_column`). A list holds names, never texts.
         vocab_size: Size of the vocabulary, reserved tokens included.
         texts: In place of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
-        **settings: The other fields of `VocabularySettings`: ``layout``, ``lower_case``, ``algorithm``,
-            ``strip_accents``, ``character_coverage``, ``min_frequency``, ``held_out_fraction``,
-            ``num_processes``, and of the files ``encoding``, ``text_column`` and ``join_lines``.
+        **settings: The other fields of `VocabularySettings`: `layout`, `lower_case`, `algorithm`,
+            `strip_accents`, `character_coverage`, `min_frequency`, `held_out_fraction`,
+            `num_processes`, and of the files `encoding`, `text_column` and `join_lines`.
 
     Returns:
-        The tokenizer; its attribute ``training_report`` is a `VocabularyReport`. If the text cannot give the size, the
+        The tokenizer; its attribute `training_report` is a `VocabularyReport`. If the text cannot give the size, the
         vocabulary is smaller, and a warning says so.
 
     Raises:
         TypeError: An unknown setting, neither files nor texts, or both.
         ValueError: A setting is out of range, the text holds no word, an item is no text, a file is not what its
-            name says or has no such column, or reserved tokens and alphabet do not fit into ``vocab_size``.
+            name says or has no such column, or reserved tokens and alphabet do not fit into `vocab_size`.
         OSError: A file cannot be read.
     """
     chosen = VocabularySettings(vocab_size=vocab_size, **settings)
@@ -351,7 +351,7 @@ def _read_vocabulary(vocab: Vocabulary | None) -> tuple[dict[str, int], str]:
 
 
 def _read_wordpiece_json(path: str | Path) -> dict[str, Any]:
-    """Read a ``tokenizer.json`` that holds a BERT tokenizer."""
+    """Read a `tokenizer.json` that holds a BERT tokenizer."""
     saved = read_json_object(path)
     model = saved.get("model")
     if not isinstance(model, dict):

@@ -23,8 +23,8 @@ def reserved_tokens(layout: Layout) -> list[str]:
     """Return the pieces that stand before the learned ones.
 
     Args:
-        layout: ``"google"``: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
-            [unused99..993] 104-998, as in the released uncased vocabulary. ``"compact"``: the five special tokens.
+        layout: `"google"`: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
+            [unused99..993] 104-998, as in the released uncased vocabulary. `"compact"`: the five special tokens.
 
     Raises:
         ValueError: Another layout.
@@ -40,11 +40,11 @@ def reserved_tokens(layout: Layout) -> list[str]:
 def load_vocab(path: str | Path) -> dict[str, int]:
     r"""Read a vocabulary file.
 
-    Tolerated, as in Google's own reader: ``\r\n`` line ends, spaces and tabs around a piece, blank lines at the end;
+    Tolerated, as in Google's own reader: `\r\n` line ends, spaces and tabs around a piece, blank lines at the end;
     also a UTF-8 byte-order mark. Anything else that would shift an id is an error.
 
     Args:
-        path: A ``vocab.txt`` in UTF-8.
+        path: A `vocab.txt` in UTF-8.
 
     Returns:
         Piece -> id, in the order of the file.
@@ -87,7 +87,7 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
 
 
 def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
-    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, ``\n`` line ends.
+    r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, `\n` line ends.
 
     Args:
         vocab: Piece -> id, the ids being 0 ... len(vocab) - 1.
@@ -100,7 +100,7 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
 
 
 def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
-    """Make the part of a tokenizer that cuts words into pieces, as Google's ``WordpieceTokenizer`` does.
+    """Make the part of a tokenizer that cuts words into pieces, as Google's `WordpieceTokenizer` does.
 
     Args:
         vocab: Piece -> id.

@@ -17,7 +17,7 @@ _WORDS_AT_A_TIME = 10_000
 
 @dataclass
 class VocabularyReport:
-    """What vocabulary training found; ``MyBertTokenizer.training_report`` after `train_wordpiece`.
+    """What vocabulary training found; `MyBertTokenizer.training_report` after `train_wordpiece`.
 
     Attributes:
         requested_size: Pieces asked for.
@@ -35,7 +35,7 @@ class VocabularyReport:
         distinct_words: Different ones among them.
         character_coverage: Share of the characters of all words that the alphabet holds, 0 to 1.
         dropped_characters: Different characters that it does not hold.
-        measured_on: ``"held-out text"``, or ``"training text"`` if nothing was held out.
+        measured_on: `"held-out text"`, or `"training text"` if nothing was held out.
         measured_words: Words in it.
         unk_rate: Share of these words that become [UNK], 0 to 1.
         tokens_per_word: Tokens per word there.

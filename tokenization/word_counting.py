@@ -89,7 +89,7 @@ def count_words(
 def _run(
     pool: Executor | None, processes: int, function: Callable[[Item], Result], items: Iterable[Item]
 ) -> Iterator[Result]:
-    """Apply a function to items in the pool, in any order, with a few items in work at a time."""
+    """Apply a function to items in the pool, in any order, with a few items in progress at a time."""
     if pool is None:
         yield from map(function, items)
         return

@@ -1,6 +1,6 @@
 """BERT's words of many texts at once, at the speed of numpy.
 
-Says the same as the normalizer and pre-tokenizer in ``tokenizer.json``; used where their cost per call would dominate:
+Says the same as the normalizer and pre-tokenizer in `tokenizer.json`; used where their cost per call would dominate:
 counting words and encoding corpora. BERT's words never cross white space, so texts are first cut there, and equal
 chunks are split only once.
 """

@@ -119,7 +119,7 @@ class AttentionMap:
     def save(
         self, output_path: str | Path, layer: int | None = None, head: int | None = None, view: View = "attention"
     ) -> Path:
-        """Writes the interactive page (.html) or the picture (.png).
+        """Write the interactive page (.html) or the picture (.png).
 
         Args:
             output_path: File to write; its folder must exist.
@@ -211,7 +211,7 @@ class AttentionMap:
 def attention_map(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None
 ) -> AttentionMap:
-    """Runs a text or pair through a model and keeps what its heads attend to.
+    """Run a text or pair through a model and keep what its heads attend to.
 
     The model runs without dropout and with the attention implementation "eager", the only one that gives weights;
     afterwards both are as they were.

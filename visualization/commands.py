@@ -16,7 +16,7 @@ from .pictures import picture_path
 
 @dataclass
 class AttentionArguments:
-    """Arguments of ``mybert attention``."""
+    """Arguments of `mybert attention`."""
 
     model: str = field(metadata={"help": "Model folder or Hub name, with its tokenizer."})
     text: list[str] = field(metadata={"help": "The text, or the two of a pair."})
@@ -86,7 +86,7 @@ def _load(auto_class: Any, name: str, **settings: Any) -> Any:
 
 @dataclass
 class CurvesArguments:
-    """Arguments of ``mybert curves``."""
+    """Arguments of `mybert curves`."""
 
     run_dir: str = field(metadata={"help": "Output folder of a training run, also of one that is still running."})
     output: str | None = field(

@@ -21,7 +21,7 @@ _TEXT_COLOUR, _QUIET_COLOUR = "#222222", "#767676"
 def confusion_picture(
     confusion: Mapping[tuple[str, str], int], classes: Sequence[str], output_path: str | Path, counted: str = "texts"
 ) -> Path:
-    """Draws a confusion matrix: a row for each true class, a column for each predicted one.
+    """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
     A cell has its count, and the darker, the greater its share of the row. Beyond `MOST_CLASSES` the picture has
     those with the most mistakes, and one row and column for all others.

@@ -68,7 +68,7 @@ _OPTIMISATION = [
 def training_curves(
     log_history: Sequence[Mapping[str, Any]], output_path: str | Path, title: str | None = None
 ) -> Path:
-    """Draws a run's losses, accuracies and other metrics, learning rate and gradient norm over the optimizer steps.
+    """Draw a run's losses, accuracies and other metrics, learning rate and gradient norm over the optimizer steps.
 
     Quantities that were not logged have no panel; neither has the total loss where its parts `mlm_loss` and
     `nsp_loss` are logged. What guessing the more frequent answer gives is drawn where it was measured
@@ -129,7 +129,7 @@ def training_curves(
 
 
 def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path:
-    """Draws the training curves of a run from the `trainer_state.json` that `Trainer` saved.
+    """Draw the training curves of a run from the `trainer_state.json` that `Trainer` saved.
 
     Args:
         run_dir: Output folder of a run; without `trainer_state.json` the one of its newest `checkpoint-*` is read.
@@ -167,7 +167,7 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
 
 
 def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Returns for each logged quantity its steps and values, both of shape (points,), sorted by step."""
+    """Return for each logged quantity its steps and values, both of shape (points,), sorted by step."""
     points: dict[str, dict[int, float]] = {}
     for entry in log_history:
         step = entry.get("step")
@@ -267,7 +267,7 @@ def _draw_panel(
 
 
 def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
-    """Writes each text beside the axes at its value's height, moved apart where two would overlap."""
+    """Write each text beside the axes at its value's height, moved apart where two would overlap."""
     low, high = ax.get_ylim()
     line_height = 0.1  # of the axes' height, enough for one line of text
     bottom = -math.inf

@@ -103,7 +103,7 @@ class InputPicture:
             )  # fmt: skip
 
     def save(self, output_path: str | Path) -> Path:
-        """Writes the page (.html) or the picture (.png).
+        """Write the page (.html) or the picture (.png).
 
         Args:
             output_path: File to write; its folder must exist.
@@ -123,7 +123,7 @@ class InputPicture:
 def input_picture(
     tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None, max_length: int | None = None
 ) -> InputPicture:
-    """Shows how a text or pair goes into the network.
+    """Show how a text or pair goes into the network.
 
     Args:
         tokenizer: The tokenizer.

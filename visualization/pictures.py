@@ -30,7 +30,7 @@ _FURTHER_FONTS = (
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty white figure of so many inches, that needs no display.
+    """An empty white figure of a size in inches, which needs no display.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -74,7 +74,7 @@ def _letters(file: str) -> frozenset[str]:
 
 
 def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
-    """Checks that a picture can be written there.
+    """Check that a picture can be written there.
 
     Raises:
         ValueError: If the name has none of the endings, or a line break in it.
@@ -94,7 +94,7 @@ def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", "
 
 
 def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, body: str = "") -> str:
-    """Puts a title (any text), data and a body (ready HTML) into one of this room's page templates."""
+    """Put a title (any text), data and a body (ready HTML) into one of this room's page templates."""
     # In a script element only "<" can end it; ">" and "&" are escaped for readers that parse the page as XML.
     encoded = json.dumps(data, separators=(",", ":"))
     for character in "<>&":
@@ -105,7 +105,7 @@ def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, 
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Writes a figure as PNG, with fonts that have its letters; the same figure gives the same bytes.
+    """Write a figure as PNG, with fonts that have its letters; the same figure gives the same bytes.
 
     A warning of one sentence says which letters no installed font has.
 
@@ -133,7 +133,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
 
 
 def write_page(page: str, path: Path) -> Path:
-    """Writes an HTML page as UTF-8. Half a character pair (a lone surrogate) becomes a question mark.
+    """Write an HTML page as UTF-8. Half a character pair (a lone surrogate) becomes a question mark.
 
     Raises:
         OSError: As `write_figure`.

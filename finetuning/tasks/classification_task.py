@@ -273,7 +273,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _targets(
         self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
     ) -> tuple[list[Any], Sequence[TextExample]]:
-        """What is learnt of each example, and the examples with the classes' names, where the data may number them."""
+        """The target of each example, and the examples with the classes' names, where the data may number them."""
         values: list[Any] = [example.label for example in examples]
         if labels is None or self.problem == "regression":
             return values, examples
@@ -479,7 +479,7 @@ def _class_probabilities(
 
 
 def _mark_between(names: Iterable[str]) -> str:
-    """What stands between several labels in a file of predictions: a comma, unless one is in a label's name."""
+    """What separates several labels in a file of predictions: a comma, unless one is in a label's name."""
     there = "".join(names)
     return next((mark for mark in _SEPARATORS if mark not in there), _SEPARATORS[0])
 

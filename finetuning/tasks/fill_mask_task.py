@@ -95,7 +95,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
-        """Nothing: the vocabulary is the tokenizer's affair."""
+        """Nothing: the tokenizer has the vocabulary."""
         return {}
 
     def encode(

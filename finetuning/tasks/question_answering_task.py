@@ -120,7 +120,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return answers is not None and (self.unanswerable or bool(texts))
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[QuestionExample]:
-        """The examples of a file's rows; says how many answers were not where the data says."""
+        """The examples of a file's rows; logs how many answers were not where the data says."""
         examples = super().examples(rows, labelled)
         if len({example.id for example in examples}) < len(examples):
             raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
@@ -381,7 +381,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
 
 def _find(context: str, text: str, start: int) -> int:
-    """Where an answer stands: at `start`, or else at the nearest place; -1 if the context lacks it."""
+    """Where an answer is: at `start`, or else at the nearest place; -1 if the context lacks it."""
     if start >= 0 and context.startswith(text, start):
         return start
     places = [match.start() for match in re.finditer(re.escape(text), context)]
@@ -394,7 +394,7 @@ def _is_lost(example: QuestionExample) -> bool:
 
 
 def _first_span(example: QuestionExample) -> tuple[int, int]:
-    """First character of the answer to learn and the one after its last; (0, 0) if there is none."""
+    """First character of the answer to train on and the one after its last; (0, 0) if there is none."""
     return next(((start, start + len(text)) for start, text in example.answers or () if start >= 0), (0, 0))
 
 

@@ -208,7 +208,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def _tag_ids(
         self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
-        """What is to be learnt at every piece, -100 for nothing."""
+        """The target of every piece, -100 for none."""
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
@@ -302,7 +302,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
     def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
-        """Whether entities are counted, not words; without the classes the tags at hand tell it."""
+        """Whether entities are counted, not words; without the classes the tags at hand decide."""
         known = self.are_of_entities if self.any_tags else True
         return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
 
@@ -404,7 +404,7 @@ def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: 
 
 
 class _WordPieces:
-    """The pieces of all sentences one after the other.
+    """The pieces of all sentences, concatenated.
 
     Attributes:
         ids: Token id of each piece (n,).
