@@ -24,6 +24,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
 from transformers.trainer_utils import (
     PREFIX_CHECKPOINT_DIR,
     EvalLoopOutput,
+    SaveStrategy,
     TrainOutput,
     rotate_checkpoints,
     sort_checkpoints,
@@ -81,7 +82,7 @@ class ResumableTrainer(Trainer):
     - A checkpoint is sealed once everything in it is written, and only then do older ones go: `RunFolder.begin` finds
       a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
       one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
-      further step.
+      further step. The checkpoint of an epoch's last step has what the epoch's end adds to the log.
     - It logs in readable lines (`ReadableProgress`).
     - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer's step, on an
       accelerator, which a look at every step would slow down, before anything is logged, measured or saved after
@@ -118,6 +119,8 @@ class ResumableTrainer(Trainer):
         self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
+        self._last_step_seen = -1
+        self._saves_at_epoch_end = False
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
         self.add_callback(ReadableProgress(budget))
@@ -339,7 +342,23 @@ class ResumableTrainer(Trainer):
     def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
         if self.control.should_log or self.control.should_evaluate or self.control.should_save:
             self._look_for_divergence()
+        self._save_behind_the_epoch()
         super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def _save_behind_the_epoch(self) -> None:
+        """Let the checkpoint of an epoch's last step wait until the epoch is measured.
+
+        Trainer would write it before: a run that was killed in between went on without that evaluation.
+        """
+        control, state = self.control, self.state
+        if state.global_step == self._last_step_seen:  # the second time, at the end of the epoch
+            control.should_save |= self._saves_at_epoch_end
+            self._saves_at_epoch_end = False
+            return
+        self._last_step_seen = state.global_step
+        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
+        if control.should_save and ends and self.args.save_strategy != SaveStrategy.BEST:  # which saves by evaluations
+            self._saves_at_epoch_end, control.should_save = True, False
 
     def _diverged(self, step: "_Watched") -> DivergedError:
         checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)

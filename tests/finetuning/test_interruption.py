@@ -81,16 +81,44 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
     assert weights[0] == weights[1]
 
 
-def test_a_run_killed_between_a_checkpoint_and_an_evaluation_ends_with_the_same_bits(arguments, tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 6}  # an epoch's last step; the epoch is evaluated behind it
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"save_steps": 6},  # an epoch's last step
+        {"save_steps": 4, "max_steps": 10},  # the run's last one, within an epoch
+        {"save_steps": 6, "logging_strategy": "epoch"},
+    ],
+)
+def test_a_run_killed_between_an_epochs_last_step_and_its_evaluation_ends_as_a_whole_one(
+    arguments, tmp_path, monkeypatch, settings
+):
+    settings = {"save_strategy": "steps", "eval_strategy": "epoch"} | settings
     finetune(arguments(**settings, output_dir=str(tmp_path / "whole")))
-    shutil.copytree(tmp_path / "whole", tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "checkpoint-12")
-    for name in ("model.safetensors", "metrics.json"):
-        (tmp_path / "out" / name).unlink()
+    for epoch in (1, 2):
+
+        def killed(self, *args, epoch=epoch, evaluate=recipe.TaskTrainer.evaluate, **kwargs):
+            if self.state.epoch > epoch - 1:
+                raise KeyboardInterrupt
+            return evaluate(self, *args, **kwargs)
+
+        with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
+            patches.setattr(recipe.TaskTrainer, "evaluate", killed)
+            finetune(arguments(**settings))
     finetune(arguments(**settings))
+    assert len(evaluations(tmp_path / "whole")) == 2
+    assert evaluations(tmp_path / "out") == evaluations(tmp_path / "whole")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "out")]
     assert weights[0] == weights[1]
+
+
+def test_the_checkpoint_of_an_epochs_last_step_has_its_evaluation(arguments, tmp_path):
+    finetune(
+        arguments(save_strategy="steps", save_steps=6, logging_strategy="epoch", output_dir=str(tmp_path / "whole"))
+    )
+    for epoch, step in ((1, 6), (2, 12)):
+        log = json.loads((tmp_path / "whole" / f"checkpoint-{step}" / "trainer_state.json").read_text())["log_history"]
+        assert [entry["step"] for entry in log if "eval_runtime" in entry] == [6, 12][:epoch]
+        assert [entry["step"] for entry in log if "loss" in entry] == [6, 12][:epoch]
 
 
 def test_a_run_killed_after_training_is_not_trained_again(arguments, monkeypatch):
