@@ -1,10 +1,9 @@
 """The report by class as files: for programs, for readers, and as a picture."""
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
-from ..files import files_written_beside, write_json, write_lines
+from ..files import write_json, write_lines
 from ..metrics import ClassReport
 from ..visualization import confusion_picture
 
@@ -34,14 +33,3 @@ def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> N
             confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
         except ImportError as error:
             logger.warning(str(error))
-
-
-def write_class_reports(reports: Mapping[str, ClassReport], folder: str | Path) -> None:
-    """Write reports, each with its suffix, whole or not at all; see `write_class_report`.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
-    with files_written_beside(folder) as beside:
-        for suffix, report in reports.items():
-            write_class_report(report, beside, suffix)

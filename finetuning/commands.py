@@ -16,14 +16,13 @@ from ..files import (
     check_not_read,
     check_output_files,
     leave_standard_output,
-    write_json,
     written_beside,
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
-from .class_report_files import REPORT_FILES, write_class_reports
-from .evaluation import PREDICTION_FILES, class_report_of, measure_model
+from .class_report_files import REPORT_FILES
+from .evaluation import PREDICTION_FILES, Measured, measure_model
 from .features import (
     FEATURES,
     PAIR_SEPARATOR,
@@ -152,7 +151,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
 
 
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
-    """The metrics, which are also written if a file is named for them."""
+    """The metrics; what there are places for is written, all of it or nothing."""
     task = arguments.resolve_task()
     writes = arguments.output != STANDARD_OUTPUT
     read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
@@ -165,24 +164,21 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
     if arguments.predictions:
         examples = task.read(arguments.data[0])
         predictions = task.read_predictions(Path(arguments.predictions), examples)
-        metrics = task.score(predictions, examples)
-        if arguments.report_dir:
-            write_class_reports({"": class_report_of(task, predictions, examples)}, arguments.report_dir)
+        measured = Measured(task, task.score(predictions, examples), [("", predictions, examples)])
     else:
         assert arguments.model
-        metrics = measure_model(
+        measured = measure_model(
             task,
             arguments.model,
             evaluation_names(task, arguments.data),
             batch_size=arguments.batch_size,
-            predictions_dir=arguments.predictions_dir,
             dtype=arguments.dtype,
             use_cpu=arguments.use_cpu,
-            report_dir=arguments.report_dir,
+            by_class=arguments.report_dir is not None,
         )
-    if writes and PartialState(cpu=arguments.use_cpu).is_main_process:
-        write_json(Path(arguments.output), metrics)
-    return metrics
+    if PartialState(cpu=arguments.use_cpu).is_main_process:
+        measured.write(arguments.output if writes else None, arguments.report_dir, arguments.predictions_dir)
+    return measured.metrics
 
 
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:

@@ -72,6 +72,14 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
         assert list(folder.parent.iterdir())
         raise OSError(28, "No space left on device")
 
+    with monkeypatch.context() as patches:  # what is asked for beside the report cannot be written
+        places = {name: str(tmp_path / "new" / name) for name in ("report_dir", "predictions_dir", "output")}
+        wanted = EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True, **places)
+        for writer, name in ((type(wanted.resolve_task()), "write_predictions"), (evaluation, "write_json")):
+            patches.setattr(writer, name, lambda *args: full(tmp_path / "new" / "report_dir"))
+            with pytest.raises(OSError, match=r"could not be written \(the disk is full"):
+                evaluate_model(wanted)
+            assert not list(tmp_path.iterdir())
     monkeypatch.setattr(class_report_files, "confusion_picture", lambda report, classes, path, what: full(path.parent))
     flags = ["evaluate", str(data), "--predictions", str(run / "predictions.tsv"), "--report_dir"]
     assert main([*flags, str(tmp_path / "new" / "report")]) == 2
