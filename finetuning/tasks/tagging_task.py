@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from ...files import read_conll, write_lines
+from ...files.tables import DOCUMENT_START
 from ...hub_card import PipelineCall
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
@@ -120,6 +121,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         tags = tuple(map(label_name, row.words(self.label_column)))
         if len(tags) != len(words):
             raise row.mistake(f"{len(words)} words and {len(tags)} tags; expected one tag per word")
+        if not all(tags):
+            raise row.mistake("an empty tag; expected one tag per word")
         return TaggedSentence(words, tags, document)
 
     def is_empty(self, row: DataRow) -> bool:
@@ -330,7 +333,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """Write `predictions.conll` as conlleval reads it: word, tag of the data if it is known, predicted tag."""
         lines = []
         for example, tags in zip(examples, predictions, strict=True):
-            columns = [example.words, *([example.tags] if example.tags else []), tags]
+            columns = [_conll_words(example), *([example.tags] if example.tags else []), tags]
             lines += ["\t".join(fields) for fields in zip(*columns, strict=True)] + [""]
         write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
 
@@ -342,7 +345,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         for number, (row, example) in enumerate(zip(rows, examples, strict=True), start=1):
             if "tags" not in row:
                 raise ValueError(f"{path} has only one column; expected words and tags.")
-            if tuple(row["tokens"]) != example.words:
+            if row["tokens"] != _conll_words(example):
                 raise ValueError(
                     f"{path} has other words in sentence {number} than the data: {' '.join(row['tokens'][:6])!r} in "
                     f"place of {' '.join(example.words[:6])!r}."
@@ -355,6 +358,11 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
         title = f"Tagging (the data says: {wanted})"
         return PipelineCall(title, self.pipeline, code, {"aggregation_strategy": "first"})
+
+
+def _conll_words(example: TaggedSentence) -> list[str]:
+    """The words as CoNLL's columns hold them: "_" for one that is empty there, or would begin a document."""
+    return ["_" if not word.strip() or word == DOCUMENT_START else word for word in example.words]
 
 
 def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:

@@ -175,6 +175,19 @@ def test_words_and_tags_with_breaks_are_written_and_read(tmp_path):
     assert task.read_predictions(tmp_path / "predictions.conll", examples) == [examples[0].tags]
 
 
+def test_words_that_columns_do_not_hold_are_written_and_read(tmp_path):
+    task = TASKS["tagging"]
+    sentences = (["a", "", "\n", "b"], ["-DOCSTART-"], ["_", " "])
+    examples = task.examples(_rows([{"tokens": words, "tags": ["X"] * len(words)} for words in sentences]), True)
+    predictions = [example.tags for example in examples]
+    task.write_predictions(predictions, examples, tmp_path)
+    lines = (tmp_path / "predictions.conll").read_text().splitlines()
+    assert [line.partition("\t")[0] for line in lines] == ["a", "_", "_", "b", "", "_", "", "_", "_"]
+    assert task.read_predictions(tmp_path / "predictions.conll", examples) == predictions
+    with pytest.raises(ValueError, match="in row 1 an empty tag; expected one tag a word"):
+        task.examples(_rows([{"tokens": ["a", "b"], "tags": ["X", " "]}]), True)
+
+
 @pytest.mark.parametrize("label", [["a"], {"a": 1}])
 def test_a_list_is_no_label(label):
     with pytest.raises(ValueError, match=r"row 1: .* as label; expected one label \(several: --task multilabel"):
