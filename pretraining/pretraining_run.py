@@ -3,6 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -151,18 +152,29 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 class _EndOfPhase(TrainerCallback):
     """Stops a phase at its last step, or part of the time, with a checkpoint that the next one continues from."""
 
-    def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        last_step: int,
+        following: Phase,
+        budget: TimeBudget | None,
+        averaged_weights: Callable[[], AbstractContextManager[None]],
+    ) -> None:
         self.phase = phase
         self.last_step = last_step
         self.following = following
         self.budget = budget
+        self.averaged_weights = averaged_weights
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
             if self.phase.repeats_positions:  # now, so that the checkpoint has it
-                repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
+                weight = model.base_model.embeddings.position_embeddings.weight
+                repeat_positions(weight, self.phase.max_length)
+                with self.averaged_weights():
+                    repeat_positions(weight, self.phase.max_length)
             # Else transformers warns that its batch is another.
             state.train_batch_size = self.following.per_device_train_batch_size * max(1, args.n_gpu)
             control.should_save = True
@@ -205,7 +217,6 @@ def _trainer(
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
-    ends = [_EndOfPhase(phase, phase.last_step, following, budget)] if phase.last_step and following else []
     trainer = PretrainingTrainer(
         model=model,
         args=arguments,
@@ -221,8 +232,10 @@ def _trainer(
         budget=budget,
         ema_decay=arguments.ema_decay,
         processing_class=tokenizer,
-        callbacks=[interrupt, *ends],
+        callbacks=[interrupt],
     )
+    if phase.last_step and following:
+        trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget, trainer.averaged_weights))
     if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     # Every process drops out something else.

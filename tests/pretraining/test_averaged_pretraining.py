@@ -48,6 +48,19 @@ def test_the_mean_is_evaluated_and_saved(tmp_path, text_file):
     assert "| weights | running mean, decay 0.9 |" in (tmp_path / "run" / "README.md").read_text()
 
 
+@pytest.mark.slow
+def test_the_mean_begins_longer_sequences_where_the_weights_do(tmp_path, text_file):
+    second = {"phase2_max_length": 48, "phase2_steps": 2, "phase2_positions": "repeated"}
+    pretrain(settings(tmp_path, text_file, ema_decay=0.9, **second))
+    weight = "bert.embeddings.position_embeddings.weight"
+    mean = load_file(tmp_path / "run" / "checkpoint-4" / "model.safetensors")[weight]
+    state = torch.load(tmp_path / "run" / "checkpoint-4" / "optimizer.pt", weights_only=True)["state"].values()
+    averages = [kept["average"] for kept in state]  # in which the weights wait
+    (weights,) = (each for each in averages if each.shape == mean.shape and torch.equal(each[24:47], each[1:24]))
+    assert torch.equal(mean[24:47], mean[1:24])
+    assert not torch.equal(mean, weights)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
