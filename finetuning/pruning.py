@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -117,6 +117,10 @@ class PruneArguments(FinetunedModelArguments):
             super().__post_init__()
         else:
             check_model(self.model, ask_hub=False)
+            of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
+            idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
+            if idle:
+                logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
 
     def _check_heads(self) -> None:
         if self.keep_layers or self.named_layers() is not None:

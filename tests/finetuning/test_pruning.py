@@ -185,6 +185,16 @@ def test_a_pretrained_model_needs_no_data(tmp_path, tokenizer):
         assert torch.equal(parameter, whole.get_parameter(name))
 
 
+def test_settings_of_data_that_there_is_none_of_are_said(tmp_path, bert, capsys):
+    config = tmp_path / "shared.yaml"
+    config.write_text("task: classification\nmax_length: 16\n")
+    flags = ["prune", "--model", str(bert), "--keep_layers", "1", "--output_dir"]
+    assert main([*flags, str(tmp_path / "one"), "--config", str(config)]) == 0
+    assert "There is no data to measure on; without effect: task, max_length." in capsys.readouterr().out
+    assert main([*flags, str(tmp_path / "two")]) == 0
+    assert "without effect" not in capsys.readouterr().out
+
+
 def test_models_like_bert(tmp_path, tokenizer, data):
     """DistilBERT has other names; ALBERT has one layer for all."""
     sizes = {"dim": 16, "n_layers": 4, "n_heads": 2, "hidden_dim": 24}
