@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import yaml
 
 from ..files import write_text
 from ..pretraining import MODEL_SIZES
@@ -26,7 +25,7 @@ from .accelerator import GpuSettings, Section, matrix_rate
 from .gpu_inference import inference_section
 from .gpu_recipe import recipe_section
 from .gpu_training import training_section
-from .script import script
+from .script import pretraining_settings, script
 from .timing import describe_setting
 from .vocabulary_head import vocabulary_section
 
@@ -82,7 +81,7 @@ def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> b
         "training": lambda: training_section(settings, rate),
         "vocabulary": lambda: vocabulary_section(settings),
         "inference": lambda: inference_section(settings),
-        "recipe": lambda: recipe_section(settings, rate, yaml.safe_load(arguments.recipe_changes)),
+        "recipe": lambda: recipe_section(settings, rate, arguments.recipe_changes),
     }
     for name in arguments.sections:
         report.add(f"\n## {TITLES[name]}\n")
@@ -123,6 +122,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if defaults.device == "cpu" and arguments.sizes == defaults.sizes:
         parser.error("there is no CUDA device; name small --sizes and --tokens to try the report on a CPU.")
+    text = arguments.recipe_changes
+    arguments.recipe_changes = pretraining_settings(text, f"--recipe_changes {text!r}")
     torch.set_float32_matmul_precision("high")
     settings = GpuSettings(
         sizes=tuple(arguments.sizes),

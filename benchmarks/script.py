@@ -1,11 +1,14 @@
-"""What the scripts of this room share: words for mistakes, columns of tables."""
+"""What the scripts of this room share: words for mistakes, columns of tables, settings of pretraining."""
 
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import wraps
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ..files import INTERRUPTED, interruptible, sentence_for
 
@@ -40,3 +43,21 @@ def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[
     if missing := next((row for row in rows if name not in row), None):
         raise ValueError(f"{path} has the columns {', '.join(missing)}; expected {name}.")
     return [str(row[name]) for row in rows]
+
+
+def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:
+    """Settings of `mybert pretrain` in YAML.
+
+    Raises:
+        ValueError: If it holds something else.
+    """
+    from ..pretraining import PretrainingArguments  # and torch with it; some scripts measure memory
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    known = {field.name for field in fields(PretrainingArguments)}
+    if not isinstance(found, dict) or not found.keys() <= known:
+        raise ValueError(f"{source} is no recipe; expected YAML with settings of `mybert pretrain`.")
+    return found

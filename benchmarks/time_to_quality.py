@@ -19,13 +19,11 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from tokenizers import BertWordPieceTokenizer
 from torch.utils.data import Dataset
 from transformers import (
@@ -45,7 +43,7 @@ from ..files import read_json_object, write_json
 from ..files.corpus import Corpus, DocumentSettings
 from ..metrics import hidden_words, word_loss
 from ..pretraining import PretrainingArguments, pretrain, read_documents
-from .script import script
+from .script import pretraining_settings, script
 from .timing import describe_setting
 
 TIMED_STEPS = 50
@@ -144,7 +142,8 @@ class TransformersWay:
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train and measure whatever is not there yet; see above."""
-    recipe = _recipe(arguments.ours) | {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
+    recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
+    recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
     documents = read_documents(str(arguments.heldout))
     texts = hidden_words((re.findall(r"\w+|[^\w\s]", " ".join(lines).lower()) for lines in documents), arguments.limit)
     seconds = 60 * arguments.minutes
@@ -184,23 +183,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         model, taken = theirs.train(best, steps, "whole")
         done(name, **word_loss(model, theirs.tokenizer, texts), steps=steps, rate=best, minutes=taken / 60)
     return results
-
-
-def _recipe(path: Path) -> dict[str, Any]:
-    """The settings of a recipe.
-
-    Raises:
-        ValueError: If the file holds something else.
-        OSError: If it cannot be read.
-    """
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        found = None
-    known = {field.name for field in fields(PretrainingArguments)}
-    if not isinstance(found, dict) or not found.keys() <= known:
-        raise ValueError(f"{path} is not a recipe; expected YAML with settings of `mybert pretrain`.")
-    return found
 
 
 def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

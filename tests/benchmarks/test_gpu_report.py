@@ -63,6 +63,14 @@ def test_a_report_of_this_size_needs_a_gpu(run, capsys, monkeypatch):
     assert "there is no CUDA device; name small --sizes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["max_steps", "[1, 2]", "{a: b: c}", "", "{max_step: 1}"])
+def test_changes_that_are_no_settings_are_said_before_anything_is_measured(run, tmp_path, capsys, text):
+    with pytest.raises(SystemExit, match="2"):
+        run("gpu_report", *TINY, "--output", tmp_path / "report.md", "--recipe_changes", text)
+    assert f"gpu_report: --recipe_changes {text!r} is no recipe; expected YAML" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_cut_off_is_kept(tmp_path, monkeypatch):
     """A section that fails leaves its rows, and the next one goes on; failed tests are named."""
 
