@@ -59,5 +59,5 @@ def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any
         found = None
     known = {field.name for field in fields(PretrainingArguments)}
     if not isinstance(found, dict) or not found.keys() <= known:
-        raise ValueError(f"{source} is no recipe; expected YAML with settings of `mybert pretrain`.")
+        raise ValueError(f"{source} is not a recipe; expected YAML with settings of `mybert pretrain`.")
     return found

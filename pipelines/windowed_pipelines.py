@@ -16,16 +16,16 @@ from transformers import TextClassificationPipeline, TokenClassificationPipeline
 from transformers.pipelines.base import Pipeline
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
+from ..files import TASK_RECORD
 from .batched_pipeline import batches_by_length, longest_input
 from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
-RECORD = "finetuned_for"  # the field of a configuration in which `finetune` records a task
 _SIDES = "window_sides"  # of each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
 
 
 def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
     """A setting of the windows that a model was fine-tuned with, if its configuration has it."""
-    record = getattr(pipeline.model.config, RECORD, None)
+    record = getattr(pipeline.model.config, TASK_RECORD, None)
     return record if isinstance(record, dict) and record.get(setting) is not None else {}
 
 

@@ -67,7 +67,7 @@ def test_a_report_of_this_size_needs_a_gpu(run, capsys, monkeypatch):
 def test_changes_that_are_no_settings_are_said_before_anything_is_measured(run, tmp_path, capsys, text):
     with pytest.raises(SystemExit, match="2"):
         run("gpu_report", *TINY, "--output", tmp_path / "report.md", "--recipe_changes", text)
-    assert f"gpu_report: --recipe_changes {text!r} is no recipe; expected YAML" in capsys.readouterr().err
+    assert f"gpu_report: --recipe_changes {text!r} is not a recipe; expected YAML" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

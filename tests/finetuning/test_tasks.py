@@ -184,7 +184,7 @@ def test_words_that_columns_do_not_hold_are_written_and_read(tmp_path):
     lines = (tmp_path / "predictions.conll").read_text().splitlines()
     assert [line.partition("\t")[0] for line in lines] == ["a", "_", "_", "b", "", "_", "", "_", "_"]
     assert task.read_predictions(tmp_path / "predictions.conll", examples) == predictions
-    with pytest.raises(ValueError, match="in row 1 an empty tag; expected one tag a word"):
+    with pytest.raises(ValueError, match="row 1: an empty tag; expected one tag per word"):
         task.examples(_rows([{"tokens": ["a", "b"], "tags": ["X", " "]}]), True)
 
 
