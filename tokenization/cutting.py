@@ -5,12 +5,13 @@ The longer one loses its last token until both fit, and of two equally long ones
 second where both are cut, the room is odd and the second was not the shorter one; Google's leaves it to the first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-_CHUNK = 1000  # texts that are tokenized at a time: whole they may be many times longer than cut
+# What is tokenized at a time: whole, texts may be many times longer than cut.
+_CHUNK_TEXTS, _CHUNK_CHARACTERS = 1000, 1 << 20
 
 
 class CutTexts(NamedTuple):
@@ -77,8 +78,8 @@ def encode_and_cut(
         raise ValueError(f"{type(tokenizer).__name__} is not a fast tokenizer, which windows of long texts need.")
     if not tokenizer.is_fast:
         options |= {"truncation": True, "max_length": max_length}
-    for start in range(0, len(texts), _CHUNK):
-        columns = map(list, zip(*texts[start : start + _CHUNK], strict=True))
+    for start, chunk in _chunks(texts):
+        columns = map(list, zip(*chunk, strict=True))
         encodings = tokenizer(*columns, **{"truncation": False, "verbose": False, **options})
         for number in range(len(encodings["input_ids"])):
             side = (
@@ -97,6 +98,16 @@ def encode_and_cut(
                 sides.append([side[place] for place in kept])
                 owners.append(start + number)
     return CutTexts(inputs, sides, too_long, owners)
+
+
+def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequence[str]]]]:
+    """The texts, some at a time, with the number of the first; memory does not grow with their lengths."""
+    start = size = 0
+    for end, text in enumerate(texts, start=1):
+        size += sum(map(len, text))
+        if size >= _CHUNK_CHARACTERS or end - start == _CHUNK_TEXTS or end == len(texts):
+            yield start, texts[start:end]
+            start, size = end, 0
 
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from mybert.tokenization import encode_and_cut
+from mybert.tokenization import cutting, encode_and_cut
 from mybert.tokenization.cutting import room_for_pair
 
 
@@ -80,6 +80,24 @@ def test_a_tokenizer_that_cuts_on_the_left(roberta_like):
     tokenizer.truncation_side = "left"
     found = encode_and_cut(tokenizer, [("a a b b", "a b")], 8).inputs["input_ids"]
     assert tokenizer.convert_ids_to_tokens(found[0]) == ["<s>", "b", "b", "</s>", "</s>", "a", "b", "</s>"]
+
+
+def test_long_texts_are_tokenized_few_at_a_time(tokenizer, monkeypatch):
+    texts = [("the cat " * length, "a dog") for length in (1, 40, 2, 3, 50, 60, 1)]
+    whole = encode_and_cut(tokenizer, texts, 12)
+    sizes = []
+    encode = type(tokenizer)._encode_plus
+
+    def counted(self, *args, **settings):
+        found = encode(self, *args, **settings)
+        sizes.append(len(found["input_ids"]))
+        return found
+
+    monkeypatch.setattr(type(tokenizer), "_encode_plus", counted)
+    monkeypatch.setattr(cutting, "_CHUNK_CHARACTERS", 300)
+    assert encode_and_cut(tokenizer, texts, 12) == whole
+    assert sizes == [2, 3, 1, 1]
+    assert encode_and_cut(tokenizer, [], 12) == ({}, [], [], [])
 
 
 def test_where_there_is_no_room(roberta_like):
