@@ -19,7 +19,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 		--no-build-isolation --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## A whole BERT life in minutes, on this machine, without a download
+demo: $(INSTALLED)  ## Run the whole pipeline in minutes on this machine, without a download
 	$(BIN)/mybert demo --output_dir demo_output --overwrite
 
 test: $(INSTALLED)  ## Run the tests (TESTS= for all of them, the slow ones included)

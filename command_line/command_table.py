@@ -13,7 +13,7 @@ class Command:
     """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
 
     Attributes:
-        summary: What becomes what.
+        summary: What it does, as an imperative.
         module: Where class and function are, from the package.
         arguments: Name of the class.
         function: Name of the function.
@@ -42,7 +42,7 @@ class Command:
 
 COMMANDS = {
     "demo": Command(
-        "a whole BERT life in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
+        "run the whole pipeline in minutes: vocabulary, pretraining, fine-tuning, pipelines, card",
         ".demo",
         "DemoArguments",
         "demo",
@@ -50,7 +50,7 @@ COMMANDS = {
         "--output_dir demo_output",
     ),
     "vocab": Command(
-        "text to a vocabulary and tokenizer",
+        "learn a vocabulary and tokenizer from text",
         ".tokenization.commands",
         "VocabArguments",
         "train_vocabulary",
@@ -58,7 +58,7 @@ COMMANDS = {
         "corpus/ --output_dir tokenizer --vocab_size 32000",
     ),
     "data": Command(
-        "text to a token store, ready for pretraining on any number of machines",
+        "tokenize text into a token store for pretraining on any number of machines",
         ".pretraining.commands",
         "DataArguments",
         "prepare_data",
@@ -66,7 +66,7 @@ COMMANDS = {
         "corpus/ --tokenizer tokenizer --output tokens.safetensors",
     ),
     "pretrain": Command(
-        "text to a pretrained model folder",
+        "pretrain a model from text or a token store",
         ".pretraining",
         "PretrainingArguments",
         "pretrain",
@@ -75,7 +75,7 @@ COMMANDS = {
         ("output_dir",),
     ),
     "adapt": Command(
-        "a model and the text of a domain to a model for it: new pieces, further pretraining",
+        "add a domain's vocabulary to an existing model and continue its pretraining",
         ".pretraining",
         "AdaptArguments",
         "adapt",
@@ -84,7 +84,7 @@ COMMANDS = {
         ("model", "text", "output_dir"),
     ),
     "finetune": Command(
-        "task data to a fine-tuned model folder",
+        "fine-tune a model on task data",
         ".finetuning",
         "FinetuningArguments",
         "finetune",
@@ -93,7 +93,7 @@ COMMANDS = {
         ("model", "output_dir"),
     ),
     "distill": Command(
-        "fine-tuned teacher and task data or texts to a small student",
+        "train a small student from a fine-tuned teacher",
         ".finetuning",
         "DistillationArguments",
         "distill",
@@ -102,7 +102,7 @@ COMMANDS = {
         ("teacher", "student", "output_dir"),
     ),
     "evaluate": Command(
-        "model and task data to metrics, or the metrics of a file of predictions",
+        "compute the metrics of a model on task data, or of a file of predictions",
         ".finetuning",
         "EvaluateArguments",
         "evaluate_model",
@@ -112,7 +112,7 @@ COMMANDS = {
         "finetune",
     ),
     "predict": Command(
-        "fine-tuned model and new texts to labels, scores, answers",
+        "give labels, scores or answers for new texts",
         ".finetuning",
         "PredictArguments",
         "predict_files",
@@ -122,7 +122,7 @@ COMMANDS = {
         "finetune",
     ),
     "prune": Command(
-        "a model to a smaller one without training: fewer layers or heads, and what that costs",
+        "remove layers or heads without training, and measure what that costs",
         ".finetuning",
         "PruneArguments",
         "prune",
@@ -131,7 +131,7 @@ COMMANDS = {
         ("model",),
     ),
     "features": Command(
-        "text to the vectors of frozen layers, token by token",
+        "write the vectors of frozen layers for texts, token by token",
         ".finetuning",
         "FeaturesArguments",
         "extract_features",
@@ -139,7 +139,7 @@ COMMANDS = {
         "texts.txt --model pretrained --output vectors.safetensors",
     ),
     "glue": Command(
-        "a model on a whole suite of tasks: GLUE, Korean tasks or your own, one table",
+        "fine-tune a model on a whole suite (GLUE, Korean tasks or your own): one table",
         ".studies",
         "SuiteArguments",
         "run_suite",
@@ -148,7 +148,7 @@ COMMANDS = {
         ("model", "data_dir", "output_dir"),
     ),
     "ablation": Command(
-        "the paper's Table 5, or rows of your own: what each part of pretraining gives",
+        "reproduce the paper's Table 5, or rows of your own: what each part of pretraining gives",
         ".studies",
         "AblationArguments",
         "run_ablation",
@@ -157,7 +157,7 @@ COMMANDS = {
         ("text", "output_dir", "tasks"),
     ),
     "convert google": Command(
-        "Google's checkpoint to a model folder",
+        "convert Google's checkpoint to a model folder",
         ".conversion.commands",
         "ConvertGoogleArguments",
         "convert_google",
@@ -165,7 +165,7 @@ COMMANDS = {
         "uncased_L-12_H-768_A-12.zip bert-base",
     ),
     "convert to-google": Command(
-        "model folder to a checkpoint for Google's code",
+        "convert a model folder to a checkpoint for Google's code",
         ".conversion.commands",
         "ConvertToGoogleArguments",
         "convert_to_google",
@@ -173,7 +173,7 @@ COMMANDS = {
         "pretrained google/bert_model.ckpt",
     ),
     "convert bert": Command(
-        "transformers' bert folder to a MyBERT folder",
+        "convert transformers' bert folder to a MyBERT folder",
         ".conversion.commands",
         "ConvertBertArguments",
         "convert_bert",
@@ -181,7 +181,7 @@ COMMANDS = {
         "google-bert/bert-base-uncased mybert-base",
     ),
     "convert to-bert": Command(
-        "MyBERT folder to a plain bert folder, for servers that know only that",
+        "convert a MyBERT folder to a plain bert folder, for servers that know only that",
         ".conversion.commands",
         "ConvertToBertArguments",
         "convert_to_bert",
@@ -189,7 +189,7 @@ COMMANDS = {
         "tuned tuned-bert",
     ),
     "convert onnx": Command(
-        "model folder to an ONNX graph, run and compared",
+        "export a model folder as an ONNX graph, and verify it",
         ".conversion.commands",
         "ConvertOnnxArguments",
         "convert_onnx",
@@ -197,7 +197,7 @@ COMMANDS = {
         "tuned tuned-onnx --int8",
     ),
     "card": Command(
-        "model folder to its model card, with examples that are run",
+        "write a model card whose examples are run",
         ".hub_card",
         "CardArguments",
         "make_card",
@@ -205,7 +205,7 @@ COMMANDS = {
         "tuned --license apache-2.0 --languages en",
     ),
     "push": Command(
-        "model folder to a repository on the Hub",
+        "upload a model folder to a repository on the Hub",
         ".hub_card",
         "PushArguments",
         "push",
@@ -213,7 +213,7 @@ COMMANDS = {
         "tuned OWNER/NAME --output_dir preview",
     ),
     "attention": Command(
-        "attention maps of a text or pair, or its input, as a page or a picture",
+        "draw attention maps, or the input, of a text or pair as a page or a picture",
         ".visualization.commands",
         "AttentionArguments",
         "draw_attention",
@@ -221,7 +221,7 @@ COMMANDS = {
         "pretrained 'The man went to the store.' 'He bought milk.' --output attention.html",
     ),
     "curves": Command(
-        "the training curves of a run's folder",
+        "draw the training curves of a run's folder",
         ".visualization.commands",
         "CurvesArguments",
         "draw_run",
@@ -229,7 +229,7 @@ COMMANDS = {
         "pretrained",
     ),
     "bench": Command(
-        "speed beside transformers and ONNX Runtime, on the same weights and inputs",
+        "compare speed with transformers and ONNX Runtime on the same weights and inputs",
         ".benchmarks",
         "BenchArguments",
         "run_benchmarks",
@@ -237,7 +237,7 @@ COMMANDS = {
         "--workloads sentences query --model_size mini",
     ),
     "completion": Command(
-        "a script with which a shell completes commands and flags",
+        "print a script that completes commands and flags in your shell",
         ".command_line.completion",
         "CompletionArguments",
         "print_completion",

@@ -1,4 +1,4 @@
-"""A whole BERT life in minutes, on a CPU, with text that is already there."""
+"""The whole pipeline of a BERT in minutes, on a CPU, with text that is already there."""
 
 from .life import DemoArguments, demo
 

@@ -70,7 +70,7 @@ class DemoArguments:
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:
-    """Live a whole BERT life.
+    """Run the whole pipeline of a BERT.
 
     The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model
     folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (what
