@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.autograd import forward_ad
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
 
@@ -39,24 +40,28 @@ def filled_up(rows: torch.Tensor) -> torch.Tensor:
 class PackedTensors:
     """What was computed from a layer's tensors, in the layout that the CPU's matrix kernels (oneDNN) read.
 
+    The tensors are recognized by their memory while it is alive, and by PyTorch's count of changes. Addresses alone
+    would not do: freed memory is reused, for example by a model that is cast to another type and back.
+
     Args:
         *tensors: The tensors.
     """
 
     def __init__(self, *tensors: torch.Tensor) -> None:
-        self._origin = self._state_of(tensors)
+        self._storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
+        self._states = self._states_of(tensors)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copied or pickled layer has none: tensors in this layout cannot be copied."""
         return type(None), ()
 
     @staticmethod
-    def _state_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
+    def _states_of(tensors: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
         return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
     def is_of(self, *tensors: torch.Tensor) -> bool:
         """Whether these are the tensors that were packed, and unchanged since."""
-        return self._origin == self._state_of(tensors)
+        return self._states == self._states_of(tensors) and not any(storage.expired() for storage in self._storages)
 
 
 class PackedWeight(PackedTensors):

@@ -14,7 +14,7 @@ other (as transformers' `DataCollatorWithFlattening` makes them), pooled output 
 """
 
 import functools
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -454,7 +454,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 past_key_values=None,
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
-        for layer in self.encoder["layer"].children():
+        for layer in cast(nn.ModuleList, self.encoder["layer"]):  # `children()` leaves out what is there twice
             hidden_states = layer(hidden_states, attention_mask, packing=packing, **kwargs)
         pooled = None
         if self.pooler is not None:

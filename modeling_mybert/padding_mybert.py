@@ -285,7 +285,8 @@ def sequence_lengths(
 def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
     """Running number of the sequence of each token in its row, read off positions that start again at 0.
 
-    Positions of any other form (not 0, 1, 2, ... with new starts at 0) stand for one sequence a row.
+    Positions of any other form (not 0, 1, 2, ... with new starts at 0) stand for one sequence a row, and so do those
+    that are all 0, which say nothing of an order.
 
     Args:
         position_ids: (B, L).
@@ -295,7 +296,7 @@ def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
     """
     is_start = position_ids == 0
     goes_on = is_start[:, 1:] | (position_ids[:, 1:] == position_ids[:, :-1] + 1)
-    is_regular = is_start[:, 0].all() & goes_on.all()
+    is_regular = is_start[:, 0].all() & goes_on.all() & position_ids.any()
     return (is_start.cumsum(1) - 1) * is_regular
 
 

@@ -43,7 +43,8 @@ def test_restarting_positions():
     [
         ([[0, 1, 2, 0, 1]], [3, 2]),
         ([[0, 1, 2], [0, 0, 1]], [3, 1, 2]),
-        ([[0, 0, 0]], [1, 1, 1]),
+        ([[0, 1, 2], [0, 0, 0]], [3, 1, 1, 1]),
+        ([[0, 0, 0]], None),  # no positions, as who asks what order is worth gives them
         ([[0, 1, 2], [0, 1, 2]], None),  # a sequence a row
         ([[1, 2, 0]], None),  # positions of the caller's own
         ([[0, 1, 2], [0, 2, 0]], None),

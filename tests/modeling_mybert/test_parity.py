@@ -85,6 +85,11 @@ def test_explicit_positions(head, agree, rows):
     agree(*head.twins(), batch)
 
 
+def test_no_positions(heads, agree):
+    batch = heads("Model").batch(None)
+    agree(*heads("Model").twins(), batch | {"position_ids": torch.zeros_like(batch["input_ids"])})
+
+
 def test_input_embeddings(head, agree):
     batch = head.batch()
     shape = (*batch.pop("input_ids").shape, 32)
@@ -228,6 +233,16 @@ def test_longest_sequence(heads, agree):
 def test_no_layers(heads, agree):
     head = heads("Model")
     agree(*head.twins(num_hidden_layers=0), head.batch())
+
+
+def test_layers_that_share_their_weights(heads, agree):
+    """As in ALBERT, and as whoever builds a student puts them together: one module, several times."""
+    head = heads("Model")
+    ours, theirs = head.twins()
+    for model in (ours, theirs):
+        lower, upper = model.encoder.layer
+        model.encoder.layer = torch.nn.ModuleList([lower, upper, lower])
+    agree(ours, theirs, head.batch())
 
 
 def test_double_precision(head, agree):

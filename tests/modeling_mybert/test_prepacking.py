@@ -3,11 +3,12 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
 import mybert
-from mybert.modeling_mybert.linear_mybert import PackedWeight
+from mybert.modeling_mybert.linear_mybert import PackedTensors, PackedWeight
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
@@ -50,12 +51,28 @@ def test_changed_weights_are_not_the_prepacked_ones(heads):
     model, batch = heads("Model").model().prepack_weights(), heads("Model").batch()
     layer, others = model.encoder["layer"][1], heads("Model").model().state_dict()
     wide, value = layer.intermediate["dense"].weight, layer.attention["self"].value.weight
-    for change in (lambda: wide.mul_(3), lambda: value.mul_(3), lambda: model.load_state_dict(others)):
+    changes = (
+        lambda: wide.mul_(3),
+        lambda: value.mul_(3),
+        lambda: model.load_state_dict(others),
+        lambda: model.bfloat16().float(),  # rounded, and often at the old place in memory
+    )
+    for change in changes:
         with torch.no_grad():
             change()
             outputs, again = model(**batch), model.prepack_weights()(**batch)
         torch.testing.assert_close(outputs.last_hidden_state, again.last_hidden_state, rtol=0, atol=1e-5)
         assert outputs.last_hidden_state.abs().max() > 0
+
+
+def test_other_weights_at_the_same_place_in_memory_are_others():
+    memory = np.zeros((4, 4), dtype=np.float32)
+    weight = torch.from_numpy(memory)
+    packed, place = PackedTensors(weight), (weight.data_ptr(), weight._version)
+    assert packed.is_of(weight.detach())
+    del weight
+    other = torch.from_numpy(memory)
+    assert (other.data_ptr(), other._version) == place and not packed.is_of(other)
 
 
 @needs_onednn
