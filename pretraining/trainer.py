@@ -75,6 +75,10 @@ class PretrainingTrainer(ResumableTrainer):
         is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
         freezes_layers: Whether only embeddings and heads are trained.
         **kwargs: Those of `ResumableTrainer`.
+
+    Raises:
+        ValueError: If another loss or other metrics are asked for (`label_smoothing_factor`, `compute_loss_func`,
+            `compute_metrics`).
     """
 
     data_collator: Any
@@ -88,6 +92,16 @@ class PretrainingTrainer(ResumableTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        for name, is_set in (
+            ("label_smoothing_factor", self.args.label_smoothing_factor),
+            ("compute_loss_func", self.compute_loss_func),
+            ("compute_metrics", self.compute_metrics),
+        ):
+            if is_set:
+                raise ValueError(
+                    f"{name} is set; PretrainingTrainer learns and measures the model's own losses, and evaluates "
+                    "without keeping logits. transformers' Trainer takes these models as well."
+                )
         self.eval_collator = eval_collator
         self.freezes_layers = freezes_layers
         self._evaluation_settings: dict[str, Any] = {"sparse_prediction": True}

@@ -274,6 +274,20 @@ class PressCtrlC(TrainerCallback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "arguments"),
+    [
+        ("label_smoothing_factor", {"label_smoothing_factor": 0.1}, {}),
+        ("compute_loss_func", {}, {"compute_loss_func": lambda outputs, labels, num_items_in_batch: outputs.loss}),
+        ("compute_metrics", {}, {"compute_metrics": lambda prediction: {}}),
+    ],
+)
+def test_other_losses_and_metrics_are_refused(tmp_path, name, settings, arguments):
+    settings = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, **settings)
+    with pytest.raises(ValueError, match=f"{name} is set; PretrainingTrainer learns"):
+        PretrainingTrainer(model=make_model(), args=settings, **arguments)
+
+
 def test_training_in_a_thread_leaves_the_signals_alone(tmp_path):
     trainer = PretrainingTrainer(
         model=make_model(),
