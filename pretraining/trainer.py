@@ -108,6 +108,7 @@ class PretrainingTrainer(ResumableTrainer):
         if is_causal is not None:
             self._evaluation_settings["is_decoder"] = self.model.config.is_decoder
             self.model.config.is_decoder = is_causal
+        self.label_names = ["labels"]  # without this an evaluation of data without pairs would compute no loss
         self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
         self._num_sequences_in_batch: torch.Tensor | int | None = None
         self._sums = self._zeros()

@@ -274,6 +274,17 @@ class PressCtrlC(TrainerCallback):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_evaluation_of_both_heads_on_data_without_pairs(tmp_path):
+    data = [{name: value for name, value in row.items() if name != "next_sentence_label"} for row in examples()]
+    model = make_model().eval()
+    with torch.no_grad():
+        expected = model(**{name: torch.stack([row[name] for row in data]) for name in data[0]}).loss.item()
+    settings = TrainingArguments(output_dir=str(tmp_path), per_device_eval_batch_size=3, use_cpu=True)
+    metrics = PretrainingTrainer(model=model, args=settings, eval_dataset=data).evaluate()
+    assert metrics["eval_loss"] == metrics["eval_mlm_loss"] == pytest.approx(expected, abs=1e-5)
+    assert "eval_nsp_loss" not in metrics
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "arguments"),
     [
