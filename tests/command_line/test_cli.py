@@ -251,7 +251,7 @@ def test_usage_of_a_group_lists_its_commands(capsys):
     assert cli.main(["convert"]) == 2
     assert cli.main(["convert", "--help"]) == 0
     usage = capsys.readouterr().out
-    assert "  convert to-google  model folder" in usage
+    assert "  convert to-google  convert a model folder" in usage
     assert "pretrain" not in usage
     assert cli.main(["convert", "gogle", "a", "b"]) == 2
     expected = "unknown command 'convert gogle'; expected one of convert google, convert to-google, convert bert, "

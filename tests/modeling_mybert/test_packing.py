@@ -429,7 +429,7 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
         with torch.no_grad():
             found = compiled(row, position_ids=torch.arange(11)[None]).last_hidden_state
             torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
-            with pytest.raises(RuntimeError, match="give cu_seq_lens_q and max_length_q"):
+            with pytest.raises(RuntimeError, match="pass cu_seq_lens_q and max_length_q"):
                 compiled(row, position_ids=torch.cat([torch.arange(4), torch.arange(7)])[None])
 
 
