@@ -157,7 +157,7 @@ def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
     assert settings_of_run["embeddings"] == "cooccurrence"
     store = TokenStore(tmp_path / "run" / "tokens.safetensors")
     assert len(calls[0]) < len(store.document_starts) - 1  # held-out documents are not counted
-    assert "Word embeddings begin from a count of neighbours" in caplog.text
+    assert "start from counts of their neighbours" in caplog.text
     assert "| word embeddings | from a count of neighbours |" in (tmp_path / "run" / "README.md").read_text()
 
     for name in ("checkpoint-4", "model.safetensors"):

@@ -79,7 +79,7 @@ def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, cap
     config = tmp_path / "first" / "config.json"
     config.write_text(config.read_text().replace('"model_type": "mybert"', '"model_type": "roberta"'))
     with pytest.raises(
-        ValueError, match=r"^model is '.*first', of type 'roberta'; pretraining goes on with bert or my"
+        ValueError, match=r"^model is '.*first', of type 'roberta'; pretraining can continue with bert or my"
     ):
         pretrain(arguments(tmp_path, text_file, **settings, output_dir=str(tmp_path / "other")))
     assert not (tmp_path / "other").exists()

@@ -129,7 +129,7 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
     assert report["score"] == max(means.values())
     assert means[f"learning_rate={report['chosen']['learning_rate']},max_steps=12"] == report["score"]
     assert " ± " in (tmp_path / "out" / "suite.md").read_text()
-    assert "There is no submission.zip, which is of all 2 tasks: only some were asked for." in caplog.text
+    assert "There is no submission.zip: it needs all 2 tasks, and only some were asked for." in caplog.text
 
 
 @pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1)])
