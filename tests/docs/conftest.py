@@ -128,7 +128,7 @@ def files() -> dict[str, str]:
     }
     for split in ("train", "dev", "test"):
         result |= {f"glue/SST-2/{split}.tsv": binary, f"glue/RTE/{split}.tsv": pairs, f"glue/MRPC/{split}.tsv": mrpc}
-        result[f"glue/STS-B/{split}.tsv"] = similar
+        result |= {f"glue/STS-B/{split}.tsv": similar, f"wnut17/{split}.conll": conll}
     for name in ("train", "dev_matched", "dev_mismatched"):
         result[f"glue/MNLI/{name}.tsv"] = mnli
     for name in ("train", "dev"):
