@@ -5,7 +5,6 @@ from .companions import COMPANIONS, companion_files, copy_companions, refuse_lin
 from .durations import duration
 from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
-from .memory import freed_memory_kept
 from .mistakes import sentence_for
 from .model_files import (
     FIELDS_OF_A_HEAD,
@@ -70,7 +69,6 @@ __all__ = [
     "expand_paths",
     "files_written_beside",
     "folder_written_beside",
-    "freed_memory_kept",
     "interruptible",
     "is_table",
     "leave_standard_output",

@@ -30,7 +30,6 @@ from transformers.trainer_utils import (
     sort_checkpoints,
 )
 
-from ..files import freed_memory_kept
 from .checkpoints import (
     COMPLETE_FILE,
     FOR_ITS_WEIGHTS,
@@ -299,8 +298,7 @@ class ResumableTrainer(Trainer):
         if isinstance(resume_from_checkpoint, str):
             step = resume_from_checkpoint.rpartition("-")[2]
             logger.info("Resuming at step %s from %s.", step, resume_from_checkpoint)
-        with freed_memory_kept():
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         # From the checkpoint of the last step Trainer would go one step too far.
