@@ -4,13 +4,16 @@ python -m mybert.benchmarks.prediction_speed --model my-sst2 --data dev.tsv --te
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer, BertForSequenceClassification, HfArgumentParser, pipeline
 
 from ..files import only_errors, read_rows
 from ..finetuning import predict
-from .script import column, script
+from .script import script
 from .timing import describe_setting, timed
 
 
@@ -30,6 +33,17 @@ class PredictionSpeedArguments:
     dtypes: list[str] = field(
         default_factory=lambda: ["float32"], metadata={"help": "Types of the weights of mybert.predict."}
     )
+
+
+def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[str]:
+    """A column of a file's rows, as text.
+
+    Raises:
+        ValueError: If there is none of that name.
+    """
+    if missing := next((row for row in rows if name not in row), None):
+        raise ValueError(f"{path} has the columns {', '.join(missing)}; expected {name}.")
+    return [str(row[name]) for row in rows]
 
 
 @script

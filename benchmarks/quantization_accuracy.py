@@ -9,7 +9,7 @@ with the first model's in float32.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -22,7 +22,7 @@ from ..finetuning.inference import network_outputs
 from ..finetuning.prediction import FinetunedModel, load_finetuned_model
 from ..finetuning.task_arguments import FinetunedModelArguments
 from .script import script
-from .timing import describe_setting, take_turns
+from .timing import describe_setting, in_turns, seconds
 
 DTYPES = ("float32", "bfloat16", "int8")
 
@@ -39,44 +39,57 @@ def megabytes(model: PreTrainedModel) -> float:
     return sum(weights.nbytes for weights in model.state_dict().values()) / 2**20
 
 
-def table(models: Sequence[str], path: Path, repeats: int) -> str:
-    """Measure the models on a file with labels: a row for each of them and each type of weights.
+def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
+    """Each model with its weights in each type, in the order of `DTYPES`, by name.
 
     Raises:
-        ValueError: If the file is not what a model reads, or a model has no head for a task.
-        OSError: If a model or the file cannot be read.
+        ValueError: If a model has no head for a task.
+        OSError: If a model cannot be read.
     """
-    found, runs, kept = {}, {}, {}
-    for model in models:
-        task = FinetunedModelArguments(model=model).resolve_task()
-        for dtype in DTYPES:
-            found[model, dtype] = load_finetuned_model(task, model, dtype=dtype)
-        examples = found[model, DTYPES[0]].task.read(str(path))
-        for dtype in DTYPES:
-            run = partial(answer_all, found[model, dtype], examples, path)
-            runs[f"{model}, {dtype}"] = run
-            kept[model, dtype] = run()
-    seconds = take_turns(runs, repeats)
-    first = next(iter(seconds.values()))
-    lines = [f"\n{path.name}, {len(examples)} examples\n"]
-    lines += [
+    tasks = {model: FinetunedModelArguments(model=model).resolve_task() for model in models}
+    return {
+        model: [load_finetuned_model(task, model, dtype=dtype) for dtype in DTYPES] for model, task in tasks.items()
+    }
+
+
+def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: int) -> str:
+    """Measure models on a file with labels: a row for each of them and each type of weights.
+
+    Args:
+        models: What `load_all` gave.
+        path: The file.
+        repeats: Timed runs of each, at least 1.
+
+    Raises:
+        ValueError: If the file is not what a model reads, or there are no runs.
+        OSError: If the file cannot be read.
+    """
+    runs = {}
+    for model, variants in models.items():
+        examples = variants[0].task.read(str(path))
+        for dtype, found in zip(DTYPES, variants, strict=True):
+            runs[model, dtype] = partial(answer_all, found, examples, path)
+    kept = {key: run() for key, run in runs.items()}  # warms up, too
+    times = in_turns({f"{model}, {dtype}": partial(seconds, run) for (model, dtype), run in runs.items()}, repeats)
+    first = next(iter(times.values()))
+    lines = [
+        f"\n{path.name}, {len(examples)} examples\n",
         "| | score, % | answers as in float32, % | weights, MB | seconds | times as fast |",
         "|---|---|---|---|---|---|",
     ]
-    for model in models:
+    for model, variants in models.items():
         said: list[Any] = []
-        for dtype in DTYPES:
-            task, network, labels, _ = found[model, dtype]
+        for dtype, (task, network, labels, _) in zip(DTYPES, variants, strict=True):
             data, outputs = kept[model, dtype]
             score = task.score(task.predict(outputs, data, labels), data.examples)[task.main_metric] / task.full_score
             answers = [row.get("answer", row.get("label")) for row in task.answers(outputs, data, labels)]
             said = said or answers
             same = sum(one == other for one, other in zip(said, answers, strict=True)) / len(answers)
             agreement = "" if said[0] is None else f"{100 * same:.2f}"  # values have no label
-            times = seconds[f"{model}, {dtype}"]
-            faster = median(theirs / ours for theirs, ours in zip(first, times, strict=True))
+            ours = times[f"{model}, {dtype}"]
+            faster = median(theirs / own for theirs, own in zip(first, ours, strict=True))
             cells = [f"{Path(model).name}, {dtype}", f"{100 * score:.2f}", agreement, f"{megabytes(network):.1f}"]
-            lines.append(f"| {' | '.join(cells)} | {median(times):.2f} | {faster:.2f} |")
+            lines.append(f"| {' | '.join(cells)} | {median(ours):.2f} | {faster:.2f} |")
     return "\n".join(lines)
 
 
@@ -86,13 +99,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="fine-tuned models, folders or Hub names")
     parser.add_argument("--data", nargs="+", type=Path, required=True, help="files with labels")
-    parser.add_argument("--repeats", type=int, default=3, help="timed runs, of which medians are told")
+    parser.add_argument("--repeats", type=int, default=3, help="timed runs; the table has their medians")
     arguments = parser.parse_args()
+    with only_errors():
+        models = load_all(arguments.models)
     print(describe_setting())
     for path in arguments.data:
-        with only_errors():
-            said = table(arguments.models, path, arguments.repeats)
-        print(said)
+        print(table(models, path, arguments.repeats))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What the scripts of this room share: words for mistakes, columns of tables, settings of pretraining."""
+"""What the scripts of this room share: words for mistakes, settings of pretraining."""
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from functools import wraps
 from pathlib import Path
@@ -32,17 +32,6 @@ def script(main: Callable[[], None]) -> Callable[[], None]:
             sys.exit(2)
 
     return run
-
-
-def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[str]:
-    """A column of a file's rows, as text.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
-    if missing := next((row for row in rows if name not in row), None):
-        raise ValueError(f"{path} has the columns {', '.join(missing)}; expected {name}.")
-    return [str(row[name]) for row in rows]
 
 
 def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:

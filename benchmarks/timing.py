@@ -50,19 +50,26 @@ def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str,
     """
     for run in runs.values():
         run()
-    return in_turns({name: partial(_seconds, run) for name, run in runs.items()}, repeats)
+    return in_turns({name: partial(seconds, run) for name, run in runs.items()}, repeats)
 
 
 def in_turns(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """As `take_turns`, of what measures itself, such as a run in another process, and gives its seconds."""
-    seconds: dict[str, list[float]] = {name: [] for name in measures}
+    """As `take_turns`, of what measures itself, such as a run in another process, and gives its seconds.
+
+    Raises:
+        ValueError: If `repeats` is below 1.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats is {repeats}; expected at least 1.")
+    found: dict[str, list[float]] = {name: [] for name in measures}
     for _ in tqdm(range(repeats), leave=False):
         for name, measure in measures.items():
-            seconds[name].append(measure())
-    return seconds
+            found[name].append(measure())
+    return found
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def seconds(run: Callable[[], Any]) -> float:
+    """Seconds of a call, a GPU's work included."""
     return timed(run)[0]
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,7 @@ def test_questions(run):
         ("quantization_accuracy ./nowhere --data t.tsv", "nowhere"),
         ("quantization_accuracy MODEL --data nowhere.tsv", "nowhere.tsv: No such file or directory."),
         ("quantization_accuracy MODEL --data t.tsv", "t.tsv has no column 'text'; its columns are"),
+        ("quantization_accuracy MODEL --data v.tsv --repeats 0", "repeats is 0; expected at least 1."),
         ("quantization_accuracy MODEL --data u.tsv", "u.tsv has the label '7'"),
         ("question_answering_speed --data nowhere.json", "nowhere.json: No such file or directory."),
         ("time_to_quality t.tsv --heldout nowhere --ours r.yaml", "There is no file or folder nowhere."),
@@ -128,6 +130,7 @@ def test_mistakes_are_sentences(command, sentence, run, tmp_path, tokenizer, mod
     tokenizer.save_pretrained("tokenizer")
     (tmp_path / "t.tsv").write_text("a\tlabel\nx\t0\n")
     (tmp_path / "u.tsv").write_text("text\tlabel\nx\t7\n")
+    (tmp_path / "v.tsv").write_text("text\tlabel\nx\t1\n")
     (tmp_path / "r.yaml").write_text("max_length: 24\n")
     places = {"TOKENIZER": tmp_path / "tokenizer", "MODEL": model}
     with pytest.raises(SystemExit) as ended:
@@ -173,13 +176,14 @@ def model(tmp_path_factory):
 def test_cost_of_quantized_weights(run, model, tmp_path):
     (tmp_path / "dev.tsv").write_text("text\tlabel\na a\t0\na b a\t1\n")
     (tmp_path / "test.tsv").write_text("text\tlabel\na\t0\n")
-    shown = run(
-        "quantization_accuracy", model, model, "--data", tmp_path / "dev.tsv", tmp_path / "test.tsv", "--repeats", 1
-    )
+    student = shutil.copytree(model, tmp_path / "student")
+    files = tmp_path / "dev.tsv", tmp_path / "test.tsv"
+    shown = run("quantization_accuracy", model, student, "--data", *files, "--repeats", 1)
     assert "dev.tsv, 2 examples" in shown and "test.tsv, 1 examples" in shown
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| model")
-    ]
-    assert [row[0] for row in rows] == [f"{model.name}, {dtype}" for dtype in ("float32", "bfloat16", "int8")] * 4
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("|")]
+    rows = [row for row in rows if row[0].endswith(("32", "16", "8"))]
+    dtypes = ("float32", "bfloat16", "int8")
+    assert [row[0] for row in rows] == [f"{name}, {dtype}" for name in (model.name, "student") for dtype in dtypes] * 2
     assert rows[0][1] in ("0.00", "50.00", "100.00") and rows[0][2] == rows[3][2] == "100.00" and rows[0][5] == "1.00"
+    assert [row[1] for row in rows[:3]] == [row[1] for row in rows[3:6]]
     assert float(rows[1][3]) == pytest.approx(float(rows[0][3]) / 2, abs=0.1)
