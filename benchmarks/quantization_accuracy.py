@@ -18,9 +18,9 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..files import only_errors
-from ..finetuning.inference import network_outputs
-from ..finetuning.prediction import FinetunedModel, load_finetuned_model
-from ..finetuning.task_arguments import FinetunedModelArguments
+from ..finetuning.prediction.finetuned_model import FinetunedModel, load_finetuned_model
+from ..finetuning.tasks.inference import network_outputs
+from ..finetuning.tasks.task_arguments import FinetunedModelArguments
 from .script import script
 from .timing import describe_setting, in_turns, seconds
 

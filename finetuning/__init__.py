@@ -2,16 +2,11 @@
 
 from .commands import EvaluateArguments, FeaturesArguments, evaluate, evaluate_model, extract_features
 from .distillation import DistillationArguments, distill
-from .features import FEATURES, TABLE_7
-from .finetuning_arguments import FinetuningArguments
-from .prediction import tag_words
-from .prediction_run import PredictArguments, predict, predict_files
-from .predictor import Predictor
+from .network import FEATURES, TABLE_7, FeatureTagger
+from .prediction import PredictArguments, Predictor, predict, predict_files, tag_words
 from .pruning import PruneArguments, prune
-from .recipe import finetune
-from .registry import TASKS
-from .tagger import FeatureTagger
-from .task import Task
+from .tasks import TASKS, Task
+from .training import FinetuningArguments, finetune
 
 __all__ = [
     "FEATURES",

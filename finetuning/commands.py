@@ -21,9 +21,9 @@ from ..files import (
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
-from .class_report_files import REPORT_FILES
-from .evaluation import PREDICTION_FILES, Measured, measure_model
-from .features import (
+from .data.given_data import sources_of
+from .data.rows import DataSource
+from .network.features import (
     FEATURES,
     PAIR_SEPARATOR,
     combine,
@@ -32,12 +32,12 @@ from .features import (
     write_json_lines,
     write_safetensors,
 )
-from .given_data import sources_of
-from .heads import check_max_length, check_model, longest_sequence
-from .registry import TASKS
-from .rows import DataSource
-from .sentence_vectors import SentenceSettings, sentence_settings, write_vectors
-from .task_arguments import (
+from .network.heads import check_max_length, check_model, longest_sequence
+from .network.sentence_vectors import SentenceSettings, sentence_settings, write_vectors
+from .prediction.class_report_files import REPORT_FILES
+from .prediction.evaluation import PREDICTION_FILES, Measured, measure_model
+from .tasks.registry import TASKS
+from .tasks.task_arguments import (
     BATCH_SIZE_HELP,
     FinetunedModelArguments,
     TaskArguments,

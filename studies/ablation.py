@@ -8,7 +8,7 @@ from typing import Any
 
 from ..files import write_json, write_text
 from ..finetuning import FinetuningArguments, finetune
-from ..finetuning.heads import check_model
+from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.data_settings import CorpusSettings
 from ..tokenization import VocabularyBasics

@@ -12,7 +12,7 @@ import yaml
 
 from ..files import refuse_address, write_json, write_text, written_beside
 from ..finetuning import TASKS, FinetuningArguments, finetune
-from ..finetuning.task_arguments import evaluation_names
+from ..finetuning.tasks.task_arguments import evaluation_names
 from .settings import (
     MAJORITY,
     Score,

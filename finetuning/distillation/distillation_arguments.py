@@ -10,11 +10,11 @@ from ...files.frames import GivenData
 from ...files.hub_names import check_available
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
-from ..finetuning_arguments import FinetuningArguments
-from ..given_data import data_name, sources_of
-from ..heads import check_model, check_start
-from ..task import Task
-from ..task_arguments import refuse_given, task_for_model
+from ..data.given_data import data_name, sources_of
+from ..network.heads import check_model, check_start
+from ..tasks.task import Task
+from ..tasks.task_arguments import refuse_given, task_for_model
+from ..training.finetuning_arguments import FinetuningArguments
 from .layer_losses import RELATIONS
 from .soft_targets import objective_of
 

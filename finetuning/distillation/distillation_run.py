@@ -17,16 +17,24 @@ from ...files.hub_names import check_available
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
 from ...runs import arguments_by_name
-from ..finetuning_arguments import FinetuningArguments
-from ..given_data import rows_of
-from ..labels import Labels
-from ..prediction_rows import rows_to_predict, task_for_columns
-from ..recipe import Finetuning
-from ..rows import DataSource
-from ..task import Task, TaskData
-from ..task_run import Splits, StartingModel, TaskRun, encode_splits, load_tokenizer, read_splits, starting_model
-from ..task_trainer import TaskTrainer
+from ..data.given_data import rows_of
+from ..data.labels import Labels
+from ..data.rows import DataSource
+from ..prediction.prediction_rows import rows_to_predict, task_for_columns
 from ..tasks import MultipleChoiceTask
+from ..tasks.task import Task, TaskData
+from ..training.finetuning_arguments import FinetuningArguments
+from ..training.recipe import Finetuning
+from ..training.task_run import (
+    Splits,
+    StartingModel,
+    TaskRun,
+    encode_splits,
+    load_tokenizer,
+    read_splits,
+    starting_model,
+)
+from ..training.task_trainer import TaskTrainer
 from .distillation_arguments import DistillationArguments
 from .distillation_loss import DistillationLoss
 from .distillation_trainer import DistillationTrainer

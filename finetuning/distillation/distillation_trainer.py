@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from transformers.trainer_utils import TrainOutput
 
-from ..finetuning_arguments import FinetuningArguments
-from ..labels import LABEL_ARGUMENTS
-from ..task import WINDOW_WEIGHT
-from ..task_run import TaskRun
-from ..task_trainer import TaskTrainer
+from ..data.labels import LABEL_ARGUMENTS
+from ..tasks.task import WINDOW_WEIGHT
+from ..training.finetuning_arguments import FinetuningArguments
+from ..training.task_run import TaskRun
+from ..training.task_trainer import TaskTrainer
 from .distillation_loss import DistillationLoss, Lesson
 from .layer_losses import LayerLosses
 from .soft_targets import SOFT_TARGETS, collate_soft_targets

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..encoder_parts import attention_projections, encoder_layers
+from ..network.encoder_parts import attention_projections, encoder_layers
 
 PROJECTIONS = "hidden_state_projections"
 """Attribute of a student in training: from its width to the teacher's, one linear map for each state."""

@@ -11,7 +11,6 @@ import torch
 
 from ...modeling_mybert import IGNORED_LABEL
 from ...pipelines import pool_windows
-from ..task import WINDOW_WEIGHT, Task, TaskData
 from ..tasks import (
     ClassificationTask,
     MultipleChoiceTask,
@@ -19,6 +18,7 @@ from ..tasks import (
     QuestionAnsweringTask,
     TaggingTask,
 )
+from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
 SOFT_TARGETS = "soft_targets"
 """Beside the model's arguments in training data: the teacher's logits (K,) or (tokens, K), NaN where it has none."""

@@ -19,11 +19,11 @@ from transformers import AutoConfig
 
 from ...files import PARTIAL, deciding_files, written_beside
 from ...files.text import new_digest
-from ..inference import network_outputs
-from ..labels import Labels
-from ..prediction import FinetunedModel, load_finetuned_model
-from ..tagger import FeatureTaggerConfig
-from ..task import Task, TaskData
+from ..data.labels import Labels
+from ..network.tagger import FeatureTaggerConfig
+from ..prediction.finetuned_model import FinetunedModel, load_finetuned_model
+from ..tasks.inference import network_outputs
+from ..tasks.task import Task, TaskData
 from .soft_targets import has_classes, rows_of_outputs
 
 logger = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The kinds of tasks, one file each."""
+"""Tasks: their definition, a file for each kind, the registry, and the settings that they share."""
 
 from .classification_task import ClassificationTask
 from .feature_task import FeatureTask, feature_tasks
@@ -6,9 +6,12 @@ from .fill_mask_task import FillMaskTask
 from .multiple_choice_task import MultipleChoiceTask
 from .next_sentence_task import NextSentenceTask
 from .question_answering_task import QuestionAnsweringTask
+from .registry import TASKS
 from .tagging_task import TaggedSentence, TaggingTask
+from .task import Task
 
 __all__ = [
+    "TASKS",
     "ClassificationTask",
     "FeatureTask",
     "FillMaskTask",
@@ -17,5 +20,6 @@ __all__ = [
     "QuestionAnsweringTask",
     "TaggedSentence",
     "TaggingTask",
+    "Task",
     "feature_tasks",
 ]

@@ -33,9 +33,9 @@ from ...metrics import (
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
-from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from ..task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
+from ..data.labels import Labels, label_name
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from .task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
 _THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
 _SEPARATORS = (",", ";", "|")  # of several labels of a text

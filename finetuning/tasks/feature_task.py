@@ -14,12 +14,12 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...hub_card import Example, run_example
 from ...modeling_mybert import IGNORED_LABEL
-from ..features import FEATURES, TABLE_7, hidden_states, load_encoder
-from ..heads import Beginning, check_max_length
-from ..labels import Labels
-from ..tagger import FeatureTagger, FeatureTaggerConfig
-from ..task import Task, TaskData
+from ..data.labels import Labels
+from ..network.features import FEATURES, TABLE_7, hidden_states, load_encoder
+from ..network.heads import Beginning, check_max_length
+from ..network.tagger import FeatureTagger, FeatureTaggerConfig
 from .tagging_task import TaggedSentence, TaggingTask
+from .task import Task, TaskData
 
 
 @dataclass(frozen=True, kw_only=True)

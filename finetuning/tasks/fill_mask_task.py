@@ -14,10 +14,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 from ...files import write_lines
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORED_LABEL
-from ..labels import Labels
-from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from ..task import Task, TaskData, rounded
+from ..data.labels import Labels
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .tagging_task import add_sequence, tag_windows
+from .task import Task, TaskData, rounded
 
 _MOST_LISTED = 100
 """Tokens that are kept for each mask, the most probable ones."""

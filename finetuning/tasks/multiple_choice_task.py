@@ -17,9 +17,9 @@ from ...files import write_lines
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
-from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from ..task import Task, TaskData, rounded
+from ..data.labels import Labels, label_name
+from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
+from .task import Task, TaskData, rounded
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from transformers import AutoModelForNextSentencePrediction
 
 from ...hub_card import PipelineCall
 from ...pipelines.next_sentence_prediction_pipeline import LABELS
-from ..labels import Labels
-from ..task import Task
+from ..data.labels import Labels
 from .classification_task import ClassificationTask, TextExample
+from .task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,9 +17,9 @@ from ...files import read_json_object, write_json
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, answer_positions, best_answers, make_windows
-from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, padding_at_end, rounded
+from ..data.labels import Labels, label_name
+from ..data.rows import DataRow, DataSource
+from .task import Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
 

@@ -29,10 +29,10 @@ from ...metrics import ClassReport, accuracy, class_report, entity_metrics, enti
 from ...modeling_mybert import IGNORED_LABEL
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
-from ..inference import network_outputs
-from ..labels import Labels, label_name
-from ..rows import DataRow, DataSource
-from ..task import Task, TaskData, check_stride, padding_at_end, rounded
+from ..data.labels import Labels, label_name
+from ..data.rows import DataRow, DataSource
+from .inference import network_outputs
+from .task import Task, TaskData, check_stride, padding_at_end, rounded
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.

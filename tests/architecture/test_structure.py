@@ -102,6 +102,26 @@ def test_files_of_a_room_import_each_other_in_one_direction(room):
     assert not above, "these files import each other in a circle"
 
 
+def folders_imported_by(folder: Path, room: Path) -> set[Path]:
+    """The other folders of its room that a folder's files import from."""
+    found = set()
+    for path in folder.glob("*.py"):
+        for level, module in imported_modules(path):
+            if level == 2:
+                found.add(room / module.split(".")[0])
+    return {path for path in found if path.is_dir()}
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_folders_of_a_room_import_each_other_in_one_direction(room):
+    inside = {path.parent for path in (ROOT / room).glob("*/__init__.py")}
+    above = {folder: folders_imported_by(folder, ROOT / room) for folder in inside}
+    while leaves := [folder for folder, imported in above.items() if not imported & above.keys()]:
+        for folder in leaves:
+            del above[folder]
+    assert not above, "these folders import each other in a circle"
+
+
 def test_modelling_files_import_only_siblings_torch_and_transformers():
     allowed = {"torch", "transformers", *sys.stdlib_module_names}
     files = [path for path in sources("modeling_mybert") if path.name != "__init__.py"]
@@ -156,7 +176,7 @@ def test_no_package_needs_an_extra_to_be_imported():
 import importlib, sys
 sys.modules.update(dict.fromkeys({LIBRARIES_OF_EXTRAS}))
 for package in map(importlib.import_module, {modules}):
-    for name in package.__all__:
+    for name in getattr(package, "__all__", ()):
         getattr(package, name)
 """
     assert set(modules) <= loaded_by(code)

@@ -6,7 +6,7 @@ from mybert.files import text
 from mybert.files.columns import read_column
 from mybert.files.tables import read_conll, read_rows, stream_rows
 from mybert.finetuning import TASKS
-from mybert.finetuning.rows import DataRow
+from mybert.finetuning.data.rows import DataRow
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,8 @@ import pytest
 
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.finetuning import (
-    EvaluateArguments,
-    FinetuningArguments,
-    class_report_files,
-    evaluate_model,
-    evaluation,
-    finetune,
-    predict,
-)
+from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune, predict
+from mybert.finetuning.prediction import class_report_files, evaluation
 
 ROWS = [(f"the {noun} sat", "animal" if noun in ("cat", "dog") else "thing") for noun in ("cat", "dog", "mat", "tree")]
 

@@ -11,9 +11,9 @@ from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.heads import Beginning
-from mybert.finetuning.labels import Labels
-from mybert.finetuning.task_record import task_of_model
+from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.network.heads import Beginning
+from mybert.finetuning.tasks.task_record import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 

@@ -6,10 +6,11 @@ import shutil
 import numpy as np
 import pytest
 
-from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict, recipe
-from mybert.finetuning.samples import fold_numbers
+from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict
 from mybert.finetuning.tasks.classification_task import TextExample
 from mybert.finetuning.tasks.question_answering_task import QuestionExample
+from mybert.finetuning.training import recipe
+from mybert.finetuning.training.samples import fold_numbers
 
 ROWS = [(f"the {noun} sat {n}", "animal" if noun in ("cat", "dog") else "thing") for n in range(3) for noun in
         ("cat", "mat", "tree", "fish")]  # fmt: skip

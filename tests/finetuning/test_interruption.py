@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from mybert.finetuning import FinetuningArguments, finetune, recipe
+from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning.training import recipe
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")

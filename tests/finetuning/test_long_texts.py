@@ -13,12 +13,12 @@ from transformers import BertConfig, BertForSequenceClassification, pipeline
 import mybert
 from mybert import MyBertConfig, MyBertForSequenceClassification, MyBertForTokenClassification, MyBertModel
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.inference import network_outputs
-from mybert.finetuning.labels import Labels
-from mybert.finetuning.samples import balanced_weights, weighted_loss
-from mybert.finetuning.task_record import task_record
+from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.inference import network_outputs
 from mybert.finetuning.tasks.tagging_task import TaggedSentence
+from mybert.finetuning.tasks.task_record import task_record
+from mybert.finetuning.training.samples import balanced_weights, weighted_loss
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -15,10 +15,10 @@ from mybert.finetuning import (
     FinetuningArguments,
     extract_features,
     finetune,
-    rows,
     tag_words,
 )
-from mybert.finetuning.rows import HubSplit, read_data
+from mybert.finetuning.data import rows
+from mybert.finetuning.data.rows import HubSplit, read_data
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 

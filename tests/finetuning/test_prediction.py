@@ -26,10 +26,11 @@ from mybert import (
     MyBertForTokenClassification,
 )
 from mybert.cli import main
-from mybert.finetuning import TASKS, Predictor, prediction_run, predictor
-from mybert.finetuning.prediction_rows import task_for_columns
-from mybert.finetuning.rows import DataRow
-from mybert.finetuning.task_record import task_record
+from mybert.finetuning import TASKS, Predictor
+from mybert.finetuning.data.rows import DataRow
+from mybert.finetuning.prediction import prediction_run, predictor
+from mybert.finetuning.prediction.prediction_rows import task_for_columns
+from mybert.finetuning.tasks.task_record import task_record
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 TEXTS = [" ".join(WORDS[(3 * row + 5 * word) % len(WORDS)] for word in range(1 + row % 7)) for row in range(30)]

@@ -32,9 +32,9 @@ from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
 from mybert.files.writing import locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
-from mybert.finetuning.attention_heads import head_importance, most_important
-from mybert.finetuning.pruning import alternate_dropped, top_dropped
-from mybert.finetuning.task_record import task_record
+from mybert.finetuning.pruning.attention_heads import head_importance, most_important
+from mybert.finetuning.pruning.pruning_run import alternate_dropped, top_dropped
+from mybert.finetuning.tasks.task_record import task_record
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 24}
 ROWS = [("the cat sat on the mat", "1"), ("a dog ate the bread", "0"), ("it was a happy fish", "1")] * 4

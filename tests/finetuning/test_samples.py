@@ -7,13 +7,13 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from mybert.finetuning import TASKS, FinetuningArguments, finetune
-from mybert.finetuning.data_report import data_lines, data_warnings
-from mybert.finetuning.rows import DataRow
-from mybert.finetuning.samples import balanced_weights, sample, split_off, weighted_loss
-from mybert.finetuning.task import TaskData
-from mybert.finetuning.task_run import read_run
+from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification_task import TextExample
+from mybert.finetuning.tasks.data_report import data_lines, data_warnings
 from mybert.finetuning.tasks.question_answering_task import QuestionExample
+from mybert.finetuning.tasks.task import TaskData
+from mybert.finetuning.training.samples import balanced_weights, sample, split_off, weighted_loss
+from mybert.finetuning.training.task_run import read_run
 
 
 def write(path, rows, header="text\tlabel"):

@@ -12,13 +12,13 @@ from transformers import BertConfig
 
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
-from mybert.finetuning.labels import Labels
-from mybert.finetuning.rows import DataRow
-from mybert.finetuning.task import TaskData
+from mybert.finetuning.data.labels import Labels
+from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
 from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
 from mybert.finetuning.tasks.tagging_task import TaggedSentence, TagWindow, tag_windows
+from mybert.finetuning.tasks.task import TaskData
 
 
 def write_json(path, content):

@@ -16,11 +16,12 @@ from transformers import (
 )
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
-from mybert.finetuning import FinetuningArguments, finetune, recipe
-from mybert.finetuning.encoder_parts import reinitialize_layers
-from mybert.finetuning.freezing import Unfreezing, freeze_layers
-from mybert.finetuning.learning_rates import layerwise_groups
-from mybert.finetuning.several_trainings import Training, together
+from mybert.finetuning import FinetuningArguments, finetune
+from mybert.finetuning.network.encoder_parts import reinitialize_layers
+from mybert.finetuning.training import recipe
+from mybert.finetuning.training.freezing import Unfreezing, freeze_layers
+from mybert.finetuning.training.learning_rates import layerwise_groups
+from mybert.finetuning.training.several_trainings import Training, together
 
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")

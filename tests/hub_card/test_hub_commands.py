@@ -95,7 +95,7 @@ def test_texts_of_ones_own(head, texts, expected, copy_of):
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):
-    from mybert.finetuning.bilstm import MyBertBiLstmForTokenClassification
+    from mybert.finetuning.network.bilstm import MyBertBiLstmForTokenClassification
 
     folder = shutil.copytree(make_model_dir("MyBertForTokenClassification"), tmp_path / "tagger")
     MyBertBiLstmForTokenClassification.from_pretrained(folder).save_pretrained(folder)

@@ -1,0 +1,132 @@
+"""Task data in memory: data frames, data sets, iterables, in place of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from ...files.frames import GivenData, frame_rows, is_frame
+from .rows import DataRow, DataSource, HubSplit, with_class_names
+
+
+class ColumnNames(Protocol):
+    """What reading rows has to know of a task; `Task` has it."""
+
+    reads_conll: ClassVar[bool]
+
+    @property
+    def text_column(self) -> str:
+        """Column of the text."""
+
+    @property
+    def label_column(self) -> str:
+        """Column of the label."""
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether classes are numbers."""
+
+
+def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
+    """The rows of task data in memory, see `rows_of`; what `read_data` is for files.
+
+    Raises:
+        ValueError: If there are none, or the data is nothing of this kind.
+    """
+    rows = (row.values for row in rows_of(source.data, str(source), task, labelled=True))
+    named = with_class_names(rows, getattr(source.data, "features", None), not task.has_class_numbers)
+    found = [DataRow(values, str(source), number) for number, values in enumerate(named, start=1)]
+    if not found:
+        raise ValueError(f"{source} holds no rows.")
+    return found
+
+
+def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator[DataRow]:
+    """Rows of data in memory, one after the other.
+
+    Args:
+        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable: of dictionaries, of texts, of pairs of
+            texts, of lists of words where words are tagged; of labelled data of tuples: one of these, and its label.
+        name: Of the argument, for messages.
+        task: The task.
+        labelled: Whether it is labelled data. What is no dictionary then has the task's columns, else `text` and
+            `text_pair`.
+
+    Raises:
+        ValueError: If the data, or an item, is nothing of this kind.
+    """
+    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+        found = f"a {type(data).__name__} of {', '.join(map(repr, data))}" if isinstance(data, Mapping) else repr(data)
+        raise ValueError(
+            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
+        )
+    for number, item in enumerate(frame_rows(data) if is_frame(data) else data, start=1):
+        values = dict(item) if isinstance(item, Mapping) else None
+        if values is None:
+            values = _labelled(item, task) if labelled else _texts(item, task)
+        if values is None:
+            expected = "a tuple of a text (or pair, or words) and its label" if labelled else "a text, a pair of texts"
+            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
+        yield DataRow(values, name, number)
+
+
+def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
+    """The columns of a text, of a pair of texts, or of words; None for something else."""
+    if isinstance(item, str):
+        return {"text": item}
+    if not isinstance(item, (list, tuple)) or not item or not all(isinstance(part, str) for part in item):
+        return None
+    if task.reads_conll:
+        return {"text": list(item)}
+    return dict(zip(("text", "text_pair"), item, strict=True)) if len(item) == 2 else None
+
+
+def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
+    """The columns, with the task's names, of what `_texts` takes, alone or in a tuple with its label."""
+    has_label = isinstance(item, tuple) and len(item) == 2
+    texts = _texts(item[0] if has_label else item, task)
+    pair_column = getattr(task, "text_pair_column", None)
+    if texts is None or ("text_pair" in texts and not pair_column and task.text_column != "text"):
+        return None
+    columns = {"text": task.text_column, "text_pair": pair_column or "text_pair"}
+    label = {task.label_column: item[1]} if has_label else {}
+    return {columns[column]: text for column, text in texts.items()} | label
+
+
+def data_name(source: DataSource) -> str:
+    """What data is called where it is described: of a file its own name."""
+    if isinstance(source, GivenData):
+        return source.described
+    return Path(source).name if isinstance(source, (str, Path)) else str(source)
+
+
+def source_of(data: Any, name: str) -> DataSource | None:
+    """What an argument for a single set of task data names, see `sources_of`.
+
+    Raises:
+        ValueError: If it names several.
+    """
+    sources = [GivenData(name, data)] if isinstance(data, Mapping) else sources_of(data, name)
+    if len(sources) > 1:
+        raise ValueError(f"{name} is {', '.join(map(str, sources))[:160]}; expected one file.")
+    return sources[0] if sources else None
+
+
+def sources_of(data: Any, name: str) -> list[DataSource]:
+    """What an argument for task data names.
+
+    Args:
+        data: A file, a list of files, or data in memory: see `rows_of`; of several tables a dictionary with a name
+            for each.
+        name: Of the argument.
+    """
+    if data is None:
+        return []
+    if isinstance(data, (str, Path, HubSplit, GivenData)):
+        return [str(data) if isinstance(data, Path) else data]
+    if isinstance(data, Mapping):
+        return [GivenData(name, table, str(part)) for part, table in data.items()]
+    if isinstance(data, (list, tuple)) and all(isinstance(item, (str, Path, GivenData)) for item in data):
+        return [str(item) if isinstance(item, Path) else item for item in data]
+    return [GivenData(name, data)]

@@ -1,0 +1,301 @@
+"""Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...files import is_table, read_conll, read_rows
+from ...files.frames import GivenData
+
+_MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; a file without header has texts in their place
+
+
+@dataclass(frozen=True)
+class DataRow:
+    """A row of task data.
+
+    Attributes:
+        values: Column -> value; None for one that is missing, as NaN is in tables.
+        source: The file or data set, for messages.
+        number: Which row of it, from 1.
+    """
+
+    values: dict[str, Any]
+    source: str
+    number: int
+
+    def __post_init__(self) -> None:
+        """Find out which values are missing."""
+        if missing := [name for name, value in self.values.items() if _is_nan(value)]:
+            object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
+
+    def has(self, name: str) -> bool:
+        """Whether the column is there and not empty."""
+        return self.values.get(name) not in (None, "")
+
+    def value(self, name: str) -> Any:
+        """What a column holds.
+
+        Raises:
+            ValueError: If there is no such column; the message lists those that exist.
+        """
+        if name not in self.values:
+            raise ValueError(
+                f"{self.source} has no column {name!r} in row {self.number}; its columns are {self._columns()}."
+            )
+        return self.values[name]
+
+    def text(self, name: str, may_be_empty: bool = False) -> str:
+        """Text that a column holds.
+
+        Raises:
+            ValueError: If there is no such column, or it is empty or no text.
+        """
+        value = self.value(name)
+        if isinstance(value, (list, dict, bytes)):
+            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
+        if value is None or not (str(value).strip() or may_be_empty):
+            raise self.mistake(f"an empty {name}; expected a text")
+        return str(value)
+
+    def words(self, name: str) -> list[str]:
+        """Words that a column holds: a list, or a text with spaces between them.
+
+        Raises:
+            ValueError: If there is no such column, or it holds no words.
+        """
+        self.refuse_written_list(name)
+        value = self.value(name)
+        words = value.split() if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)) or not words or any(word is None for word in words):
+            raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a list of words")
+        return [in_one_line(str(word)) for word in words]
+
+    def refuse_written_list(self, name: str) -> None:
+        """Refuse a list as Python or JSON write it in a table of text: its signs would be read as words.
+
+        Raises:
+            ValueError: If a column holds one.
+        """
+        value = self.value(name)
+        if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
+            raise self.mistake(
+                f"{value[:40]!r} as {name}; expected a list (.jsonl, .parquet), or text without [ and ]"
+            )
+
+    def lacks(self, columns: Mapping[str, str]) -> ValueError:
+        """An error that says which columns the data has, and by which settings those to be read are named.
+
+        Args:
+            columns: Those that it has not -> the setting that names each.
+        """
+        missing = _enumerated(list(map(repr, columns)))
+        settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
+        found = f"{self.source} has no column {missing}; its columns are {self._columns()}"
+        return ValueError(f"{found}; choose which to read with {settings}.")
+
+    def _columns(self) -> str:
+        shown = [repr(str(name)[:_LONGEST_NAME]) for name in islice(self.values, _MOST_NAMES)]
+        return ", ".join(shown) + (", ..." if len(self.values) > _MOST_NAMES else "")
+
+    def mistake(self, what: str) -> ValueError:
+        """An error that says where it was found: `what` follows "<source>, row <number>: "."""
+        return ValueError(f"{self.source}, row {self.number}: {what}.")
+
+
+def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
+    """Refuse rows of which none has a certain column.
+
+    Args:
+        rows: The rows, at least one.
+        columns: Those that are read -> the setting that names each.
+
+    Raises:
+        ValueError: If it is so; see `DataRow.lacks`.
+    """
+    for row in rows:
+        columns = {name: setting for name, setting in columns.items() if name not in row.values}
+        if not columns:
+            return
+    raise rows[0].lacks(columns)
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+
+
+_WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
+_BREAKS = re.compile(r"\s*[\t\r\n]\s*")
+
+
+def in_one_line(text: str) -> str:
+    """A word or label without tabs and line breaks, which files of predictions could not hold."""
+    return _BREAKS.sub(" ", text)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) and bool(value != value)
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """A split of a data set on the Hub (or of a folder that `datasets` reads)."""
+
+    name: str
+    config: str | None
+    split: str
+
+    def __str__(self) -> str:
+        config = f" ({self.config})" if self.config else ""
+        return f"{self.name}{config}, split {self.split}"
+
+
+DataSource = str | Path | HubSplit | GivenData
+
+
+def read_data(
+    source: str | Path | HubSplit,
+    columns: Sequence[str] | None = None,
+    encoding: str = "utf-8",
+    skip_broken_rows: bool = False,
+    conll: bool = False,
+    class_names: bool = True,
+) -> list[DataRow]:
+    """Read task data.
+
+    Args:
+        source: A file or a split of a data set.
+        columns: See `read_rows`.
+        encoding: Encoding of the file.
+        skip_broken_rows: See `read_rows`.
+        conll: Whether files that are no tables by their ending are read as CoNLL's columns.
+        class_names: Whether classes of a data set have the names that it gives them, or their numbers.
+
+    Returns:
+        The rows, at least one.
+
+    Raises:
+        OSError: If the file or the data set cannot be read.
+        ValueError: If the file is empty or broken.
+    """
+    if isinstance(source, HubSplit):
+        data = _load(source.name, source.config)[source.split]
+        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
+    elif conll and not is_table(source):
+        values = read_conll(source, encoding)
+    else:
+        values = read_rows(source, columns, encoding, skip_broken_rows)
+    rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
+    if not rows:
+        raise ValueError(f"{source} holds no rows.")
+    return rows
+
+
+def new_name(name: str, others: Collection[str]) -> str:
+    """The name of a predicted column beside others: if need be with `predicted_` before it."""
+    while name in others:
+        name = f"predicted_{name}"
+    return name
+
+
+def prediction_columns(classes: Sequence[str]) -> list[str]:
+    """The columns of a table of predictions, with other names: `index`, `prediction`, one probability per class."""
+    own = ["index", "prediction"]
+    return own + [new_name(name, {*own, *classes}) if name in own else name for name in classes]
+
+
+def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
+    """Read a table of predictions, one for each example.
+
+    Args:
+        path: The file.
+        count: How many examples there are.
+
+    Returns:
+        The rows in the order of the examples: that of the column `index`, from 0, or without one that of the file.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is broken, or has another number of rows, or not each index once.
+    """
+    rows = read_data(path)
+    if len(rows) != count:
+        raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
+    if "index" not in rows[0].values:
+        return rows
+    places = {str(place): place for place in range(count)}
+    found: dict[int, DataRow] = {}
+    for row in rows:
+        index = str(row.value("index")).strip()
+        place = places.get(index)
+        if place is None or place in found:
+            again = "" if place is None else " a second time"
+            raise row.mistake(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
+        found[place] = row
+    return [found[place] for place in range(count)]
+
+
+def hub_splits(name: str, config: str | None) -> list[HubSplit]:
+    """The splits of a data set on the Hub.
+
+    Raises:
+        OSError: If there is no network or no such data set.
+        ImportError: If the package `datasets` is missing.
+    """
+    return [HubSplit(name, config, split) for split in _load(name, config)]
+
+
+def _load(name: str, config: str | None) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ImportError(
+            f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
+        ) from error
+
+    try:
+        return datasets.load_dataset(name, config)
+    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
+        what = " ".join(str(error).split())
+        raise OSError(
+            f"The data set {name!r} could not be loaded ({what[:160]}); check its name and the network, or give files "
+            "with --train_file and --validation_file."
+        ) from error
+
+
+def with_class_names(
+    rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Rows of a data set with texts in place of class numbers; a class of -1 is no label.
+
+    Args:
+        rows: The rows.
+        features: Those of the data set, if it has some.
+        class_names: Whether the texts are the classes' names, or their numbers.
+    """
+    naming = {
+        name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
+        for name, feature in (features or {}).items()
+        if _naming(feature) or _naming(getattr(feature, "feature", None))
+    }
+    for row in rows:
+        for name, (name_one, name_each) in naming.items():
+            value = row[name]
+            if value is None:
+                continue
+            if name_one:
+                row[name] = None if value < 0 else name_one(value)
+            else:
+                row[name] = [None if number is None or number < 0 else name_each(number) for number in value]
+        yield row
+
+
+def _naming(feature: Any, class_names: bool = True) -> Any:
+    """The function that makes texts of the classes of a `datasets.ClassLabel`; None for other columns."""
+    name_of = getattr(feature, "int2str", None)
+    return name_of if class_names or name_of is None else str

@@ -1,0 +1,198 @@
+"""Vectors of frozen layers: which hidden states make a token's features, and how (paper, section 5.3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+from tqdm.auto import tqdm
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import only_errors
+from ...pipelines.batched_pipeline import EXAMPLES_AT_ONCE, batches_by_length
+from ...tokenization import CutTexts
+from .heads import check_encoder, read_config
+
+PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
+
+
+@dataclass(frozen=True)
+class Features:
+    """Which hidden states make a token's features, and how.
+
+    Attributes:
+        first: First state, counted from the embeddings (0), or from the end if negative.
+        last: The one after the last; None for the end.
+        combination: Whether they stand one after the other, are added up, or are added up with weights.
+    """
+
+    first: int
+    last: int | None
+    combination: Literal["concat", "sum", "weighted"] = "concat"
+
+    def states(self, num_layers: int) -> list[int]:
+        """Numbers of the states in a model of that many layers; the embeddings only where they are asked for."""
+        is_embeddings = self.first == 0
+        chosen = range(num_layers + 1)[self.first : self.last]
+        return [number for number in chosen if number or is_embeddings or num_layers < 2]
+
+
+FEATURES = {
+    "embeddings": Features(0, 1),
+    "second_to_last": Features(-2, -1),
+    "last": Features(-1, None),
+    "weighted_last_four": Features(-4, None, "weighted"),
+    "concat_last_four": Features(-4, None),
+    "weighted_all": Features(1, None, "weighted"),
+    "sum_last_four": Features(-4, None, "sum"),
+    "sum_all": Features(1, None, "sum"),
+}
+"""Features by name; "all" are all layers without the embeddings."""
+
+TABLE_7 = ("embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all")
+"""The feature-based rows of the paper's table 7, in its order."""
+
+
+def hidden_states(
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    sequences: Sequence[Mapping[str, Sequence[int]]],
+    states: Sequence[int],
+    batch_size: int | None = None,
+) -> Iterator[np.ndarray]:
+    """Run sequences through a frozen encoder.
+
+    Args:
+        encoder: The encoder, in evaluation mode.
+        tokenizer: Its tokenizer, which pads.
+        sequences: Model argument -> values for each token.
+        states: Numbers of the states to keep; 0 are the embeddings.
+        batch_size: Sequences at a time; None for what suits their lengths and the device.
+
+    Yields:
+        For each sequence its states (tokens, len(states), hidden_size).
+    """
+    chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
+    for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
+        chunk = sequences[start : start + EXAMPLES_AT_ONCE]
+        found: list[Any] = [None] * len(chunk)
+        for places in batches_by_length([len(item["input_ids"]) for item in chunk], encoder.device, batch_size):
+            batch = tokenizer.pad([chunk[place] for place in places], return_tensors="pt").to(encoder.device)
+            with torch.inference_mode():
+                hidden = encoder(**batch, output_hidden_states=True).hidden_states
+            kept = torch.stack([hidden[number] for number in states], dim=2).float().cpu().numpy()
+            for place, row, real in zip(places, kept, batch["attention_mask"].bool().cpu().numpy(), strict=True):
+                found[place] = row[real]
+        yield from found
+
+
+def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
+    """Load a model's encoder to be used frozen.
+
+    Raises:
+        ValueError: If its weights are not those that its configuration asks for.
+        OSError: If there is no such model.
+    """
+    with only_errors():
+        encoder, loaded = AutoModel.from_pretrained(
+            name,
+            config=read_config(name),
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    check_encoder(name, encoder, loaded)
+    return encoder.to(device).eval()
+
+
+def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """Make features of hidden states.
+
+    Args:
+        states: (..., K, D).
+        features: How.
+        weights: Those of a weighted sum (K,); None for equal ones with the sum 1.
+
+    Returns:
+        (..., K D) for `concat`, (..., D) for a sum.
+    """
+    if features.combination == "concat":
+        return states.flatten(-2)
+    if features.combination == "sum":
+        return states.sum(-2)
+    if weights is None:
+        return states.mean(-2)
+    return (weights[:, None] * states).sum(-2)
+
+
+@dataclass(frozen=True)
+class TokenFeatures:
+    """A token and its features.
+
+    Attributes:
+        token: The token.
+        start: Its first character in the text (in its sentence, for a pair); special tokens have 0.
+        end: The character after its last; special tokens have 0.
+        sentence: 1 for the second sentence of a pair, else 0.
+        features: Its features.
+    """
+
+    token: str
+    start: int
+    end: int
+    sentence: int
+    features: list[float]
+
+
+def write_json_lines(
+    path: Path,
+    texts: Sequence[str],
+    encodings: Sequence[CutTexts],
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Iterator[np.ndarray],
+) -> int:
+    """Write one text per line; returns the size of the features."""
+    size = 0
+    with path.open("w", encoding="utf-8") as file:
+        for index, (text, encoding, row) in enumerate(zip(texts, encodings, rows, strict=True)):
+            tokens = [
+                TokenFeatures(token, start, end, sentence or 0, [round(value, 6) for value in values.tolist()])
+                for token, (start, end), sentence, values in zip(
+                    tokenizer.convert_ids_to_tokens(encoding.inputs["input_ids"][0]),
+                    encoding.inputs["offset_mapping"][0],
+                    encoding.sides[0],
+                    row,
+                    strict=True,
+                )
+            ]
+            line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            size = row.shape[1]
+    return size
+
+
+def write_safetensors(
+    path: Path, encodings: Sequence[CutTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
+) -> int:
+    """Write all tokens concatenated; returns the size of the features."""
+    features = np.concatenate(list(rows))
+
+    def joined(parts: Iterable[Sequence[Any]]) -> np.ndarray:
+        return np.concatenate([np.array(part, dtype=np.int64) for part in parts])
+
+    tensors = {
+        "features": features,
+        "input_ids": joined(encoding.inputs["input_ids"][0] for encoding in encodings),
+        "offsets": joined(encoding.inputs["offset_mapping"][0] for encoding in encodings),
+        "sentences": joined([sentence or 0 for sentence in encoding.sides[0]] for encoding in encodings),
+        "text_starts": np.cumsum([0, *(len(encoding.sides[0]) for encoding in encodings)], dtype=np.int64),
+    }
+    save_file(tensors, path, metadata=dict(metadata))
+    return features.shape[1]

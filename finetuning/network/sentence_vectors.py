@@ -1,0 +1,116 @@
+"""One vector for a text: its tokens' states pooled as sentence-transformers pools them for the same folder.
+
+Format of the settings: what `save` of sentence_transformers' `SentenceTransformer` writes beside a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, get_args
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from ...files import companion_files, read_json_object
+
+Pooling = Literal["mean", "cls", "max"]
+
+# Names before sentence-transformers 5.
+_FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+
+
+@dataclass(frozen=True)
+class SentenceSettings:
+    """How texts become vectors.
+
+    Attributes:
+        pooling: Mean or maximum over the tokens, special ones included, or the first token.
+        normalize: Whether vectors have the length 1.
+        max_length: Longest sequence in tokens; None for what the model reads.
+        prompt: Stands before every text.
+    """
+
+    pooling: Pooling = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    prompt: str = ""
+
+    def vector(self, states: np.ndarray) -> np.ndarray:
+        """Pool the states of a text's tokens (tokens, D) to (D,)."""
+        match self.pooling:
+            case "cls":
+                pooled = states[0]
+            case "max":
+                pooled = states.max(0)
+            case _:
+                pooled = states.mean(0)
+        return pooled / max(float(np.linalg.norm(pooled)), 1e-12) if self.normalize else pooled
+
+
+def sentence_settings(model_dir: str | Path) -> SentenceSettings:
+    """The settings that sentence-transformers has saved with a model; its defaults where there are none.
+
+    Raises:
+        ValueError: If the folder's files are broken, or ask for more than pooling and normalisation.
+    """
+    folder = Path(model_dir)
+    if not companion_files(folder):
+        return SentenceSettings()
+    modules = json.loads((folder / "modules.json").read_bytes()) if (folder / "modules.json").is_file() else []
+    found: dict[str, Any] = {}
+    for module in modules:
+        match str(module.get("type")).rpartition(".")[2]:
+            case "Transformer":
+                pass
+            case "Pooling":
+                file = folder / PurePosixPath(module["path"]) / "config.json"
+                found["pooling"] = _pooling(file, read_json_object(file))
+            case "Normalize":
+                found["normalize"] = True
+            case other:
+                raise ValueError(
+                    f"{folder / 'modules.json'} names {other!r:.80}, which is not supported; expected "
+                    "Transformer, Pooling and Normalize."
+                )
+    length = _content(folder / "sentence_bert_config.json").get("max_seq_length")
+    if isinstance(length, int):
+        found["max_length"] = length
+    prompts = _content(folder / "config_sentence_transformers.json")
+    if chosen := prompts.get("default_prompt_name"):
+        found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))
+    return SentenceSettings(**found)
+
+
+def _content(file: Path) -> dict[str, Any]:
+    return read_json_object(file) if file.is_file() else {}
+
+
+def _pooling(file: Path, content: dict[str, Any]) -> Any:
+    """The mode of a Pooling module."""
+    held = [mode for mode, flag in _FLAGS.items() if content.get(flag)]
+    mode = content.get("pooling_mode", held[0] if len(held) == 1 else held)
+    others = [name for name, value in content.items() if value is True and name.startswith("pooling_mode_")]
+    if mode not in get_args(Pooling) or len(others) > 1 or content.get("include_prompt") is False:
+        what = "include_prompt false" if content.get("include_prompt") is False else repr(others or mode)[:80]
+        raise ValueError(f"{file} pools by {what}; expected {', '.join(get_args(Pooling))}, of all tokens.")
+    return mode
+
+
+def write_vectors(
+    path: Path, ending: str, texts: list[str], vectors: Iterable[np.ndarray], metadata: dict[str, str]
+) -> int:
+    """Write a vector for each text: JSON lines, or a tensor `features` (texts, D); returns D."""
+    if ending == ".jsonl":
+        size = 0
+        with path.open("w", encoding="utf-8") as file:
+            for index, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
+                values = [round(value, 7) for value in vector.tolist()]
+                file.write(json.dumps({"index": index, "text": text, "features": values}, ensure_ascii=False) + "\n")
+                size = len(values)
+        return size
+    features = np.stack(list(vectors)).astype(np.float32)
+    save_file({"features": features}, path, metadata=metadata)
+    return features.shape[1]

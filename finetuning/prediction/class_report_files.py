@@ -1,0 +1,35 @@
+"""The report by class as files: for programs, for readers, and as a picture."""
+
+import logging
+from pathlib import Path
+
+from ...files import write_json, write_lines
+from ...metrics import ClassReport
+from ...visualization import confusion_picture
+
+logger = logging.getLogger(__name__)
+
+REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.png")
+
+
+def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
+    """Write `class_report.json`, `class_report.txt`, and `confusion_matrix.png` where each text or word has one class.
+
+    Without matplotlib a warning replaces the picture.
+
+    Args:
+        report: The report.
+        folder: Where to; it exists.
+        suffix: Appended to the files' names.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    write_json(folder / f"class_report{suffix}.json", report.as_json())
+    write_lines(folder / f"class_report{suffix}.txt", report.lines())
+    if report.confusion:
+        picture = folder / f"confusion_matrix{suffix}.png"
+        try:
+            confusion_picture(report.confusion, report.confused_classes, picture, report.confused)
+        except ImportError as error:
+            logger.warning(str(error))

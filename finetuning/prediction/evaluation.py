@@ -1,0 +1,122 @@
+"""Measuring a fine-tuned model on task data, without training."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accelerate import PartialState
+
+from ...files import files_written_beside, write_json
+from ...metrics import ClassReport
+from ..data.rows import DataSource
+from ..tasks.data_report import long_text_lines
+from ..tasks.inference import network_outputs
+from ..tasks.task import Task
+from .class_report_files import write_class_report
+from .finetuned_model import load_finetuned_model
+
+logger = logging.getLogger(__name__)
+
+# What `Task.write_predictions` writes.
+PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
+
+
+class Measured(NamedTuple):
+    """What predictions for labelled data are worth.
+
+    Attributes:
+        task: The task.
+        metrics: Its metrics; of several data sets each with the prefix of its name.
+        parts: Of each data set what stands behind its files' names, the predictions, and the examples.
+    """
+
+    task: Task
+    metrics: dict[str, float]
+    parts: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
+
+    def write(
+        self,
+        output: str | Path | None = None,
+        report_dir: str | Path | None = None,
+        predictions_dir: str | Path | None = None,
+    ) -> None:
+        """Write all that is asked for, or nothing.
+
+        Args:
+            output: File for the metrics.
+            report_dir: Folder for the reports by class.
+            predictions_dir: Folder for the predictions.
+
+        Raises:
+            ValueError: If there is to be a report and the task has no classes.
+            OSError: If a file cannot be written.
+        """
+        with ExitStack() as folders:
+            if report_dir:
+                folder = folders.enter_context(files_written_beside(report_dir))
+                for suffix, predictions, examples in self.parts:
+                    write_class_report(class_report_of(self.task, predictions, examples), folder, suffix)
+            if predictions_dir:
+                folder = folders.enter_context(files_written_beside(predictions_dir))
+                for suffix, predictions, examples in self.parts:
+                    self.task.write_predictions(predictions, examples, folder, suffix)
+            if output:
+                write_json(output, self.metrics)
+
+
+def measure_model(
+    task: Task,
+    model: str,
+    sources: Mapping[str, DataSource],
+    batch_size: int | None = None,
+    dtype: str = "float32",
+    use_cpu: bool = False,
+    by_class: bool = False,
+) -> Measured:
+    """Measure a model on task data.
+
+    Args:
+        task: The task.
+        model: Folder or Hub name.
+        sources: Name -> data with labels; a single one has the name "".
+        batch_size: Sequences at a time, see `network_outputs`.
+        dtype: Type of the weights, in which is computed.
+        use_cpu: Whether to leave an accelerator alone.
+        by_class: Whether there is to be a report by class.
+
+    Raises:
+        ValueError: If the model has no head for the task, the data is not what the task expects, or there is to be a
+            report and the task has no classes.
+        OSError: If a file cannot be read.
+    """
+    state = PartialState(cpu=use_cpu)
+    task, network, labels, tokenizer = load_finetuned_model(task, model, state.device, dtype)
+    metrics: dict[str, float] = {}
+    parts = []
+    encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+    for data in encoded if by_class else ():  # before the network has worked for nothing
+        class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
+    for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
+        for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):
+            logger.warning("%s: %s", source, line)
+        outputs = network_outputs(task, data, network, tokenizer, batch_size, shared=True, progress=True)
+        predictions = task.predict(outputs, data, labels)
+        parts.append((f"_{name}" if name else "", predictions, data.examples))
+        prefix = f"{name}_" if name else ""
+        found = task.score(predictions, data.examples) | task.calibration(predictions, data.examples)
+        metrics |= {f"{prefix}{key}": value for key, value in found.items()}
+    return Measured(task, metrics, parts)
+
+
+def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
+    """The report by class of predictions for labelled examples.
+
+    Raises:
+        ValueError: If the task has no classes.
+    """
+    report = task.report_by_class(predictions, examples)
+    if report is None:
+        raise ValueError("report_dir is set, but this task has no classes to report on.")
+    return report

@@ -1,0 +1,96 @@
+"""A fine-tuned model, loaded to predict new data."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ...modeling_mybert import MyBertPreTrainedModel
+from ..data.labels import Labels
+from ..network.heads import check_model, longest_sequence
+from ..network.tagger import FeatureTaggerConfig
+from ..tasks import TaggingTask, feature_tasks
+from ..tasks.registry import TASKS
+from ..tasks.task import Task
+
+
+class FinetunedModel(NamedTuple):
+    """A model with what belongs to it: its task, its classes, and the tokenizer of what it reads."""
+
+    task: Task
+    model: PreTrainedModel
+    labels: Labels
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_finetuned_model(
+    task: Task, name: str | Path, device: str | torch.device = "cpu", dtype: str = "float32"
+) -> FinetunedModel:
+    """Load a model that `finetune` trained, or another with a head for the task.
+
+    Args:
+        task: The task; that of the result knows what the classes decide about it, and makes the features of a tagger
+            that reads frozen ones.
+        name: Folder or Hub name.
+        device: Where it runs. On a CPU the weights of a MyBERT are laid out for its kernels.
+        dtype: Type of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
+
+    Raises:
+        ValueError: If the weights cannot have the type there, or the model has no head for the task or cannot read the
+            task's `max_length` tokens.
+        OSError: If the model, or the encoder of a tagger, is not there.
+    """
+    config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
+    if isinstance(config, FeatureTaggerConfig):
+        encoder = config.encoder
+        check_model(encoder)
+        task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]
+    model, labels = task.load_finetuned(str(name))
+    is_int8 = dtype == "int8"
+    model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
+    is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
+    if is_int8 and not is_own:
+        what = f"a {type(model).__name__} on {model.device}"
+        raise ValueError(f"dtype is int8 and {name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu).")
+    if is_int8:
+        model.quantize_weights("int8")
+    elif is_own and torch.backends.mkldnn.is_available():
+        model.prepack_weights()
+    tokenizer = AutoTokenizer.from_pretrained(encoder, trust_remote_code=False)
+    return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
+
+
+def tag_words(
+    tagger: str | Path, sentences: Sequence[Sequence[str]], max_length: int | None = None
+) -> list[tuple[str, ...]]:
+    """Tag sentences with a model that was fine-tuned for it.
+
+    Args:
+        tagger: Folder of a model of `--task ner` or `--task tagging`. The encoder of one on frozen features has to be
+            where it was.
+        sentences: Words of each sentence.
+        max_length: Longest sequence of the encoder, in tokens; None for 128, or what it reads if that is less.
+
+    Returns:
+        A tag for each word.
+
+    Raises:
+        OSError: If tagger or encoder cannot be loaded.
+        ValueError: If the model does not tag words, the encoder cannot read `max_length` tokens, or a sentence has no
+            words.
+    """
+    for number, words in enumerate(sentences, start=1):
+        if not words:
+            raise ValueError(f"Sentence {number} has no words; expected at least one.")
+    check_model(tagger)
+    if max_length is None:
+        config = AutoConfig.from_pretrained(tagger, trust_remote_code=False)
+        if isinstance(config, FeatureTaggerConfig):
+            config = AutoConfig.from_pretrained(config.encoder, trust_remote_code=False)
+        max_length = min(128, longest_sequence(config) or 128)
+    found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), tagger)
+    assert isinstance(found.task, TaggingTask)
+    return found.task.tag(sentences, found.model, found.labels, found.tokenizer)

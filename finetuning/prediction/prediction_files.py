@@ -1,0 +1,225 @@
+"""Predictions on the way to a file: parts that outlive a kill, put together in the format of the file's ending."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...files import open_text, write_text, written_beside
+from ...files.text import new_digest
+from ..data.rows import new_name
+
+OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
+
+logger = logging.getLogger(__name__)
+
+_PART = "predictions-{:08d}.jsonl"  # its head, and a line for each row: [columns of the data, what is predicted]
+
+
+class PartHead(NamedTuple):
+    """What a part of the predictions is of.
+
+    Attributes:
+        digest: Of its rows, see `digest_of`.
+        columns: The columns of the data that its rows keep.
+        cut: How many of its texts were cut.
+        windowed: How many were read in windows.
+    """
+
+    digest: str
+    columns: Sequence[str]
+    cut: int
+    windowed: int
+
+
+def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The digest that identifies rows of the data."""
+    digest = new_digest()
+    for row in rows:
+        digest.update(f"{json_line(row)}\n".encode())
+    return digest.hexdigest()
+
+
+def _part_file(folder: Path, number: int) -> Path:
+    return folder / _PART.format(number)
+
+
+def any_part(folder: Path) -> bool:
+    """Whether some part was written."""
+    return any(folder.glob("predictions-*.jsonl"))
+
+
+def part_head(folder: Path, number: int) -> PartHead | None:
+    """What a part is of; None if it was not written. Else it is whole."""
+    file = _part_file(folder, number)
+    return PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
+
+
+def write_part(
+    folder: Path,
+    number: int,
+    head: PartHead,
+    rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
+    output: Path,
+) -> None:
+    """Write a part, whole or not at all.
+
+    Args:
+        folder: Where to.
+        number: Which part it is.
+        head: What it is of.
+        rows: The columns of the data that a row keeps, and what is predicted.
+        output: The file that all parts are for, which may not be able to hold them: that shows now, not at the end.
+
+    Raises:
+        ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
+        OSError: If it cannot be written.
+    """
+    lines = [f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in rows]
+    if output.suffix.lower() == ".tsv":
+        for row in chain.from_iterable(map(json.loads, lines)):
+            _refuse_breaks(row, output)
+    write_text(_part_file(folder, number), "".join(f"{line}\n" for line in (json.dumps(head), *lines)))
+
+
+def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """A row of the output.
+
+    Args:
+        kept: Its columns of the data.
+        answer: What is predicted.
+        columns: The columns that rows of the data have: what is predicted has other names.
+    """
+    return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
+
+
+def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
+    for name, value in row.items():
+        for text, what in ((name, "the name of a column"), (_cell(value), name)):
+            if any(sign in text for sign in "\t\n\r"):
+                raise ValueError(
+                    f"{output}: {text[:40]!r} as {what} has a tab or line break, which a .tsv file cannot hold; "
+                    "expected an output that ends in .csv, .jsonl or .parquet."
+                )
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as a line of JSON; what JSON has no number for is null, dates and the like are text."""
+    safe = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+    return json.dumps(safe, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know: numpy's numbers and arrays, bytes, dates."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def merge_parts(folder: Path, count: int, output: Path) -> None:
+    """Put the parts together in their order.
+
+    Args:
+        folder: Where they are.
+        count: How many.
+        output: The file; its ending is one of `OUTPUT_ENDINGS`. Values of CSV and TSV that are lists are JSON, and so
+            are all of a column of Parquet for which no type holds them all.
+
+    Raises:
+        OSError: If a file cannot be read or written.
+        ImportError: If pyarrow is missing, for Parquet.
+    """
+    files = [_part_file(folder, number) for number in range(count)]
+    heads = [PartHead(*json.loads(next(open_text(file)))) for file in files]
+    columns = {name for head in heads for name in head.columns}
+
+    def rows_of_part(file: Path) -> Iterator[dict[str, Any]]:
+        lines = islice(open_text(file), 1, None)
+        return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
+
+    parts = [partial(rows_of_part, file) for file in files]
+    with written_beside(output) as path:
+        match output.suffix.lower():
+            case ".jsonl":
+                with path.open("w", encoding="utf-8", newline="") as target:
+                    target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
+            case ".parquet":
+                _write_parquet(path, parts, output)
+            case ending:
+                _write_separated(path, parts, ending)
+
+
+_Part = Callable[[], Iterator[dict[str, Any]]]  # yields its rows, from the first one at each call
+
+
+def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
+    columns = list(dict.fromkeys(name for rows in parts for row in rows() for name in row))
+    with path.open("w", encoding="utf-8", newline="") as target:
+        writer = csv.writer(target, lineterminator="\n")
+        if ending == ".csv":
+            writer.writerow(columns)
+        else:
+            target.write("\t".join(columns) + "\n")
+        for row in chain.from_iterable(rows() for rows in parts):
+            cells = [_cell(row.get(name)) for name in columns]
+            if ending == ".csv":
+                writer.writerow(cells)
+            else:
+                target.write("\t".join(cells) + "\n")
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetWriter
+    except ImportError as error:
+        raise ImportError(f"Writing {path} needs the pyarrow package: pip install pyarrow.") from error
+
+    def type_of_all(earlier: Any, values: list[Any]) -> Any:
+        """The type that holds what a column had and has; None if none does."""
+        if earlier is None:
+            return None
+        try:
+            schemas = [pyarrow.schema({"column": kind}) for kind in (earlier, pyarrow.array(values).type)]
+            return pyarrow.unify_schemas(schemas, promote_options="permissive").field("column").type
+        except (pyarrow.ArrowException, OverflowError):
+            return None
+
+    types: dict[str, Any] = {}
+    for rows in parts:
+        for name, values in _columns(list(rows())).items():
+            types[name] = type_of_all(types.get(name, pyarrow.null()), values)
+    for name in (name for name, kind in types.items() if kind is None):
+        logger.warning("%s: %r has values of several kinds; they are written as text.", output, name)
+    schema = pyarrow.schema({name: kind or pyarrow.string() for name, kind in types.items()})
+    with ParquetWriter(path, schema) as writer:
+        for rows in parts:
+            given = list(rows())
+            columns = _columns(given)
+            arrays = []
+            for name, kind in types.items():
+                values = columns.get(name, [None] * len(given))
+                if kind is None:
+                    values = [None if value is None else _cell(value) for value in values]
+                arrays.append(pyarrow.array(values, kind or pyarrow.string()))
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Column -> its value in each row of a part, None where a row has no such column."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}

@@ -1,0 +1,289 @@
+"""New data through a fine-tuned model (`mybert predict`): any kind of input and task, in bounded memory."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from collections.abc import Iterator, Sequence, Sized
+from dataclasses import dataclass, field, fields
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from tqdm.auto import tqdm
+
+from ...files import PARTIAL, check_not_read, check_output_files, deciding_files, leave_standard_output
+from ...files.text import STDIN
+from ...runs import RunFolder, prepare_once
+from ..data.rows import DataRow
+from ..tasks.data_report import long_text_lines
+from ..tasks.task_record import task_record
+from .prediction_files import (
+    OUTPUT_ENDINGS,
+    PartHead,
+    any_part,
+    digest_of,
+    json_line,
+    merge_parts,
+    output_row,
+    part_head,
+    write_part,
+)
+from .prediction_rows import rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+
+logger = logging.getLogger(__name__)
+
+# Settings that decide the output beside task, model and data.
+_DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype")
+# Marks a call that may replace the output: whoever continues it need not say so again.
+_MAY_REPLACE = "predictions-replace"
+
+
+@dataclass
+class PredictArguments(PredictorSettings):
+    """Settings of `predict_files`."""
+
+    data: list[str] = field(
+        default_factory=list,
+        metadata={
+            "help": "Texts: .txt (one per line), .csv, .tsv, .jsonl, .parquet, compressed or not; - reads standard "
+            "input."
+        },
+    )
+    output: str = field(
+        default=STDIN, metadata={"help": f"Where to: {', '.join(OUTPUT_ENDINGS)}; - prints JSON lines."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range, or none of the task's.
+            OSError: If there is no such model folder.
+        """
+        if isinstance(self.data, str):
+            self.data = [self.data]
+        if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
+            raise ValueError(f"output is {self.output!r}; expected a name that ends in {', '.join(OUTPUT_ENDINGS)}.")
+        super().__post_init__()
+
+
+def predict(model: str | Path, data: Any, output: str | Path | None = None, **settings: Any) -> Any:
+    """Predict new data with a fine-tuned model.
+
+        >>> mybert.predict("my-sst2", ["a fine film", "a bore"])
+        [{"label": "1", "score": 0.98}, {"label": "0", "score": 0.93}]
+
+    The model remembers task, columns and lengths. Data is a file or a list of paths; a list or another iterable of
+    texts, of pairs of texts, of lists of words where words are tagged, or of dictionaries; a `pandas.DataFrame`; or a
+    `datasets.Dataset`. Columns with other names are named by `text_column` and `text_pair_column`.
+
+    Args:
+        model: Folder or Hub name.
+        data: What to predict.
+        output: A file to write, see `predict_files`; None to return what is predicted.
+        **settings: Other fields of `PredictArguments`: `top_k`, `probabilities`, `dtype`, `max_length`, ...
+
+    Returns:
+        With `output` what `predict_files` returns. Else a dictionary for each row, in the data's order: `label` and
+        `score` (a regression: `score`; several labels: lists of both; tagging: lists with one of each for every word,
+        and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
+        also `best`, with `probabilities` also `probability_<class>`. A list; of an iterator an iterator.
+
+    Raises:
+        ValueError: If the model has no head for a task, or the data is not what it reads.
+        OSError: If a file cannot be read or written.
+    """
+    arguments = PredictArguments(model=str(model), output=str(output or STDIN), **settings)
+    parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
+    if output is not None:
+        return _Prediction(arguments, parts).write()
+    answers = (answer for _, answer in _Prediction(arguments, parts).rows())
+    return answers if isinstance(data, Iterator) else list(answers)
+
+
+def predict_files(arguments: PredictArguments) -> dict[str, Any]:
+    """Predict files, and write what is predicted beside what they hold.
+
+    A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
+    in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
+    rows. A call that was killed, or that found a mistake in the data, continues where it stopped when it is repeated
+    without `overwrite`, which starts over; rows that were corrected in between are predicted again, with their
+    neighbours. Several processes share the work.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`, how many there are, and how many of them were longer than the model reads: `cut`, which lost the rest,
+        and `windowed`, which were read in windows.
+
+    Raises:
+        ValueError: If the model has no head for a task, the data is not what it reads, the output is there already, or
+            an earlier call that was interrupted had other settings, files or another model.
+        OSError: If a file cannot be read or written.
+    """
+    if not arguments.data:
+        raise ValueError("data is not set; expected files of texts, or - for standard input.")
+    if arguments.output == STDIN:  # where nothing else may stand then
+        leave_standard_output()
+    return _Prediction(arguments, arguments.data).write()
+
+
+class _Prediction:
+    """A call of `predict`: the data's rows, part by part, through the model."""
+
+    def __init__(self, arguments: PredictArguments, data: Sequence[Any]) -> None:
+        self.arguments = arguments
+        self.data = data
+        self.state = PartialState(cpu=arguments.use_cpu)
+        settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
+        self.predictor = Predictor(**settings)
+        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
+        first = next(rows, None)
+        if first is None:
+            raise ValueError("The data holds no rows.")
+        self.predictor.settle(first)
+        self.remaining = chain([first], rows)
+
+    def _parts(self) -> Iterator[tuple[int, list[DataRow]]]:
+        """The rows in parts, numbered."""
+        number = 0
+        while rows := list(islice(self.remaining, ROWS_OF_A_PART)):
+            yield number, rows
+            number += 1
+
+    def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
+        """Every row with what is predicted for it, in order."""
+        self.predictor.load()
+        count = 0
+        with self._progress() as progress:
+            for _, rows in self._parts():
+                yield from zip(rows, self.predictor.answers(rows), strict=True)
+                progress.update(len(rows))
+                count += len(rows)
+        self._tell_long_texts(count)
+
+    def _progress(self) -> Any:
+        data = self.data[0] if len(self.data) == 1 else None
+        total = len(data) if isinstance(data, Sized) and not isinstance(data, str) else None
+        return tqdm(desc="Predict", total=total, unit=" rows", delay=2, disable=not self.state.is_main_process or None)
+
+    def _tell_long_texts(self, rows: int) -> None:
+        found = self.predictor
+        for line in long_text_lines(found.task, rows, found.cut, found.windowed):
+            logger.warning("%s", line)
+
+    def _kept(self, row: DataRow) -> dict[str, Any]:
+        """The columns of a row that the output has too."""
+        return {name: row.value(name) for name in self.predictor.kept_columns(row)}
+
+    def write(self) -> dict[str, Any]:
+        """Write the output, see `predict_files`."""
+        if self.arguments.output == STDIN:
+            return self._print()
+        output = Path(self.arguments.output)
+        starts_over = self.arguments.overwrite or not self._can_resume()
+        folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
+        with folder:
+            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            try:
+                counts = self._write_parts(folder.path, output)
+            except ValueError:  # a mistake in the data
+                if self._can_resume() and any_part(folder.path):
+                    logger.info("What was predicted is kept; correct the data and run the same command to continue.")
+                elif self.state.num_processes == 1:
+                    shutil.rmtree(folder.path)
+                raise
+            self.state.wait_for_everyone()
+            rows = sum(counts)
+            found = self.predictor
+            shares = gather_object([(found.cut, found.windowed)])
+            found.cut, found.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
+            if self.state.is_main_process:
+                merge_parts(folder.path, len(counts), output)
+                shutil.rmtree(folder.path)
+                self._tell_long_texts(rows)
+                logger.info("%s: %s rows.", output, f"{rows:,}")
+        return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
+
+    def _can_resume(self) -> bool:
+        """Whether a further call can read the data again: whether it is in files."""
+        return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
+
+    def _begin(self, folder: RunFolder, output: Path) -> None:
+        """Check the output, and begin a run or resume an interrupted one."""
+        arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
+        files = [str(source) for source in self.data] if self._can_resume() else []
+        check_not_read(output, files)
+        check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
+        settings = {
+            "command": "predict",
+            "model": str(model),
+            "data": files,
+            "rows_of_a_part": ROWS_OF_A_PART,
+            **{name: getattr(arguments, name) for name in _DECISIVE},
+            "task": task_record(type(task).__name__, task),
+            "device": self.state.device.type,
+        }
+
+        def prepare(place: Path) -> None:
+            if arguments.overwrite:
+                (place / _MAY_REPLACE).touch()
+
+        folder.begin(settings, deciding_files(model), prepare=prepare)  # of the data each part knows its rows
+
+    def _write_parts(self, folder: Path, output: Path) -> list[int]:
+        """Predict what is not there yet of this process's share; returns the rows of each part of the data.
+
+        Long texts of what is there count as if they had been predicted now.
+        """
+        found = self.predictor
+        counts: list[int] = []
+        there = 0
+        with self._progress() as progress:
+            for number, rows in self._parts():
+                counts.append(len(rows))
+                if number % self.state.num_processes == self.state.process_index:
+                    digest = digest_of(row.values for row in rows)
+                    head = part_head(folder, number)
+                    if head is not None and head.digest == digest:
+                        there += len(rows)
+                        found.cut, found.windowed = found.cut + head.cut, found.windowed + head.windowed
+                    else:
+                        cut, windowed = found.cut, found.windowed
+                        answers = found.answers(rows)
+                        kept = [self._kept(row) for row in rows]
+                        columns = list(dict.fromkeys(chain.from_iterable(kept)))
+                        head = PartHead(digest, columns, found.cut - cut, found.windowed - windowed)
+                        write_part(folder, number, head, zip(kept, answers, strict=True), output)
+                progress.update(len(rows))
+        if there:
+            logger.info("%s rows had been predicted already, by a call that was interrupted.", f"{there:,}")
+        return counts
+
+    def _print(self) -> dict[str, Any]:
+        """Write to standard output."""
+        if self.state.num_processes > 1:
+            raise ValueError("Several processes cannot share standard output; give a file with --output.")
+        count, columns = 0, set[str]()
+        for row, answer in self.rows():
+            kept = self._kept(row)
+            columns.update(kept)
+            print(json_line(output_row(kept, answer, columns)))
+            count += 1
+        sys.stdout.flush()
+        return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
+
+
+class _Processes:
+    """The processes of a run, as `prepare_once` wants to know them."""
+
+    def __init__(self, state: PartialState) -> None:
+        self.world_size: int = state.num_processes
+        self.should_save: bool = state.is_main_process

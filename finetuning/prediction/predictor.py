@@ -1,0 +1,170 @@
+"""A fine-tuned model that answers rows: for `predict`, and for the workers of a cluster's engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from accelerate import PartialState
+
+from ...files.frames import rows_of_batch, with_columns
+from ..data.rows import DataRow, check_columns, new_name
+from ..tasks.inference import network_outputs
+from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments
+from .finetuned_model import FinetunedModel, load_finetuned_model
+from .prediction_rows import task_for_columns
+
+ROWS_OF_A_PART = 1024
+"""Rows that are tokenized and sorted by length together."""
+
+
+@dataclass
+class PredictorSettings(FinetunedModelArguments):
+    """Settings of a `Predictor`, beside those of the task."""
+
+    top_k: int = field(
+        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    )
+    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
+    keep_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
+    )
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range, or none of the task's.
+            OSError: If there is no such model folder.
+        """
+        if not self.model:
+            raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
+        if self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; expected at least 1.")
+        super().__post_init__()
+
+
+class Predictor:
+    """A fine-tuned model that answers batches of rows, on one machine or on the workers of an engine.
+
+        dataset.map_batches(Predictor, fn_constructor_args=["my-sst2"], compute=ActorPoolStrategy(size=8))  # Ray Data
+        frame.mapInPandas(Predictor("my-sst2"), schema)  # Spark
+
+    It says what `mybert.predict` says. A batch is worked on in parts of 1,024 rows, as `predict` does; which rows
+    stand together in a part may move a score by one in its last digit. The columns of the first batch decide which are
+    read. A pickle of it has the settings; the model is loaded when the first batch comes, once in each process,
+    however often an engine sends it there.
+
+    Args:
+        model: Folder, which every machine sees under this name, or Hub name.
+        **settings: Other fields of `PredictorSettings`: `top_k`, `probabilities`, `keep_columns`, `dtype`, ...
+
+    Attributes:
+        task: The task.
+        cut, windowed: How many rows were longer than the model reads, and lost the rest or were read in windows.
+
+    Raises:
+        ValueError: If a setting is out of its range or none of the task's, or the model has no head for a task.
+        OSError: If there is no such model.
+        TypeError: If there is no such setting.
+    """
+
+    def __init__(self, model: str | Path, **settings: Any) -> None:
+        self.settings = PredictorSettings(model=str(model), **settings)
+        self.task = self.settings.resolve_task()
+        self.task.check_answers(self.settings.top_k, self.settings.probabilities)
+        self.cut = self.windowed = 0
+        self._key = uuid4().hex
+        self._is_settled = False
+        self._found: FinetunedModel | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _in_this_process, (type(self), self._key, vars(self.settings))
+
+    def settle(self, first: DataRow) -> None:
+        """Choose the columns that the data has; an error that all rows share is found before anything is loaded.
+
+        Args:
+            first: Its first row.
+
+        Raises:
+            ValueError: If the row is not what the model reads, or lacks a column that is to be kept.
+        """
+        given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
+        task = task_for_columns(self.task, first, given)
+        check_columns([first], task.columns(labelled=False))
+        task.new_examples([first])
+        for name in self.settings.keep_columns or ():
+            first.value(name)
+        self.task, self._is_settled = task, True
+
+    def load(self) -> FinetunedModel:
+        """The model, whose record decides about the task from now on; loaded when it is first asked for."""
+        if self._found is None:
+            assert self.settings.model
+            device = PartialState(cpu=self.settings.use_cpu).device
+            self._found = load_finetuned_model(self.task, self.settings.model, device, self.settings.dtype)
+            self.task = self._found.task
+        return self._found
+
+    def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
+        """What is predicted for some rows, at least one, which are tokenized and sorted by length together.
+
+        Raises:
+            ValueError: If one is not what the model reads.
+        """
+        found, settings = self.load(), self.settings
+        examples = found.task.new_examples(rows)
+        encoded = [found.task.encode(examples, found.labels, found.tokenizer, rows[0].source)]
+        (data,) = found.task.complete(encoded, found.tokenizer)
+        self.cut += encoded[0].cut
+        self.windowed += encoded[0].windowed
+        outputs = network_outputs(found.task, data, found.model, found.tokenizer, settings.batch_size)
+        return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
+
+    def __call__(self, batch: Any) -> Any:
+        """Answer a batch, or the batches of an iterator.
+
+        Args:
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
+                or an iterator of these.
+
+        Returns:
+            The same kind of batch, with the columns of the data (`keep_columns`) and those of `predict`; of an
+            iterator an iterator, without batches that have no rows.
+
+        Raises:
+            ValueError: If the batch is nothing of this kind, or not what the model reads.
+        """
+        if isinstance(batch, Iterator):
+            return (self(part) for part in batch if len(part))
+        rows = [DataRow(values, "The batch", number) for number, values in enumerate(rows_of_batch(batch), start=1)]
+        if not rows:
+            return batch
+        if not self._is_settled:
+            self.settle(rows[0])
+        starts = range(0, len(rows), ROWS_OF_A_PART)
+        answers = [answer for start in starts for answer in self.answers(rows[start : start + ROWS_OF_A_PART])]
+        kept = self.kept_columns(rows[0])
+        told = dict.fromkeys(chain.from_iterable(answers))
+        columns = {new_name(name, kept): [answer.get(name) for answer in answers] for name in told}
+        return with_columns(batch, kept, columns)
+
+    def kept_columns(self, row: DataRow) -> Sequence[str]:
+        """The columns of a row that are kept."""
+        return list(row.values) if self.settings.keep_columns is None else self.settings.keep_columns
+
+
+_copies: dict[str, Predictor] = {}
+
+
+def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) -> Predictor:
+    """The copy of a predictor that this process has already, or a new one that replaces another's."""
+    if key not in _copies:
+        _copies.clear()
+        _copies[key] = kind(**settings)
+    return _copies[key]

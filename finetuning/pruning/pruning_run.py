@@ -1,0 +1,375 @@
+"""Smaller models without training: fewer layers or heads, with what that costs on validation data (`mybert prune`)."""
+
+import logging
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from accelerate import PartialState
+from huggingface_hub import snapshot_download
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import AutoConfig, PreTrainedConfig
+
+from ...files import (
+    COMPANIONS,
+    MODEL_FOLDER,
+    WEIGHTS_FILE,
+    check_not_read,
+    check_output_folder,
+    copy_companions,
+    folder_written_beside,
+    locked,
+    read_json_object,
+    refuse_link_outside,
+    stays_in_place,
+    weight_files,
+    write_json,
+)
+from ...files.hub_names import check_available
+from ...hub_card import CardContent, Comparison, write_card
+from ..data.given_data import sources_of
+from ..network.encoder_parts import encoder_layers, set_encoder_layers
+from ..network.heads import check_model
+from ..prediction.finetuned_model import load_finetuned_model
+from ..tasks.inference import network_outputs
+from ..tasks.task import TaskData
+from ..tasks.task_arguments import FinetunedModelArguments, evaluation_names
+from .attention_heads import PrunableHeads, head_importance, most_important
+
+logger = logging.getLogger(__name__)
+
+PRUNING = "pruning.json"  # in the folder: the table
+_ORDERS = ("top", "alternate")
+_LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
+_WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
+# What else of a model folder goes along, tokenizers other than WordPiece included.
+_COPIED = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
+    *("merges.txt", "spiece.model", "sentencepiece*.model"),
+)
+
+
+@dataclass
+class PruneArguments(FinetunedModelArguments):
+    """Settings of `prune`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+
+    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
+        "keep_heads": ("keep_layers", "drop_layers"),
+        "keep_layers": ("keep_heads",),
+        "drop_layers": ("keep_heads",),
+    }
+
+    data: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Task data with labels, to measure on; without it nothing is measured."},
+    )
+    drop_layers: list[str] = field(
+        default_factory=lambda: ["top"],
+        metadata={
+            "help": "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and "
+            "include the first and the last), or their numbers, from 0."
+        },
+    )
+    keep_layers: list[int] = field(
+        default_factory=list,
+        metadata={
+            "help": "How many layers to keep; several numbers are measured one by one (default: all but one, down "
+            "to one)."
+        },
+    )
+    keep_heads: list[int] = field(
+        default_factory=list,
+        metadata={
+            "help": "How many attention heads of each layer to keep, those that matter most for the data (bert, "
+            "mybert); several numbers are measured one by one. All layers are kept."
+        },
+    )
+    output_dir: str | None = field(
+        default=None, metadata={"help": "Folder for the smaller model; without it the cost is only measured."}
+    )
+    overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is missing, out of its range, or does not go with another.
+            OSError: If there is no such model folder.
+        """
+        if not self.model:
+            raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
+        self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        if not self.data and not self.output_dir:
+            raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
+        if self.named_layers() is not None and self.keep_layers:
+            raise ValueError("keep_layers is set, and drop_layers names the layers that go; expected one of them.")
+        if self.keep_heads:
+            self._check_heads()
+        elif self.output_dir and self.named_layers() is None and len(self.keep_layers) != 1:
+            raise ValueError("output_dir is set; say with keep_layers how many layers its model has, or leave it out.")
+        if self.data:
+            super().__post_init__()
+        else:
+            check_model(self.model, ask_hub=False)
+            of_data = (option for option in fields(FinetunedModelArguments) if option.name not in ("model", "use_cpu"))
+            idle = [option.name for option in of_data if getattr(self, option.name) != option.default]
+            if idle:
+                logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
+
+    def _check_heads(self) -> None:
+        if self.keep_layers or self.named_layers() is not None:
+            raise ValueError("keep_heads is set along with layers to drop; prune heads and layers in separate calls.")
+        if not self.data:
+            raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
+        if self.dtype != "float32":
+            raise ValueError(f"dtype is {self.dtype}; heads can only be pruned from float32 weights.")
+        if self.output_dir and len(self.keep_heads) != 1:
+            raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
+
+    def named_layers(self) -> list[int] | None:
+        """The numbers of the layers that go, if they are named.
+
+        Raises:
+            ValueError: If they are neither numbers nor one of the orders.
+        """
+        if len(self.drop_layers) == 1 and self.drop_layers[0] in _ORDERS:
+            return None
+        if not self.drop_layers or not all(name.isdecimal() for name in map(str, self.drop_layers)):
+            shown = " ".join(map(str, self.drop_layers))
+            raise ValueError(
+                f"drop_layers is {shown!r}; expected {' or '.join(_ORDERS)}, or numbers of layers from 0."
+            )
+        return sorted({int(name) for name in self.drop_layers})
+
+    def kept(self, layers: int) -> list[list[int]]:
+        """The numbers of the layers that stay, for each model to be measured.
+
+        Args:
+            layers: Layers of the model.
+
+        Raises:
+            ValueError: If it has fewer.
+        """
+        dropped = self.named_layers()
+        if dropped is not None:
+            if dropped[-1] >= layers or len(dropped) == layers:
+                numbers = " ".join(map(str, dropped))
+                raise ValueError(
+                    f"drop_layers is {numbers}; {self.model} has layers 0 to {layers - 1}, of which one must stay."
+                )
+            return [[number for number in range(layers) if number not in dropped]]
+        if wrong := [count for count in self.keep_layers if not 0 < count < layers]:
+            raise ValueError(
+                f"keep_layers is {wrong[0]}; expected 1 to {layers - 1}; {self.model} has {layers} layers."
+            )
+        counts = self.keep_layers or range(layers - 1, 0, -1)
+        choose = top_dropped if self.drop_layers == ["top"] else alternate_dropped
+        return [choose(layers, count) for count in counts]
+
+
+def top_dropped(layers: int, count: int) -> list[int]:
+    """The lowest `count` of all layers (Sajjad et al., 2020, arXiv 2004.03844: the best choice for most tasks)."""
+    return list(range(count))
+
+
+def alternate_dropped(layers: int, count: int) -> list[int]:
+    """`count` layers spread evenly, the first and the last among them, as DistilBERT begins (Sanh et al., 2019)."""
+    return [round(place * (layers - 1) / max(count - 1, 1)) for place in range(count)]
+
+
+def prune(arguments: PruneArguments) -> dict[str, Any]:
+    """Take layers or attention heads from a model, measure what that costs, and write the smaller model.
+
+    Without layers the folder has the source's model type, so a `bert` stays one. Without heads it is a MyBERT, which
+    says how wide a head is (`head_dim`): transformers' `bert` cannot. All else goes along: tokenizer, task record,
+    what sentence-transformers pools with; there is a new card, and the table as `pruning.json`.
+
+    Args:
+        arguments: The settings.
+
+    Returns:
+        `rows`: of each model the `layers` that stay, or the `heads` of each layer; with data its number of
+        `parameters` and the task's metrics. The first one is the model as it is. `metric`: the task's main one, None
+        without data.
+
+    Raises:
+        ValueError: If the model has no such layers or heads, no head for the task, or is not built like BERT, the data
+            is not what the task expects, or the folder holds other things.
+        OSError: If a file cannot be read or written.
+    """
+    model = str(arguments.model)
+    check_available(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    layers = getattr(config, "num_hidden_layers", None)
+    if not isinstance(layers, int):
+        raise ValueError(
+            f"{model} is of type {config.model_type}, which has no num_hidden_layers; expected a model like BERT."
+        )
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_COPIED, PRUNING)
+    what = "heads" if arguments.keep_heads else "layers"
+    choices = [] if arguments.keep_heads else [list(range(layers)), *arguments.kept(layers)]
+    with ExitStack() as held:
+        if arguments.output_dir:
+            output = Path(arguments.output_dir)
+            check_not_read(output, [model, *arguments.data])
+            check_output_folder(output, owned, arguments.overwrite)
+            held.enter_context(locked(output, within=stays_in_place(output)))  # before it takes its time to measure
+        found = None
+        if arguments.data:
+            found = _Measuring(arguments)
+            rows = found.rows_of_heads() if arguments.keep_heads else found.rows_of_layers(choices)
+        else:
+            rows = [{"layers": kept} for kept in choices]
+        metric = found.model.task.main_metric if found else None
+        if arguments.output_dir:
+            with folder_written_beside(output, owned, arguments.overwrite) as folder:
+                source = _local(model)
+                _copy_what_goes_along(source, folder)
+                if arguments.keep_heads:
+                    assert found is not None
+                    found.model.model.save_pretrained(folder)
+                else:
+                    _write_without_layers(source, folder, config, choices[-1])
+                write_json(folder / PRUNING, {"model": model, "metric": metric, "rows": rows})
+                _write_card(folder, output.name, model, rows, what)
+    return {"rows": rows, "metric": metric}
+
+
+class _Measuring:
+    """A model on labelled data, with fewer and fewer parts.
+
+    Args:
+        arguments: The settings.
+    """
+
+    def __init__(self, arguments: PruneArguments) -> None:
+        device = PartialState(cpu=arguments.use_cpu).device
+        self.model = load_finetuned_model(arguments.resolve_task(), str(arguments.model), device, arguments.dtype)
+        self._arguments = arguments
+        task, _, labels, tokenizer = self.model
+        sources = evaluation_names(task, arguments.data)
+        encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
+        self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
+
+    def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
+        """What the model scores with each choice of its layers."""
+        layers = encoder_layers(self.model.model)
+        rows: list[dict[str, Any]] = []
+        for kept in choices:
+            set_encoder_layers(self.model.model, [layers[number] for number in kept])
+            rows.append({"layers": kept} | self._metrics())
+            self._say(rows, len(kept), "layers", " ".join(map(str, kept)))
+        return rows
+
+    def rows_of_heads(self) -> list[dict[str, Any]]:
+        """What the model scores with the heads of each layer that matter most for the data; it is left with the last.
+
+        Raises:
+            ValueError: If it has fewer, or they cannot be told apart.
+        """
+        task, network, _, tokenizer = self.model
+        heads = getattr(network.config, "num_attention_heads", 0)
+        if wrong := [count for count in self._arguments.keep_heads if not 0 < count < heads]:
+            raise ValueError(
+                f"keep_heads is {wrong[0]}; expected 1 to {heads - 1}, {self._arguments.model} has {heads} a layer."
+            )
+        prunable = PrunableHeads(network)
+        parts = [head_importance(task, part, network, tokenizer, progress=True) for part in self._data.values()]
+        importance = torch.stack(parts).mean(0)
+        rows: list[dict[str, Any]] = []
+        for count in (heads, *self._arguments.keep_heads):
+            kept = most_important(importance, count)
+            if count < heads:
+                prunable.keep(kept)
+            rows.append({"heads": kept} | self._metrics())
+            self._say(rows, count, "heads")
+        return rows
+
+    def _metrics(self) -> dict[str, Any]:
+        task, network, labels, tokenizer = self.model
+        metrics: dict[str, Any] = {"parameters": sum(parameter.numel() for parameter in network.parameters())}
+        for name, part in self._data.items():
+            outputs = network_outputs(task, part, network, tokenizer, self._arguments.batch_size, progress=True)
+            scores = task.score(task.predict(outputs, part, labels), part.examples)
+            metrics |= {f"{name}_{key}" if name else key: value for key, value in scores.items()}
+        return metrics
+
+    def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
+        """Log the last row of a table: the main metric, and what it lost."""
+        row, metric = rows[-1], self.model.task.main_metric
+        name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
+        shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
+        if len(rows) > 1:
+            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f": {kept}" if kept else "")
+        logger.info("%s", shown)
+
+
+def _local(model: str) -> Path:
+    """A folder as it is; for a name on the Hub its copy in the cache."""
+    if Path(model).is_dir():
+        return Path(model)
+    return Path(snapshot_download(model, allow_patterns=[*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS]))
+
+
+def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
+    """Write a model folder with some of the layers of another; the weights keep their types and names.
+
+    Raises:
+        ValueError: If the weights are not those of layers of their own each.
+    """
+    places = {number: place for place, number in enumerate(kept)}
+    tensors: dict[str, torch.Tensor] = {}
+    found = set()
+    for file in weight_files(source):
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                if layer := _LAYER.fullmatch(name):
+                    found.add(number := int(layer["number"]))
+                    if number not in places:
+                        continue
+                    renamed = f"{layer['before']}{places[number]}{layer['after']}"
+                tensors[renamed if layer else name] = weights.get_tensor(name)
+    if found != set(range(config.num_hidden_layers)):
+        raise ValueError(
+            f"The weights in {source} are of {len(found)} layers named encoder.layer or transformer.layer; expected "
+            f"the {config.num_hidden_layers} of a model like BERT."
+        )
+    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    foreign = ("auto_map", "custom_pipelines")  # code in the source's folder, of which no copy is made
+    settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
+    settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
+    write_json(folder / "config.json", settings, sort_keys=True)
+
+
+def _copy_what_goes_along(source: Path, folder: Path) -> None:
+    for pattern in _COPIED:
+        for path in source.glob(pattern):
+            refuse_link_outside(path, source)
+            shutil.copyfile(path, folder / path.name)
+    copy_companions(source, folder)
+
+
+def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
+    """Write a card; `what` became fewer, "layers" or "heads"."""
+    counts = [len(row["layers"] if what == "layers" else row["heads"][0]) for row in rows]
+    shown = model if not Path(model).exists() else Path(model).name
+    which = (
+        f"{counts[-1]} of its {counts[0]} layers ({', '.join(map(str, rows[-1]['layers']))}, counted from 0)"
+        if what == "layers"
+        else f"{counts[-1]} of the {counts[0]} attention heads of each layer"
+    )
+    summary = f"{shown} with {which}, not trained since."
+    content = CardContent(name=name, summary=summary, base_model=None if Path(model).exists() else model)
+    if len(rows[0]) > 1:
+        table = {
+            str(count): {key: value for key, value in row.items() if key != what}
+            for count, row in zip(counts, rows, strict=True)
+        }
+        content = replace(content, comparisons=[Comparison("On the validation data", table, what.capitalize())])
+    write_card(folder, content)

@@ -1,0 +1,233 @@
+"""The settings that all commands on task data share: the task and its data."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from transformers import AutoConfig
+
+from ...files.frames import GivenData
+from ...files.hub_names import check_available
+from ...runs import started_on_cpus
+from ..data.rows import DataSource, HubSplit
+from ..network.heads import check_model
+from .registry import TASKS
+from .task import Task
+from .task_record import recorded_task, task_of_model
+
+BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and the device)."
+
+
+@dataclass
+class TaskArguments:
+    """The task and its data; a setting that is not given is the task's own."""
+
+    task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
+    text_column: str | None = field(
+        default=None, metadata={"help": "Column of the text: sentence, words, question, or a beginning to continue."}
+    )
+    text_pair_column: str | None = field(
+        default=None,
+        metadata={"help": "Column of the second text: of a pair, the context, or what all choices begin with."},
+    )
+    label_column: str | None = field(default=None, metadata={"help": "Column of label, tags, value or answers."})
+    label_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of 0 and 1, one per label (multilabel)."}
+    )
+    label_separator: str | None = field(
+        default=None,
+        metadata={"help": "Separator of the labels of a text (multilabel; default: whichever of , ; | occurs)."},
+    )
+    choice_columns: list[str] | None = field(
+        default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
+    )
+    encoding: str | None = field(default=None, metadata={"help": "Encoding of the data files (default utf-8)."})
+    max_length: int | None = field(
+        default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
+    )
+    continuation_labels: Literal["ignore", "inside"] | None = field(
+        default=None, metadata={"help": "Label of a word's further pieces: ignored, or inside the entity (I-)."}
+    )
+    max_document_context: bool | None = field(
+        default=None, metadata={"help": "Give each sentence as much of its document as context as fits."}
+    )
+    window_pooling: Literal["mean", "max"] | None = field(
+        default=None,
+        metadata={"help": "Read texts longer than max_length in windows and pool their logits (default: cut them)."},
+    )
+    doc_stride: int | None = field(
+        default=None, metadata={"help": "Tokens that windows of a long text share (default 128, or half a window)."}
+    )
+    max_question_length: int | None = field(default=None, metadata={"help": "Tokens of a question (64)."})
+    max_answer_length: int | None = field(default=None, metadata={"help": "Tokens of an answer (30)."})
+    n_best_size: int | None = field(default=None, metadata={"help": "Answers in nbest_predictions.json (20)."})
+    max_context: bool | None = field(
+        default=None, metadata={"help": "Take answers from the window with most context around them (Google's rule)."}
+    )
+    null_score_threshold: float | None = field(
+        default=None,
+        metadata={"help": "SQuAD 2.0: no answer above this score difference (default: best on the validation data)."},
+    )
+
+    def resolve_task(self) -> Task:
+        """The task with the settings that were given.
+
+        Raises:
+            ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
+        """
+        check_literals(self)
+        name, task = self._chosen_task()
+        if self.max_length is not None and self.max_length < 3:
+            raise ValueError(f"max_length is {self.max_length}; expected at least 3: [CLS], [SEP] and some text.")
+        return replace(task, **self._hub_fields(task) | self._given_settings(name))
+
+    def _given_settings(self, name: str) -> dict[str, Any]:
+        """The settings that were given for a task.
+
+        Raises:
+            ValueError: If one is not the task's, or names a column twice.
+        """
+        task = TASKS[name]
+        given: dict[str, Any] = {}
+        for option in (item.name for item in fields(TaskArguments) if item.name != "task"):
+            value = getattr(self, option)
+            if value is None:
+                continue
+            if option not in task.options:
+                raise ValueError(f"{option} is not a setting of the task {name}, which has {', '.join(task.options)}.")
+            if isinstance(value, list) and (twice := [name for name in value if value.count(name) > 1]):
+                raise ValueError(f"{option} names {twice[0]!r} twice; expected different columns.")
+            given[option] = tuple(value) if isinstance(value, list) else value
+        return given
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The task and its name, before settings are applied."""
+        if self.task not in TASKS:
+            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
+        return self.task, TASKS[self.task]
+
+    def _hub_fields(self, task: Task) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class FinetunedModelArguments(TaskArguments):
+    """The settings of commands that use a fine-tuned model; it remembers what it was trained for."""
+
+    task: str | None = field(  # type: ignore[assignment]
+        default=None,
+        metadata={"help": f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for)."},
+    )
+    model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
+    batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
+    dtype: Literal["float32", "bfloat16", "int8"] = field(
+        default="float32", metadata={"help": "Type of the weights, and of the computation; int8 is for CPUs."}
+    )
+    use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
+
+    def __post_init__(self) -> None:
+        """Check what can be checked without looking at data.
+
+        Raises:
+            ValueError: If a setting is out of its range, or none of the task's.
+            OSError: If there is no such model folder.
+        """
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
+        if self.model:
+            check_model(self.model, ask_hub=False)
+        if self.model is None or Path(self.model).is_dir():
+            self.resolve_task()
+        elif self.task is not None:  # what a model of the Hub is for is read when it is loaded
+            self._given_settings(TaskArguments(task=self.task)._chosen_task()[0])
+        if started_on_cpus():
+            self.use_cpu = True
+
+    @classmethod
+    def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a fine-tuning that a command on its model shares: which it is, and how it reads data.
+
+        Args:
+            settings: Those of a file that `mybert finetune --config` reads.
+        """
+        names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
+        found = {name: settings[name] for name in names if settings.get(name) is not None}
+        return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
+
+    def _chosen_task(self) -> tuple[str, Task]:
+        """The model's own task with its recorded settings, unless another is named."""
+        return task_for_model(self, self.model)
+
+
+def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Task]:
+    """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name.
+
+    Raises:
+        ValueError: If there is no such task, or the model has no head for one.
+        OSError: If there is no such model.
+    """
+    if model is None or arguments.task not in (None, *TASKS):
+        return TaskArguments._chosen_task(arguments if arguments.task else TaskArguments())
+    if arguments.task is None:
+        check_available(model)
+        return task_of_model(model, AutoConfig.from_pretrained(model, trust_remote_code=False))
+    arguments._given_settings(arguments.task)  # whose mistakes need no model to be seen
+    check_available(model)
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    name, task = recorded_task(model, config) or (arguments.task, TASKS[arguments.task])
+    return arguments.task, task if name == arguments.task else TASKS[arguments.task]
+
+
+def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
+    """The files of a split in the folder of a benchmark, compressed or not; several if the task has names for them."""
+    found = [
+        next(iter(sorted(Path(folder).glob(pattern)) or sorted(Path(folder).glob(f"{pattern}.gz"))), None)
+        for pattern in task.files.get(split, ())
+    ]
+    files = [str(path) for path in found if path]
+    return files if len(task.evaluations) > 1 else files[:1]
+
+
+def check_literals(arguments: Any) -> None:
+    """Refuse what is none of a setting's few values, as the command line does."""
+    for option in fields(arguments):
+        value = getattr(arguments, option.name)
+        kinds = [option.type, *get_args(option.type)]
+        allowed = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+        if allowed and str not in kinds and value not in (*allowed, option.default):
+            raise ValueError(f"{option.name} is {value!r}; expected {' or '.join(map(repr, allowed))}.")
+
+
+def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
+    """Refuse settings that are given but would have no effect.
+
+    Args:
+        arguments: A dataclass of settings.
+        names: Those that are expected to have their defaults.
+        why: Continues "<name> is <value>" in the message.
+
+    Raises:
+        ValueError: If one has another value.
+    """
+    for name in names:
+        if (value := getattr(arguments, name)) != arguments.__dataclass_fields__[name].default:
+            raise ValueError(f"{name} is {value!r} {why}; leave it out.")
+
+
+def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
+    """Name several files of a split: as the task does, or else by their own names; a single one has the name "".
+
+    Raises:
+        ValueError: If two have the same name.
+    """
+    sources = list(sources)
+    if len(sources) <= 1:
+        return dict(zip([""], sources, strict=False))
+    given = [source.part for source in sources if isinstance(source, GivenData)]
+    if len(sources) == len(task.evaluations) and not given:
+        return dict(zip(task.evaluations, sources, strict=True))
+    names = given or [s.split if isinstance(s, HubSplit) else Path(s).name.partition(".")[0] for s in sources]
+    if len(set(names)) < len(names):
+        raise ValueError(f"The files {', '.join(map(str, sources))} have the same name; expected different ones.")
+    return dict(zip(names, sources, strict=True))

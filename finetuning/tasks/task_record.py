@@ -1,0 +1,142 @@
+"""What a model was fine-tuned for: recorded in its `config.json`, which goes wherever the model goes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from transformers import PreTrainedConfig
+
+from ...files import TASK_RECORD, read_json_object, write_json
+from ..network.heads import PRETRAINING_HEAD, head_name, heads_of, longest_sequence
+from ..network.tagger import FeatureTaggerConfig
+from .registry import TASKS
+from .task import Task
+
+logger = logging.getLogger(__name__)
+
+# Of a model without a record: its head, the task, whatever its columns are.
+_TASKS_OF_HEADS = {
+    "SequenceClassification": "classification",
+    "TokenClassification": "tagging",
+    "QuestionAnswering": "question_answering",
+    "MultipleChoice": "multiple_choice",
+    "NextSentencePrediction": "next_sentence",
+    "MaskedLM": "fill_mask",
+}
+_TASKS_OF_PROBLEMS = {"regression": "regression", "multi_label_classification": "multilabel"}
+
+
+def task_record(name: str, task: Task) -> dict[str, Any]:
+    """What is recorded of a task: its name, and the settings by which data is read and predictions are made."""
+    values = {field: getattr(task, field) for field in task.recorded}
+    return {"task": name} | {
+        field: list(value) if isinstance(value, tuple) else value for field, value in values.items()
+    }
+
+
+def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
+    """Record in a model folder what the model is for.
+
+    Raises:
+        OSError: If its `config.json` cannot be read or written.
+    """
+    path = Path(model_dir) / "config.json"
+    write_json(path, read_json_object(path) | {TASK_RECORD: dict(record)}, sort_keys=True)
+
+
+def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
+    """The task that a model was fine-tuned for.
+
+    Args:
+        model: Folder or Hub name, for messages.
+        config: Its configuration. Without a record the model's head says what it does; it then reads texts as long as
+            it can, and columns have the names of own data.
+
+    Returns:
+        The task's name and the task.
+
+    Raises:
+        ValueError: If the model has no head that says what it is for, or its record is broken.
+    """
+    if found := recorded_task(model, config):
+        return found
+    heads = heads_of(config)
+    names = [_TASKS_OF_HEADS[head] for head in _TASKS_OF_HEADS if head in heads]
+    if not names or PRETRAINING_HEAD in heads:
+        kinds = ", ".join(config.architectures or []) or "a plain encoder"
+        raise ValueError(
+            f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
+            + (", or evaluate and predict with --task fill_mask or next_sentence" if PRETRAINING_HEAD in heads else "")
+            + ", or mybert features --pooling mean for vectors of texts."
+        )
+    name = names[0]
+    if name == "classification":
+        name = _TASKS_OF_PROBLEMS.get(str(config.problem_type), name)
+        if config.problem_type is None and config.num_labels == 1:
+            name = "regression"
+    task, longest = TASKS[name], longest_sequence(config) or TASKS[name].max_length
+    return name, replace(task, max_length=min(longest, max(task.max_length, 512)))
+
+
+def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | None:
+    """The task that is recorded in a model's configuration, with its name; None if its head is no longer that task's.
+
+    Raises:
+        ValueError: If the record is broken.
+    """
+    record = getattr(config, TASK_RECORD, None)
+    if record is None:
+        return None
+    name, task = read_task_record(model, record)
+    heads = heads_of(config) | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
+    return (name, task) if head_name(task.auto_class) in heads else None
+
+
+def read_task_record(model: str, record: Any) -> tuple[str, Task]:
+    """The task of a record, which may come from a stranger, and its name.
+
+    Args:
+        model: Folder or Hub name, for messages.
+        record: What `task_record` gave.
+
+    Raises:
+        ValueError: If the record is broken.
+    """
+    where = f"{TASK_RECORD} in the configuration of {model}"
+    if not isinstance(record, dict) or not isinstance(record.get("task"), str) or record["task"] not in TASKS:
+        raise ValueError(f"{where} is {str(record)[:80]}; expected an object with a task: {', '.join(TASKS)}.")
+    task = TASKS[record["task"]]
+    hints = get_type_hints(type(task))
+    values: dict[str, Any] = {}
+    for name, value in record.items():
+        if name not in task.recorded:
+            continue  # the task's name, or a setting of a later version
+        value = tuple(value) if isinstance(value, list) else value
+        if not _is_of(value, hints[name]):
+            expected = getattr(hints[name], "__name__", "") if type(hints[name]) is type else hints[name]
+            raise ValueError(f"{where} has {str(value)[:80]!r} as {name}; expected {expected}.")
+        values[name] = value
+    return record["task"], replace(task, **values)
+
+
+def _is_of(value: Any, hint: Any) -> bool:
+    """Whether a value is of a field's type."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind in (Union, UnionType):
+        return any(_is_of(value, part) for part in parts)
+    if kind is Literal:
+        return value in parts
+    if kind is tuple:
+        return isinstance(value, tuple) and all(_is_of(item, parts[0]) for item in value)
+    if kind is not None:  # Mapping
+        return isinstance(value, dict) and all(
+            _is_of(name, parts[0]) and _is_of(item, parts[1]) for name, item in value.items()
+        )
+    if hint is float:
+        return type(value) in (int, float)
+    return value is None if hint is NoneType else type(value) is hint

@@ -1,0 +1,122 @@
+"""Adapters of PEFT: few weights are trained beside frozen ones, and merged into them when training is over."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from transformers import PreTrainedModel
+
+from ...files import folder_written_beside
+from ..network.encoder_parts import head_layers
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+logger = logging.getLogger(__name__)
+
+ADAPTER_FOLDER = "adapter"  # in the run's folder
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
+# Kinds of adapters that a model takes up as weights of its own; others change what it computes.
+_MERGED = ("LORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "HRA", "VERA", "FOURIERFT", "LN_TUNING")
+_LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}  # on query and value (Hu et al., 2021)
+
+
+def read_adapter_config(path: str | None) -> PeftConfig:
+    """The configuration of an adapter.
+
+    Args:
+        path: JSON or YAML file with the fields of one of PEFT's configurations, as its `adapter_config.json`;
+            `peft_type` says of which, LoRA by default. None for LoRA of rank 8 on query and value.
+
+    Raises:
+        ImportError: If PEFT is missing.
+        ValueError: If the file is none, or is of a kind of adapter that cannot be merged.
+        OSError: If it cannot be read.
+    """
+    try:
+        import peft
+        from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
+    except ImportError as error:
+        raise ImportError(f"Adapters need the package peft: pip install mybert[peft] ({error}).") from error
+    settings: Any = dict(_LORA)
+    if path is not None:
+        try:
+            settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(f"{path} is neither JSON nor YAML ({' '.join(str(error).split())[:150]}).") from error
+        if not isinstance(settings, dict):
+            raise ValueError(f"{path} holds {str(settings)[:60]!r}; expected the fields of a PEFT configuration.")
+    kind = str(settings.get("peft_type", "LORA")).upper()
+    if kind not in _MERGED:
+        raise ValueError(f"{path} has the peft_type {kind}; expected one that can be merged: {', '.join(_MERGED)}.")
+    config_class = PEFT_TYPE_TO_CONFIG_MAPPING[peft.PeftType(kind)]
+    known = {field.name for field in fields(config_class)}
+    if unknown := sorted(set(settings) - known):
+        raise ValueError(
+            f"{path} has {', '.join(map(repr, unknown[:5]))}, which {config_class.__name__} does not have."
+        )
+    # Its classes for tasks are not needed: the head is named here.
+    settings |= {"peft_type": kind, "task_type": None, "inference_mode": False}
+    try:
+        return config_class(**settings)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {' '.join(str(error).split())[:300]}") from error
+
+
+def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
+    """Freeze a model, and put an adapter beside its weights; pooler and head are trained as well.
+
+    Args:
+        model: The model.
+        config: The adapter's configuration; parts that it names itself (`modules_to_save`) replace these.
+
+    Returns:
+        A `peft.PeftModel`.
+
+    Raises:
+        ValueError: If the adapter does not fit the model.
+    """
+    import peft
+
+    settings: Any = config
+    if not settings.modules_to_save:
+        settings.modules_to_save = head_layers(model)
+    if isinstance(settings.target_modules, str) and settings.target_modules == "all-linear":
+        settings.exclude_modules = settings.exclude_modules or settings.modules_to_save
+    try:
+        adapted = peft.get_peft_model(model, config)
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ValueError(f"The adapter does not fit {type(model).__name__}: {str(error)[:300]}") from error
+    learnt, total = adapted.get_nb_trainable_parameters()
+    logger.info(
+        "%s: %s of %s parameters are trained (%.2g %%).",
+        config.peft_type.value,
+        f"{learnt:,}",
+        f"{total:,}",
+        100 * learnt / total,
+    )
+    return adapted
+
+
+def merge_adapter(adapted: Any, folder: Path | None) -> PreTrainedModel:
+    """Merge an adapter into the weights beside it.
+
+    Args:
+        adapted: What `add_adapter` gave, trained.
+        folder: Folder to keep the adapter in by itself, as PEFT loads it; None for nowhere.
+
+    Returns:
+        The ordinary model.
+
+    Raises:
+        OSError: If the adapter cannot be written.
+    """
+    if folder is not None:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder_written_beside(folder, _ADAPTER_FILES, overwrite=True) as made:
+            adapted.save_pretrained(made)
+    return adapted.merge_and_unload()

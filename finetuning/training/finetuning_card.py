@@ -1,0 +1,141 @@
+"""The card of a fine-tuned model, and the examples on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from huggingface_hub import EvalResult
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ...files import describe_environment, read_json_object
+from ...hub_card import CardContent, Comparison, Example, TrainingDescription, plain_text, write_card
+from ..data.given_data import data_name
+from ..tasks.task import Task
+from .finetuning_arguments import FinetuningArguments
+from .several_trainings import Together
+from .task_run import Outcome, TaskRun
+
+EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and of the texts of one of them
+_CLASSES = 30  # on the card, those with the most examples
+
+
+def task_examples(
+    task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
+) -> list[Example]:
+    """The model on a few examples of the data that are short enough for a card; see `Task.card_examples`."""
+    order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
+    short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MOST_CHARACTERS)
+    return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
+
+
+def write_finetuning_card(
+    output_dir: Path,
+    arguments: FinetuningArguments,
+    run: TaskRun,
+    outcomes: Mapping[str, Outcome],
+    found: Together,
+    examples: Sequence[Example],
+    comparisons: Sequence[Comparison] = (),
+) -> None:
+    """Write the model's card.
+
+    Args:
+        output_dir: The model folder.
+        arguments: The run's settings.
+        run: The task and its data.
+        outcomes: Name of each training -> what it gave.
+        found: What they gave together.
+        examples: What `task_examples` gave.
+        comparisons: What the run's metrics are compared with.
+    """
+    content = CardContent(
+        name=output_dir.name,
+        summary=arguments.card_summary,
+        training=TrainingDescription(
+            corpus=f"{plain_text(data_name(run.train.source))}, {len(run.train.examples):,} examples",
+            hyperparameters=_hyperparameters(arguments, run.task),
+            seeds=[arguments.seed + number for number in range(arguments.seeds)],
+            wall_time=outcomes[found.kept.name].seconds,
+            **describe_environment(),
+        ),
+        examples=examples,
+        results=_results(arguments, run, found.metrics),
+        comparisons=[*comparisons, *map(_class_table, sorted(output_dir.glob("class_report*.json")))],
+        pictures={
+            f"Confusion matrix{_data_of(path)}": path.name for path in sorted(output_dir.glob("confusion_matrix*.png"))
+        },
+    )
+    if len(outcomes) > 1:
+        rows = {name: outcome.metrics for name, outcome in outcomes.items() if outcome.metrics}
+        title = f"The {len(outcomes)} seeds of the run; the best one is this model."
+        if arguments.folds:
+            title = (
+                f"Cross-validation in {arguments.folds} folds: each is measured by a model trained on the "
+                "others. The results are their mean; this model was trained on all examples."
+            )
+            rows |= {name: found.summary[name] for name in ("mean", "deviation")}
+        content = replace(content, comparisons=[Comparison(title, rows, "Training"), *content.comparisons])
+    write_card(output_dir, content)
+
+
+def _class_table(path: Path) -> Comparison:
+    """The table of a report by class."""
+    report = read_json_object(path)
+    rows = report["classes"]
+    title = f"Each class{_data_of(path)}, counted in {report['counted']}"
+    if len(rows) > _CLASSES:
+        title += f"; the {_CLASSES} most frequent of {len(rows)}, all are in `{path.name}`"
+        rows = dict(sorted(rows.items(), key=lambda row: -row[1]["support"])[:_CLASSES])
+    return Comparison(f"{title}.", rows, "Class")
+
+
+def _data_of(path: Path) -> str:
+    """Of which data a report or its picture is, by the file's name."""
+    _, _, name = path.stem.removeprefix("class_report").removeprefix("confusion_matrix").partition("_")
+    return f" ({name})" if name else ""
+
+
+def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
+    """What the card says of training; what is as usual is left out."""
+    duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
+    transfer = {
+        "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
+        or (arguments.peft_config and Path(arguments.peft_config).name),
+        "frozen": arguments.freeze or (arguments.freeze_layers if arguments.freeze_layers >= 0 else None),
+        "head first, epochs": arguments.train_head_first or None,
+        "gradual unfreezing, epochs a layer": arguments.gradual_unfreezing or None,
+        "reinitialised top layers": arguments.reinitialize_layers or None,
+        "dropout": arguments.dropout,
+        "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
+    }
+    return {
+        "learning rate": arguments.learning_rate,
+        "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
+        **duration,
+        "longest sequence": task.max_length,
+        **arguments.card_settings,
+        **{name: value for name, value in transfer.items() if value is not None},
+    }
+
+
+def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str, float]) -> list[EvalResult]:
+    files = {"": arguments.validation_file or [], "test_": arguments.test_file or []}
+    data = {
+        prefix: arguments.dataset or ", ".join(map(data_name, names)) or data_name(run.train.source)
+        for prefix, names in files.items()
+    }
+    return [
+        EvalResult(
+            task_type=run.task.pipeline,
+            dataset_type=arguments.task,
+            dataset_name=data["test_" if name.startswith("test_") else ""],
+            dataset_split="test" if name.startswith("test_") else None,  # else it would go under the other's name
+            metric_type=name,
+            metric_value=value,
+        )
+        for name, value in metrics.items()
+        if not name.endswith("loss") and np.isfinite(value)
+    ]

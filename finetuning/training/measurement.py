@@ -1,0 +1,115 @@
+"""Evaluation of a trained model: metrics, what is fitted to the validation data, predictions and reports of a run."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...files import write_json
+from ...runs import draw_curves
+from ..prediction.class_report_files import write_class_report
+from ..tasks.task import Task, TaskData
+from ..tasks.task_record import task_record, write_task_record
+from .task_run import TaskRun
+from .task_trainer import TaskTrainer
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.json"
+MAJORITY = "majority_"  # before the name of the main metric: of always giving the most frequent answer
+# Before the name of a metric: without the temperature; with one that was fitted without the part that is measured.
+_UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
+_CLASSES_SAID = 20  # of a report; beyond that it is in its file only
+
+
+def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
+    """Evaluate a trained model, and write metrics, curves, predictions and reports.
+
+    What the task fits to validation data (thresholds, a temperature) is recorded in the model folder.
+
+    Args:
+        trainer: It has trained.
+        output_dir: The model folder.
+
+    Returns:
+        The metrics.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    run = fitted = trainer.run
+    found, outputs = trainer.evaluate_all("eval", run.validation)
+    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
+    raw = _predictions(run, run.validation, outputs)
+    if run.validation:
+        name, data = next(iter(run.validation.items()))
+        task = run.task.adapted(raw[name], data.examples)
+        trainer.run = fitted = replace(run, task=task)
+        if trainer.args.should_save:
+            write_task_record(output_dir, task_record(trainer.args.task, task))
+    predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
+    for number, (name, data) in enumerate(run.validation.items()):
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+    found, outputs = trainer.evaluate_all("test", run.test)
+    metrics |= found
+    tested = _predictions(fitted, run.test, outputs)
+    labelled = {name: data for name, data in run.test.items() if "labels" in data.inputs}
+    raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
+    for name, data in labelled.items():
+        split = f"test_{name}" if name else "test"
+        metrics |= _beside(fitted.task, data, raw[name], tested[name], split)
+    if trainer.args.should_save:
+        trainer.save_state()
+        draw_curves(trainer.state.log_history, output_dir)
+        for name, data in (run.test or run.validation).items():
+            written = (tested or predictions)[name]
+            fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
+        _report_by_class(fitted.task, run.validation, predictions, output_dir)
+        _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
+        write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
+    trainer.accelerator.wait_for_everyone()
+    return metrics
+
+
+def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
+
+
+def _beside(
+    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
+) -> dict[str, float]:
+    """What tells how good a metric is: the score of the most frequent answer, and errors of probabilities.
+
+    Errors are those with what was fitted and without it.
+
+    Args:
+        task: The task.
+        data: The data.
+        raw: Predictions as the network gives them.
+        calibrated: Those with what was fitted.
+        name: Stands before the metrics' names.
+        is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give, too.
+    """
+    start = f"{name}_" if name else ""
+    found = {"": task.calibration(calibrated, data.examples)}
+    if is_fitted_to:
+        found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
+    if is_fitted_to or calibrated is not raw:
+        found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+    if (majority := task.majority_scores(data.examples).get(task.main_metric)) is not None:
+        found[MAJORITY] = {task.main_metric: majority}
+    return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
+
+
+def _report_by_class(
+    task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
+) -> None:
+    """Write the reports by class of a split's labelled data, and log those of few classes."""
+    for name, data in split.items():
+        report = task.report_by_class(predictions[name], data.examples)
+        if report is None:
+            return
+        write_class_report(report, output_dir, f"{suffix}_{name}" if name else suffix)
+        if len(report.classes) <= _CLASSES_SAID:
+            logger.info("\n%s", "\n".join(report.lines()))

@@ -1,0 +1,236 @@
+"""Which examples of the data are trained on, which are held out, and what each weighs."""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+
+from ...modeling_mybert import IGNORED_LABEL, mean_of
+from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
+
+E = TypeVar("E")
+
+
+@dataclass(kw_only=True)
+class SampleSettings:
+    """Which examples are trained on, and how; all are functions of the data and the seed."""
+
+    validation_split: float = field(
+        default=0.0,
+        metadata={
+            "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, "
+            "stratified by class. For data without a validation file."
+        },
+    )
+    folds: int = field(
+        default=0,
+        metadata={
+            "help": "Cross-validation: this many trainings, each evaluated on a different part of the training data, "
+            "and a last one on all of it."
+        },
+    )
+    max_train_samples: int | None = field(
+        default=None, metadata={"help": "Train on only this many examples, drawn by the seed, stratified by class."}
+    )
+    skip_empty: bool = field(
+        default=False,
+        metadata={"help": "Leave out training and validation rows without text or label, and log how many."},
+    )
+    class_weights: Literal["balanced"] | None = field(
+        default=None,
+        metadata={"help": "'balanced': weight the loss so that every class counts the same, however rare."},
+    )
+    early_stopping_patience: int | None = field(
+        default=None, metadata={"help": "Stop after this many evaluations in which the main metric does not improve."}
+    )
+
+    def check_samples(self) -> None:
+        """Check the range of each setting.
+
+        Raises:
+            ValueError: If one is out of its range.
+        """
+        for name, fulfilled, expected in (
+            ("validation_split", 0 <= self.validation_split < 1, "a share in (0, 1), or 0 for none"),
+            ("folds", self.folds == 0 or self.folds >= 2, "at least 2, or 0 for none"),
+            ("max_train_samples", self.max_train_samples is None or self.max_train_samples >= 1, "at least 1"),
+            ("class_weights", self.class_weights in (None, "balanced"), "'balanced', or nothing"),
+            (
+                "early_stopping_patience",
+                self.early_stopping_patience is None or self.early_stopping_patience >= 1,
+                "at least 1",
+            ),
+        ):
+            if not fulfilled:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {expected}.")
+
+
+SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
+
+
+def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
+    """Hold a share of examples out.
+
+    Where every example has one class, the classes give their shares; examples that belong together (questions on one
+    text) stay together.
+
+    Args:
+        task: Knows classes and what belongs together.
+        examples: The examples.
+        share: Which share to hold out, in (0, 1).
+        seed: Decides which.
+
+    Returns:
+        The examples that stay and those held out, both in their order.
+
+    Raises:
+        ValueError: If there would be none on one side.
+        ImportError: If scikit-learn is missing.
+    """
+    groups = [task.group_of(example) for example in examples]
+    if any(group is not None for group in groups):
+        names = list(dict.fromkeys(groups))
+        held_out = {names[place] for place in _drawn(len(names), round(share * len(names)), None, seed, "texts")}
+        places = {number for number, group in enumerate(groups) if group in held_out}
+    else:
+        count = round(share * len(examples))
+        places = set(_drawn(len(examples), count, _strata(task, examples), seed, "examples"))
+    kept = [example for number, example in enumerate(examples) if number not in places]
+    return kept, [example for number, example in enumerate(examples) if number in places]
+
+
+def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
+    """Draw a number of examples, classes in proportion, in their order; all, if there are no more.
+
+    Raises:
+        ImportError: If scikit-learn is missing.
+    """
+    if count >= len(examples):
+        return list(examples)
+    return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
+
+
+def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
+    """The fold of each example, from 0, of one size; classes and what belongs together are as in `split_off`.
+
+    Raises:
+        ValueError: If there are fewer examples, or texts with what belongs to them, than folds.
+        ImportError: If scikit-learn is missing.
+    """
+    selection = _model_selection()
+    groups = [task.group_of(example) for example in examples]
+    strata = None
+    if any(group is not None for group in groups):
+        places = {name: place for place, name in enumerate(dict.fromkeys(groups))}
+        units = [places[group] for group in groups]
+    else:
+        units, strata = list(range(len(examples))), _strata(task, examples)
+    count = max(units) + 1
+    if count < folds:
+        raise ValueError(
+            f"folds is {folds}, but there are only {count} examples or texts; expected at most that many."
+        )
+    if strata is not None and max(Counter(strata).values()) < folds:
+        strata = None
+    splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(
+        folds, shuffle=True, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is in some folds only
+        numbers = np.zeros(count, dtype=int)
+        for number, (_, held_out) in enumerate(splitter.split(np.zeros(count), strata)):
+            numbers[held_out] = number
+    return numbers[units].tolist()
+
+
+def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:
+    """The class of each example, if each has one."""
+    classes = [task.classes_of(example) for example in examples]
+    return [found[0] for found in classes] if all(len(found) == 1 for found in classes) else None
+
+
+def _model_selection() -> Any:
+    try:
+        from sklearn import model_selection
+    except ImportError as error:
+        raise ImportError(f"Drawing examples needs scikit-learn: pip install mybert[train] ({error}).") from error
+    return model_selection
+
+
+def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
+    """Draw places; classes of which there is one example only, or more of than are drawn, have no shares."""
+    train_test_split = _model_selection().train_test_split
+    if not 0 < count < total:
+        raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
+    places = list(range(total))
+    if strata is not None:
+        counts = Counter(strata)
+        several = [place for place in places if counts[strata[place]] > 1]
+        classes = {strata[place] for place in several}
+        if len(classes) <= min(count, len(several) - count):
+            _, drawn = train_test_split(
+                several, test_size=count, random_state=seed, stratify=[strata[place] for place in several]
+            )
+            return sorted(drawn)
+    return sorted(train_test_split(places, test_size=count, random_state=seed)[1])
+
+
+def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
+    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced").
+
+    Args:
+        data: The training data; its labels are one class per sequence, or one per token.
+        classes: How many there are; one without a label gets the weight 1.
+    """
+    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
+    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
+    is_label = labels != IGNORED_LABEL
+    counts = np.bincount(labels[is_label], shares[is_label], minlength=classes)
+    weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
+    return torch.tensor(weights, dtype=torch.float32)
+
+
+def weighted_loss(
+    weights: torch.Tensor | None, label_smoothing: float = 0.0, problem: str | None = None
+) -> Callable[..., torch.Tensor]:
+    """The loss of a `Trainer` in which classes weigh, or sequences.
+
+    Args:
+        weights: Of the classes (C,); None for equal ones.
+        label_smoothing: As in `TrainingArguments`.
+        problem: transformers' `problem_type` where a sequence has several labels or a number; else it has a class, or
+            its tokens have one each.
+
+    Returns:
+        A function of the network's outputs, whose `logits` are (..., C); of labels (...), or a tuple of these and of
+        what each sequence weighs (N,); and of the number of labels of the optimizer step, each counted as its sequence
+        weighs, by which the weighted sum is divided; without it by the labels' weights.
+    """
+
+    def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
+        labels, shares = labels if isinstance(labels, tuple) else (labels, None)
+        logits = outputs["logits"].float()
+        if problem == "regression":
+            each = (logits.squeeze(-1) - labels.float()).square()
+            counted = torch.ones_like(each)
+        elif problem == "multi_label_classification":
+            each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
+            counted = torch.ones_like(each)
+        else:
+            labels, by_class = labels.reshape(-1), torch.ones(logits.shape[-1]) if weights is None else weights
+            by_class = by_class.to(logits.device)
+            each = cross_entropy(
+                logits.flatten(0, -2), labels, by_class, reduction="none", label_smoothing=label_smoothing
+            )
+            counted = by_class[labels.clamp(min=0)] * (labels != IGNORED_LABEL)
+        if shares is not None:
+            shares = shares.reshape(-1, *[1] * (each.ndim - 1))
+            each, counted = each * shares, counted * shares
+        return mean_of(each.sum(), counted.sum() if num_items_in_batch is None else num_items_in_batch)
+
+    return loss

@@ -1,0 +1,182 @@
+"""Several trainings in one run: seeds, of which the best stays, or folds, which estimate what all data will give."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...files import TASK_RECORD, read_json_object
+from ..prediction.class_report_files import REPORT_FILES
+from ..prediction.evaluation import PREDICTION_FILES
+from ..tasks.task import Task
+from ..tasks.task_record import read_task_record
+from .adapters import ADAPTER_FOLDER
+from .finetuning_arguments import FinetuningArguments
+from .measurement import METRICS
+from .samples import fold_numbers
+from .task_run import TaskRun
+
+logger = logging.getLogger(__name__)
+
+_CONFIG = "config.json"
+_OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # what stays of it
+
+
+@dataclass(frozen=True)
+class Training:
+    """One of a run's trainings.
+
+    Attributes:
+        name: What it is called, as "seed 42" or "fold 1".
+        folder: Where its files are until the run is over.
+        seed: Its seed.
+        run: Gives task and data, when it begins.
+        is_fold: Whether it only measures, and its model is not kept.
+    """
+
+    name: str
+    folder: Path
+    seed: int
+    run: Callable[[], TaskRun]
+    is_fold: bool = False
+
+
+@dataclass(frozen=True)
+class Together:
+    """What several trainings gave.
+
+    Attributes:
+        kept: The training whose model stays.
+        metrics: The metrics of the run: those of the best seed, or the mean of the folds.
+        summary: `mean` and `deviation` of every metric, and `best_seed`.
+        by_training: `seeds` or `folds`: number -> metrics.
+    """
+
+    kept: Training
+    metrics: dict[str, float]
+    summary: dict[str, Any]
+    by_training: dict[str, Any]
+
+
+def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
+    """The trainings of a run, in their order: one, one for each seed, or one for each fold and one on all examples."""
+    if arguments.folds:
+        folds = [
+            Training(
+                name=f"fold {number + 1}",
+                folder=output_dir / f"fold_{number + 1}",
+                seed=arguments.seed,
+                run=partial(_fold, run, arguments, number),
+                is_fold=True,
+            )
+            for number in range(arguments.folds)
+        ]
+        whole = partial(_on_all_examples, run, [fold.folder for fold in folds])
+        return [*folds, Training("all examples", output_dir / "all_examples", arguments.seed, whole)]
+    if arguments.seeds == 1:
+        return [Training("", output_dir, arguments.seed, lambda: run)]
+    seeds = [arguments.seed + number for number in range(arguments.seeds)]
+    return [Training(f"seed {seed}", output_dir / f"seed_{seed}", seed, lambda: run) for seed in seeds]
+
+
+def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
+    """The run with a fold of its examples as validation data, and the others to train on."""
+    examples, source = run.train.examples, run.train.source
+    folds = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
+    parts = [
+        [example for example, fold in zip(examples, folds, strict=True) if (fold == number) == held_out]
+        for held_out in (False, True)
+    ]
+    encoded = [run.task.encode(part, run.labels, run.tokenizer, source) for part in parts]
+    train, validation = run.task.complete(encoded, run.tokenizer)
+    return replace(run, train=train, validation={"": validation}, test={})
+
+
+def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
+    """The run with the mean of what each fold has fitted to its validation data (thresholds, a temperature)."""
+    records = [read_json_object(folder / _CONFIG).get(TASK_RECORD) for folder in folders]
+    tasks: list[Task] = [
+        read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
+    ]
+    means: dict[str, Any] = {}
+    for name in run.task.fitted_fields:
+        values = [getattr(task, name) for task in tasks]
+        if all(isinstance(value, Mapping) for value in values):
+            keys = dict.fromkeys(key for value in values for key in value)
+            means[name] = {key: float(np.mean([value[key] for value in values if key in value])) for key in keys}
+        elif None not in values:
+            means[name] = float(np.mean(values))
+    return replace(run, task=replace(run.task, **means))
+
+
+def together(
+    trainings: Sequence[Training], measured: Mapping[str, Mapping[str, float]], arguments: FinetuningArguments
+) -> Together:
+    """What the trainings of a run gave.
+
+    Args:
+        trainings: All of them.
+        measured: Name of each -> its metrics.
+        arguments: The run's settings.
+
+    Raises:
+        ValueError: If not every seed has the metric that tells the best: a type of entity that the data lacks is
+            measured only where a seed has predicted it.
+    """
+    last = trainings[-1]
+    if len(trainings) == 1:
+        return Together(last, dict(measured[last.name]), {}, {})
+    folds = {training.name: measured[training.name] for training in trainings if training.is_fold}
+    several = folds or measured
+    first = next(iter(several.values()))
+    names = [name for name in first if all(name in metrics for metrics in several.values())]
+    values = {name: np.array([metrics[name] for metrics in several.values()]) for name in names}
+    mean = {name: float(value.mean()) for name, value in values.items()}
+    summary: dict[str, Any] = {"mean": mean}
+    summary["deviation"] = {name: float(value.std(ddof=1)) for name, value in values.items()}
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    if metric not in mean:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
+    _say(metric, several, summary)
+    numbered = {name.rpartition(" ")[2]: dict(metrics) for name, metrics in several.items()}
+    if folds:
+        return Together(last, mean | dict(measured[last.name]), summary, {"folds": numbered})
+    choose = max if arguments.greater_is_better else min
+    best = choose(trainings, key=lambda training: measured[training.name][metric])
+    return Together(best, dict(measured[best.name]), summary | {"best_seed": best.seed}, {"seeds": numbered})
+
+
+def _say(metric: str, measured: Mapping[str, Mapping[str, float]], summary: Mapping[str, Any]) -> None:
+    rows = {name: metrics[metric] for name, metrics in measured.items()}
+    rows |= {name: summary[name][metric] for name in ("mean", "deviation")}
+    width = max(map(len, rows))
+    lines = [f"  {name:<{width}}  {value:.4g}" for name, value in rows.items()]
+    logger.info("%s:\n%s", metric, "\n".join(lines))
+
+
+def clear_fold(training: Training) -> None:
+    """Keep of a fold's folder only what it has measured and fitted: nothing else needs its model."""
+    _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
+
+
+def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Path) -> None:
+    """Move a training's files up; of the trainings only what they measured stays."""
+    for file in [path for path in kept.folder.iterdir() if path.is_file() and path.name != METRICS]:
+        file.replace(output_dir / file.name)
+    if (kept.folder / ADAPTER_FOLDER).is_dir():
+        shutil.rmtree(output_dir / ADAPTER_FOLDER, ignore_errors=True)
+        (kept.folder / ADAPTER_FOLDER).replace(output_dir / ADAPTER_FOLDER)
+    for training in trainings:
+        _clear(training.folder, _OF_A_FOLD if training.is_fold else (METRICS,))
+
+
+def _clear(folder: Path, kept: Sequence[str]) -> None:
+    for path in [path for path in folder.iterdir() if not any(path.match(pattern) for pattern in kept)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -1,0 +1,234 @@
+"""What a run needs, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    set_seed,
+)
+
+from ..data.labels import LABEL_ARGUMENTS, Labels
+from ..data.rows import DataRow, DataSource
+from ..network.encoder_parts import reinitialize_layers
+from ..network.heads import Beginning, longest_sequence
+from ..tasks.task import Task, TaskData
+from .adapters import add_adapter, read_adapter_config
+from .finetuning_arguments import FinetuningArguments
+from .freezing import freeze_layers
+from .samples import sample, split_off
+
+logger = logging.getLogger(__name__)
+
+StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of the parameters that are new
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """A task with its data, read and tokenized.
+
+    Attributes:
+        task: The task; it knows what the classes decide about it.
+        tokenizer: The tokenizer.
+        labels: The classes, if it has some.
+        train: The training data.
+        validation: Name -> data to evaluate on; a single one has the name "".
+        test: The same for data to predict.
+    """
+
+    task: Task
+    tokenizer: PreTrainedTokenizerBase
+    labels: Labels | None
+    train: TaskData
+    validation: Mapping[str, TaskData]
+    test: Mapping[str, TaskData]
+
+    def __post_init__(self) -> None:
+        """Complete the task with the classes."""
+        object.__setattr__(self, "task", self.task.with_classes(self.labels))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run with one seed gave.
+
+    Attributes:
+        metrics: Its metrics.
+        seconds: How long it trained, if that is known.
+        model: The model as its folder has it, if it is in memory.
+        interrupted: Whether there was a Ctrl-C, in or after the last step.
+    """
+
+    metrics: dict[str, float]
+    seconds: float | None = None
+    model: PreTrainedModel | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The examples of a run, before they are tokenized.
+
+    Attributes:
+        task: The task, with what the training data decides about it.
+        all_training: The training data before some is held out or left out; it has all classes.
+        examples: (split, name) -> examples of the splits train, validation and test.
+        sources: Split -> name -> where they come from.
+    """
+
+    task: Task
+    all_training: Sequence[Any]
+    examples: dict[tuple[str, str], Sequence[Any]]
+    sources: dict[str, dict[str, DataSource]]
+
+
+def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
+    """Read and tokenize a task's data.
+
+    Raises:
+        ValueError: If the data is not what the task expects.
+        OSError: If a file, or the tokenizer, cannot be read.
+    """
+    tokenizer = load_tokenizer(arguments.model)
+    splits = read_splits(arguments, task)
+    labels = splits.task.labels(splits.all_training, splits.sources["train"][""])
+    if labels is not None:
+        labels = splits.task.in_order_of(arguments.model, labels)
+    data = encode_splits(splits, labels, tokenizer)
+    return TaskRun(splits.task, tokenizer, labels, data["train"][""], data.get("validation", {}), data.get("test", {}))
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, which knows how many tokens that reads.
+
+    Raises:
+        OSError: If there is none.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
+    if longest is not None:  # pipelines cut there; a tokenizer may not know it
+        tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
+    return tokenizer
+
+
+def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
+    """Read a task's data, hold validation data out and draw a sample, as the settings say.
+
+    Raises:
+        ValueError: If the data is not what the task expects.
+        OSError: If a file cannot be read.
+    """
+    sources = arguments.sources(task)
+    seed = arguments.sampling_seed
+    found: dict[tuple[str, str], Sequence[Any]] = {}
+    everything: Sequence[Any] = ()
+    for train in sources["train"].values():
+        rows = _rows(task, train, arguments.skip_empty)
+        task = task.settled(rows)
+        found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
+    for name, source in sources["validation"].items():
+        found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
+    if arguments.validation_split:
+        found["train", ""], found["validation", ""] = split_off(task, everything, arguments.validation_split, seed)
+        sources["validation"] = dict(sources["train"])
+    if arguments.max_train_samples and everything:
+        found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
+    found |= {("test", name): task.read(source, labelled=False) for name, source in sources["test"].items()}
+    return Splits(task, everything, found, sources)
+
+
+def encode_splits(
+    splits: Splits, labels: Labels | None, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, dict[str, TaskData]]:
+    """Tokenize examples: split -> name -> data.
+
+    Raises:
+        ValueError: If a label is not one of `labels`.
+    """
+    task = splits.task
+    encoded = [
+        task.encode(examples, labels, tokenizer, splits.sources[split][name])
+        for (split, name), examples in splits.examples.items()
+    ]
+    data: dict[str, dict[str, TaskData]] = {}
+    for (split, name), part in zip(splits.examples, task.complete(encoded, tokenizer), strict=True):
+        data.setdefault(split, {})[name] = part
+    return data
+
+
+def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
+    """The rows of labelled data; with `skip_empty` those that have text and label."""
+    rows = task.rows(source, labelled=True)
+    if not skip_empty:
+        return rows
+    kept = [row for row in rows if not task.is_empty(row)]
+    if not kept:
+        raise ValueError(f"{source} has {len(rows)} rows, and none with both text and label.")
+    if len(kept) < len(rows):
+        logger.info(
+            "%s: %d of %d rows have no text or no label and are left out.", source, len(rows) - len(kept), len(rows)
+        )
+    return kept
+
+
+def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
+    """Refuse data that cannot be measured, and a metric for the best model that the validation data does not give.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    names: set[str] = set()
+    measured = {"": run.train} if arguments.folds else run.validation
+    for name, data in measured.items():
+        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *_scores_of_right(run.task, data))}
+    for data in run.test.values():
+        if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
+            _scores_of_right(run.task, data)
+    metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    if measured and metric not in names:
+        raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
+
+
+def _scores_of_right(task: Task, data: TaskData) -> dict[str, float]:
+    """The scores of predictions that are all right."""
+    try:
+        return task.score([task.right_prediction(example) for example in data.examples], data.examples)
+    except ValueError as error:
+        raise ValueError(f"{data.source} cannot be measured: {error}") from None
+
+
+def starting_model(
+    run: TaskRun, arguments: FinetuningArguments, seed: int, config: PreTrainedConfig | None = None
+) -> StartingModel:
+    """The model at the start of training, with its adapters or what is frozen for good, and which parameters are new.
+
+    Args:
+        run: The task and its data.
+        arguments: The settings.
+        seed: Of the new parameters.
+        config: Of a model with random weights in place of the one that is named.
+
+    Raises:
+        ValueError: If the model's head is one for other classes, or it has fewer layers than are to be frozen.
+        OSError: If it cannot be read.
+    """
+    adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
+    set_seed(seed)
+    beginning = Beginning(
+        arguments.new_head,
+        arguments.from_scratch,
+        arguments.bilstm,
+        arguments.keep_model_type,
+        config,
+        arguments.dropout,
+    )
+    model, new = run.task.load_model(arguments.model, run.labels, beginning)
+    reinitialize_layers(model, arguments.reinitialize_layers)
+    freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
+    return (model if adapter is None else add_adapter(model, adapter)), new
