@@ -9,6 +9,7 @@ import errno
 import fnmatch
 import json
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -31,6 +32,7 @@ MODEL_FOLDER = (
     *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
 )
 PARTIAL = ".partial"  # ends the names of what is not whole yet
+_OLD = ".old"  # follows that in the name of a folder that is being replaced
 _LOCK = ".lock"  # ends the hidden names of what carries a lock
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
@@ -184,7 +186,7 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
 
 def _move_folder(beside: Path, path: Path) -> None:
     """Put a folder in the place of another, by renaming; file by file where that place cannot be renamed."""
-    old = beside.with_name(f"{beside.name}.old")
+    old = beside.with_name(f"{beside.name}{_OLD}")
     try:
         if beside.parent == path:
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
@@ -395,7 +397,7 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
 
     The lock is the operating system's and ends with the process, however that ends; a file `.NAME.lock` beside the
     place carries it meanwhile, with the words that name its holder. Folders for it are made where they are not there;
-    those into which nothing has come go again.
+    those into which nothing has come go again. What a holder that was killed left half-written goes, too.
 
     Args:
         path: File or folder that is written.
@@ -427,10 +429,25 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
         try:
             with disk_trouble_in_words(path):
                 file.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+                _clear_away(file.parent, path)
             yield
         finally:
             file.unlink(missing_ok=True)  # while it is held: whoever opened it meanwhile finds out, and opens it again
             lock.release()
+
+
+def _clear_away(folder: Path, path: Path) -> None:
+    """Remove what killed processes left of a place, which nobody else writes to now.
+
+    A folder that one of them had moved away, and not replaced yet, comes back.
+    """
+    left = re.compile(rf"\.{re.escape(path.name)}\.\w+{re.escape(PARTIAL)}({re.escape(_OLD)})?")
+    for entry in [entry for entry in folder.iterdir() if left.fullmatch(entry.name)]:
+        with suppress(OSError):  # of another user, say
+            if entry.name.endswith(_OLD) and not path.exists():
+                entry.rename(path)
+            else:
+                remove(entry)
 
 
 def _holder(lock_file: Path) -> str:

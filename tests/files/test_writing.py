@@ -104,6 +104,33 @@ def test_folders_with_something_in_them_stay(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "half"]
 
 
+@pytest.mark.parametrize("within", [False, True])
+def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
+    place = tmp_path / "a+b.bin"
+    beside = place if within else tmp_path
+    beside.mkdir(exist_ok=True)
+    others = [".a+b.bin.partial", ".aab.bin.41.partial", ".a+b.bin.old", "a+b.bin.x"]
+    for name in (".a+b.bin.41.partial", *others):
+        (beside / name).touch()
+    (beside / ".a+b.bin.x0_abcde.partial" / "files").mkdir(parents=True)
+    with locked(place, within=within):
+        pass
+    assert {path.name for path in beside.iterdir()} == set(others)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_folder_that_was_moved_away_by_a_killed_process_comes_back(tmp_path, is_replaced):
+    for folder, content in ((".model.abcd_123.partial", "half"), (".model.abcd_123.partial.old", "old")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "config.json").write_text(content)
+    if is_replaced:
+        (tmp_path / ".model.abcd_123.partial").rename(tmp_path / "model")
+    with locked(tmp_path / "model"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model" / "config.json").read_text() == ("half" if is_replaced else "old")
+
+
 def test_addresses_are_no_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     address = "s3://bucket/x"
