@@ -1,6 +1,6 @@
 """What a pretraining run needs, made and checked once: tokenizer, token store, held-out documents, configuration."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -59,15 +59,15 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
     if arguments.embeddings == "cooccurrence":
         require_scikit_learn()
     corpus = None
+    given = {str(text): text.recorded for text in arguments.text if isinstance(text, GivenData)}
     if arguments.data:
         sources = [arguments.data]
         files = list(map(str, store_files(Path(arguments.data))))
     else:
         corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
         sources = corpus.sources
-        files = [source for source in sources if Path(source).is_file()]  # the others are on the Hub
-    given = [text.recorded for text in arguments.text if isinstance(text, GivenData)]
-    settings = arguments.decisive() | {"text": given or sources}
+        files = _files(source for source in sources if source not in given)
+    settings = arguments.decisive() | {"text": list(given.values()) or sources}
     read = [name for name in (arguments.tokenizer, arguments.model) if name]
     prepared: dict[str, Any] = {}
     digests: dict[str, str] = {}
@@ -108,6 +108,15 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
     is_heldout = np.zeros(count, dtype=bool)
     is_heldout[np.linspace(0, count - 1, number).round().astype(int)] = True
     return documents[~is_heldout], documents[is_heldout]
+
+
+def _files(sources: Iterable[str]) -> list[str]:
+    """Those sources that are files; the others are on the Hub."""
+    files = [source for source in sources if Path(source).exists()]
+    for file in files:
+        if not Path(file).is_file():
+            raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
+    return files
 
 
 def _check_start(model: str) -> None:

@@ -302,6 +302,14 @@ def test_settings_that_do_not_fit(arguments):
             arguments(**settings)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among its files")
+def test_a_pipe_is_refused(tmp_path, arguments):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match=r"pipe is a pipe, which can be read only once; give files or a token store"):
+        pretrain(arguments("piped", text=[str(tmp_path / "pipe")]))
+    assert not (tmp_path / "piped").exists()
+
+
 def test_packed_rows_need_a_process_for_each_gpu(arguments, monkeypatch):
     monkeypatch.setattr(PretrainingArguments, "n_gpu", 2)
     arguments()

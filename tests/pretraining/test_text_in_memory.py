@@ -44,11 +44,14 @@ def from_file(tmp_path_factory, documents):
 
 
 @pytest.mark.parametrize("kind", ["frame", "dataset", "documents", "texts"])
-def test_every_kind_of_text_teaches_as_a_file_does(tmp_path, documents, from_file, kind):
+def test_every_kind_of_text_teaches_as_a_file_does(tmp_path, documents, from_file, kind, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("A file that has the argument's name.")
     mybert.pretrain(text=kinds_of_text(documents)[kind], output_dir=tmp_path / "out", **SETTINGS)
     for name in ("vocab.txt", "tokens.safetensors", "model.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (from_file / name).read_bytes(), name
     assert "in memory" in (tmp_path / "out" / "README.md").read_text()
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["files"] == {}
 
 
 @pytest.mark.slow
