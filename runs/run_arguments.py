@@ -158,6 +158,8 @@ class RunArguments(TrainingArguments):
         super().__post_init__()
         if fits_the_run:
             self.logging_steps = None
+        # What `accelerate launch` asks for counts as a flag: a run is recorded, and resumed, with what it computes in.
+        self.bf16, self.fp16 = (self.mixed_precision == name for name in ("bf16", "fp16"))
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "
@@ -220,8 +222,11 @@ def fitting_logging_steps(max_steps: int) -> int:
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
     """Suggest `bf16` where it would pay on a CPU: it has instructions for it, and the run computes in float32."""
-    instructions = bfloat16_features()
-    if instructions and arguments.device.type == "cpu" and not (arguments.bf16 or arguments.fp16):
+    if arguments.device.type != "cpu" or arguments.bf16:
+        return
+    if arguments.fp16:
+        logger.warning("fp16 is set and has no effect on a CPU: this run computes in float32.")
+    if instructions := bfloat16_features():
         logger.info(
             "This processor multiplies in bfloat16 (%s): with --bf16 steps would take about two thirds of the time.",
             ", ".join(instructions),

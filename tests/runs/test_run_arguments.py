@@ -162,6 +162,27 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
     assert (says in caplog.text) if says else not caplog.text
 
 
+def test_half_precision_on_a_cpu_is_none(caplog):
+    suggest_bfloat16(pretraining(use_cpu=True, fp16=True))
+    assert "fp16 is set and has no effect on a CPU: this run computes in float32" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("launcher", "settings", "expected"),
+    [
+        ("bf16", {}, (True, False)),
+        ("fp16", {}, (False, True)),
+        ("no", {"bf16": True}, (True, False)),
+        ("bf16", {"fp16": True}, (False, True)),
+    ],
+)
+def test_the_precision_that_a_launcher_asks_for_is_on_record(launcher, settings, expected, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
+    arguments = pretraining(use_cpu=True, **settings)
+    assert (arguments.bf16, arguments.fp16) == expected
+    assert (arguments.decisive()["bf16"], arguments.decisive()["fp16"]) == expected
+
+
 @pytest.mark.parametrize("features", [(), ("AMX",)])
 def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
     monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
