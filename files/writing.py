@@ -32,6 +32,7 @@ MODEL_FOLDER = (
     *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
 )
 PARTIAL = ".partial"  # ends the names of what is not whole yet
+_MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?\w{{8}}{re.escape(PARTIAL)}")  # of mkdtemp; others are gone on with
 _OLD = ".old"  # follows that in the name of a folder that is being replaced
 _LOCK = ".lock"  # ends the hidden names of what carries a lock
 # torch.save reports a full disk as a RuntimeError of its writer.
@@ -379,9 +380,8 @@ def _listed(names: Sequence[str]) -> str:
 def _final_place(path: Path) -> Path:
     """Where a file goes that is written in a folder made by `folder_written_beside` or `files_written_beside`."""
     for folder in path.parents:
-        if folder.name.startswith(".") and folder.name.endswith(PARTIAL):
-            *name, _, _ = folder.name.removeprefix(".").rsplit(".", 2)
-            return folder.parent.joinpath(*name, path.relative_to(folder))
+        if match := _MADE_BESIDE.fullmatch(folder.name):
+            return folder.parent / (match[1] or "") / path.relative_to(folder)
     return path
 
 

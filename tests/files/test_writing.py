@@ -60,6 +60,19 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
 
 
 @pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        (".abcd_123.partial/x", "x"),
+        (".model.v2.abcd_123.partial/a/x", "model.v2/a/x"),
+        (".tokens.safetensors.partial/x", ".tokens.safetensors.partial/x"),  # chunks of a store stay there
+    ],
+)
+def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
+    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), disk_trouble_in_words(tmp_path / written):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
     "error",
     [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
 )
