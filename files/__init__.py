@@ -2,7 +2,10 @@
 
 from .addresses import refuse_address
 from .companions import COMPANIONS, companion_files, copy_companions, refuse_link_outside
+from .disk_errors import disk_trouble_in_words
 from .durations import duration
+from .hidden_names import PARTIAL
+from .locking import BusyError, locked
 from .logs import leave_standard_output, no_warnings, only_errors
 from .machine import Environment, describe_environment, usable_cores
 from .mistakes import sentence_for
@@ -18,25 +21,23 @@ from .model_files import (
     weight_files,
     without_foreign_code,
 )
-from .signals import INTERRUPTED, interruptible
-from .tables import is_table, parse_json, read_conll, read_rows, stream_rows
-from .text import content_suffix, expand_paths, open_text, read_blocks
-from .workers import own_process, worker_processes
-from .writing import (
+from .overwriting import (
     MODEL_FOLDER,
-    PARTIAL,
-    BusyError,
     check_can_be_folder,
     check_not_read,
     check_output_files,
     check_output_folder,
     clear_folder,
-    disk_trouble_in_words,
-    files_written_beside,
-    folder_written_beside,
-    locked,
     remove,
     stays_in_place,
+)
+from .signals import INTERRUPTED, interruptible
+from .tables import is_table, parse_json, read_conll, read_rows, stream_rows
+from .text import content_suffix, expand_paths, open_text, read_blocks
+from .workers import own_process, worker_processes
+from .writing import (
+    files_written_beside,
+    folder_written_beside,
     write_json,
     write_lines,
     write_text,

@@ -146,7 +146,7 @@ class RunArguments(TrainingArguments):
             )
         self._refuse_unheeded()
         if self.bf16 == "auto":
-            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)
+            self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
         if not isinstance(self.bf16, bool):
             raise ValueError(f"bf16 is {self.bf16!r}; expected True, False or 'auto'.")
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
@@ -159,7 +159,8 @@ class RunArguments(TrainingArguments):
         if fits_the_run:
             self.logging_steps = None
         # What `accelerate launch` asks for counts as a flag: a run is recorded, and resumed, with what it computes in.
-        self.bf16, self.fp16 = (self.mixed_precision == name for name in ("bf16", "fp16"))
+        self.bf16 = self.mixed_precision == "bf16"
+        self.fp16 = self.mixed_precision == "fp16"
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "

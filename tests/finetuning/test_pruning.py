@@ -30,7 +30,7 @@ from mybert import (
 )
 from mybert.cli import main
 from mybert.conversion import export_google_checkpoint, to_transformers_bert
-from mybert.files.writing import locked
+from mybert.files import locked
 from mybert.finetuning import TASKS, PruneArguments, evaluate, prune
 from mybert.finetuning.pruning.attention_heads import head_importance, most_important
 from mybert.finetuning.pruning.pruning_run import alternate_dropped, top_dropped

@@ -1,0 +1,182 @@
+"""What may be overwritten: what commands of this package write, by name, and only where `--overwrite` is given."""
+
+import fnmatch
+import shutil
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .addresses import refuse_address
+from .hidden_names import LOCK, is_bookkeeping
+
+# What stands at the top of a model folder, as patterns of names.
+MODEL_FOLDER = (
+    *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("README.md", ".eval_results/**", "*_mybert.py", "adapter_config.json", "adapter_model.safetensors"),
+)
+
+
+def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
+    """Refuse an output folder that holds anything else.
+
+    Args:
+        path: The folder; it need not exist.
+        owned: Names (patterns as in `fnmatch`) of what commands write into such a folder: of files; of folders that
+            hold such files again, with a slash at the end; of folders with whatever they hold, with `/**`.
+        overwrite: Whether what has these names may be replaced. Nothing else ever is: not a folder with other things
+            in it, not the working directory or one above it, not a home folder, not a mount point, and not what a
+            symbolic link leads to.
+
+    Raises:
+        ValueError: If it is a file, or holds something that may not be replaced.
+        FileNotFoundError: If it is an address.
+    """
+    path = Path(path)
+    check_can_be_folder(path)
+    entries = sorted(entry.name for entry in path.iterdir() if not is_bookkeeping(entry)) if path.is_dir() else []
+    if not entries:
+        return
+    others = _foreign(path, owned)
+    if not overwrite:
+        raise ValueError(
+            f"{path} exists and holds other things ({_listed(others or entries)}); "
+            f"name another folder{'' if others or not owned else ' or pass --overwrite'}."
+        )
+    if others:
+        raise ValueError(
+            f"{path} holds files that no run wrote ({_listed(others)}), so it is not overwritten; name another "
+            "folder, or delete it yourself."
+        )
+    if reason := _reason_to_keep(path):
+        raise ValueError(f"{path} is {reason}, so it is not overwritten; name another folder.")
+
+
+def check_can_be_folder(path: str | Path) -> None:
+    """Refuse a folder to write to, which need not exist, that is or will be none.
+
+    Raises:
+        ValueError: If it is a file, or its name has a line break in it.
+        FileNotFoundError: If it is an address.
+    """
+    path = place_to_write(path)
+    if "\n" in str(path) or "\0" in str(path):
+        raise ValueError(f"The name of the output folder, {str(path)!r}, contains a line break or zero byte.")
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file; expected a folder to write to.")
+
+
+def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
+    """Refuse an output that is also an input.
+
+    Args:
+        path: A file or folder to write.
+        read: What is read; names at the Hub are none of these places.
+
+    Raises:
+        ValueError: If one is the same, or lies in the folder.
+    """
+    if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
+        raise ValueError(f"{path} would be both read and written; name another place.")
+
+
+def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
+    """Refuse output files that exist already.
+
+    Args:
+        paths: The files; they need not exist.
+        overwrite: Whether files with these names may be replaced; links never are, and neither are folders.
+
+    Raises:
+        ValueError: If one is there and may not be replaced, or its name has a line break in it.
+        FileNotFoundError: If one is an address.
+    """
+    for path in map(place_to_write, paths):
+        if "\n" in str(path) or "\0" in str(path):
+            raise ValueError(f"The name of the output file, {str(path)!r}, contains a line break or zero byte.")
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise ValueError(f"{path} is a link or folder, so it is not overwritten; name another place.")
+        if path.exists() and not overwrite:
+            raise ValueError(f"{path} exists; name another place or pass --overwrite.")
+
+
+def place_to_write(path: str | Path) -> Path:
+    """A path that is written to.
+
+    Raises:
+        FileNotFoundError: If it is an address.
+    """
+    refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
+    return Path(path)
+
+
+def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
+    """Delete what a folder holds, after `check_output_folder` has allowed it; locks stay.
+
+    Args:
+        path: The folder; it need not exist.
+        owned: See `check_output_folder`.
+        keep: Name of what stays, too.
+        last: Name of the file that says what the folder is; it goes when all else is gone.
+
+    Raises:
+        ValueError: See `check_output_folder`.
+        OSError: If something cannot be deleted.
+    """
+    check_output_folder(path, owned, overwrite=True)
+    if Path(path).is_dir():
+        for entry in sorted(Path(path).iterdir(), key=lambda entry: (entry.name == last, entry.name)):
+            if entry.name != keep and not entry.name.endswith(LOCK):
+                remove(entry)
+
+
+def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
+    """What a folder holds beside bookkeeping and what is owned, as paths below it."""
+    whole = [pattern.removesuffix("/**") for pattern in owned if pattern.endswith("/**")]
+    folders = [pattern.removesuffix("/") for pattern in owned if pattern.endswith("/")]
+    files = [pattern for pattern in owned if not pattern.endswith(("/**", "/"))]
+    found: list[str] = []
+    for entry in sorted(folder.iterdir()):
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        if is_bookkeeping(entry) or _is_named(entry, whole if is_folder else files):
+            continue
+        if is_folder and _is_named(entry, folders):
+            found += [f"{entry.name}/{name}" for name in _foreign(entry, owned)]
+        else:
+            found.append(entry.name)
+    return found
+
+
+def _is_named(entry: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(entry.name, pattern) for pattern in patterns)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link (not its target) or a folder with all its contents."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def stays_in_place(path: str | Path) -> bool:
+    """Whether a folder is one that is never moved away: a link, a mount point, the working directory or a home."""
+    return Path(path).is_dir() and bool(_reason_to_keep(Path(path)))
+
+
+def _reason_to_keep(path: Path) -> str:
+    resolved = path.resolve()
+    if path.is_symlink():
+        return "a symbolic link"
+    if Path.cwd().is_relative_to(resolved):
+        return "the working directory or above it"
+    with suppress(RuntimeError):  # no home folder is known
+        if Path.home().resolve().is_relative_to(resolved):
+            return "a home folder or above it"
+    if path.is_mount():
+        return "a mount point"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
