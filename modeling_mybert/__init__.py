@@ -1,6 +1,6 @@
 """The network: configuration and every model class.
 
-The names load on first use (PEP 562): reading a configuration must not cost the import of the network.
+The names load on first use (PEP 562): reading a configuration must not import PyTorch modules.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Attention written out, and where PyTorch's own kernels are slower than that.
+"""Scaled dot-product attention: written out in plain operations, or by PyTorch's fused kernels where those are faster.
 
 Shapes: B sequences of L tokens, H heads of size d.
 """
@@ -9,7 +9,7 @@ from torch import nn
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
-_MANY_SCORES = 16_384  # products of fewer in bfloat16 take longer to begin than to run
+_MANY_SCORES = 16_384  # below this, bfloat16 products are dominated by launch overhead
 _LONG = 256  # tokens
 
 
@@ -23,18 +23,18 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention written out, the one implementation that returns its weights.
+    """Attention in plain tensor operations, the one implementation that returns the attention weights.
 
     Args:
         module: The attention module; only its `training` flag is read.
         query, key, value: (B, H, L, d).
-        attention_mask: None, or what is added to the scores, (B or 1, H or 1, L, L); a bool mask is True where a
-            token is seen.
-        scaling: Factor of the scores.
-        dropout: Dropout of the weights, in [0, 1].
+        attention_mask: None, or values to add to the scores, (B or 1, H or 1, L, L). A bool mask is True where a
+            token may be attended to.
+        scaling: The scores are multiplied by it.
+        dropout: Dropout probability of the attention weights, in [0, 1]; used in training mode only.
 
     Returns:
-        The context (B, L, H, d) and the weights (B, H, L, L).
+        The context (B, L, H, d) and the attention weights (B, H, L, L).
     """
     dropout = dropout if module.training else 0.0
     return _attend(query, key, value, attention_mask, dropout, scaling)
@@ -43,17 +43,17 @@ def eager_attention_forward(
 def dot_product_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float, is_causal: bool
 ) -> torch.Tensor:
-    """Attention without a mask, by what is faster: PyTorch's kernels, or written out.
+    """Attention without a mask, either by PyTorch's fused kernel or in plain operations, whichever is faster.
 
     Args:
         query: (B, H, L, d).
-        key, value: (B, H, L, d); without causal attention they may be of fewer tokens.
-        dropout: Dropout of the weights, in [0, 1].
-        scaling: Factor of the scores.
+        key, value: (B, H, L, d); without causal attention they may have fewer tokens.
+        dropout: Dropout probability of the attention weights, in [0, 1].
+        scaling: The scores are multiplied by it.
         is_causal: Whether a token attends to itself and earlier tokens only.
 
     Returns:
-        (B, L, H, d).
+        The context (B, L, H, d).
     """
     if is_faster_written_out(query, dropout, is_causal):
         return _attend(query, key, value, None, dropout, scaling)[0]
@@ -62,11 +62,12 @@ def dot_product_attention(
 
 
 def is_faster_written_out(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
-    """Whether products of matrices are faster than PyTorch's attention, of which no weights are asked for.
+    """Whether plain matrix products are faster here than PyTorch's fused attention.
 
-    Measured on AMD's Zen 4: in training in bfloat16 on a CPU the flash kernel takes three to four times as long, and
-    PyTorch's form with dropout twice as long. In inference the kernel stays, which keeps scores in float32, and for
-    long sequences without dropout, too: it keeps no weights for the gradient.
+    Measured on AMD Zen 4: for bfloat16 training on a CPU, the flash kernel takes three to four times as long, and
+    PyTorch's implementation with dropout twice as long. Inference keeps the fused kernel because it computes the
+    scores in float32. Long sequences without dropout keep it, too, because it stores no attention weights for the
+    backward pass.
     """
     length = query.shape[2]
     return (

@@ -1,6 +1,6 @@
-"""Checks of the network's inputs: one sentence that names the argument, what was found and what was expected.
+"""Checks of the model inputs. An error is one sentence: the argument, what was found and what was expected.
 
-Values on an accelerator are not checked in training, where reading them would synchronize with the device.
+In training, values on an accelerator are not checked: reading them would synchronize with the device.
 
 Shapes: B sequences of L tokens in a batch.
 """
@@ -11,20 +11,20 @@ from .losses_mybert import IGNORED_LABEL
 
 
 def shape_of(tensor: torch.Tensor) -> str:
-    """The shape as a message shows it."""
+    """The shape as error messages show it."""
     return str(tuple(tensor.shape))
 
 
 def check_words(
     input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, hidden_size: int
 ) -> tuple[int, int]:
-    """Check that a batch came as token ids or as word embeddings.
+    """Check that a batch is given as either token ids or word embeddings.
 
     Returns:
         (B, L).
 
     Raises:
-        ValueError: If both or none are given, or the shape is not (B, L) or (B, L, hidden_size), or nothing is in it.
+        ValueError: If both or neither is given, the batch is empty, or the shape is not (B, L) or (B, L, hidden_size).
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Exactly one of input_ids and inputs_embeds must be given.")
@@ -43,10 +43,14 @@ def check_words(
 
 
 def check_longest(longest: int, max_position_embeddings: int) -> None:
-    """Check that the longest sequence of a batch has positions.
+    """Check that the longest sequence of a batch is within the model's maximum length.
+
+    Args:
+        longest: Length of the longest sequence, in tokens.
+        max_position_embeddings: Number of position embeddings of the model.
 
     Raises:
-        ValueError: If it has not.
+        ValueError: If the sequence is longer than that.
     """
     if longest > max_position_embeddings:
         raise ValueError(
@@ -56,7 +60,11 @@ def check_longest(longest: int, max_position_embeddings: int) -> None:
 
 
 def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
-    """Check that borders rise from 0 to B L and that each row starts a sequence.
+    """Check that sequence boundaries increase from 0 to B * L and that each row starts a new sequence.
+
+    Args:
+        shape: (B, L).
+        borders: Offset of the first token of each sequence in the flattened batch, and B * L at the end (N + 1,).
 
     Raises:
         ValueError: If they do not.
@@ -77,17 +85,17 @@ def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
 
 
 def check_ids(name: str, ids: torch.Tensor | None, shape: tuple[int, int], limit: int, training: bool) -> None:
-    """Check ids that go with a batch.
+    """Check ids that are given for every token of a batch.
 
     Args:
-        name: The argument.
+        name: Name of the argument, for the message.
         ids: (B, L), or (1, L) for all sequences, or None.
         shape: (B, L).
-        limit: Number of valid ids: they are in [0, limit).
-        training: Whether the model trains.
+        limit: Valid ids are in [0, limit).
+        training: Whether the model is in training mode.
 
     Raises:
-        ValueError: If their shape, type or values do not fit.
+        ValueError: If their shape, dtype or values are wrong.
     """
     if ids is None:
         return
@@ -97,10 +105,10 @@ def check_ids(name: str, ids: torch.Tensor | None, shape: tuple[int, int], limit
 
 
 def check_attention_mask(attention_mask: torch.Tensor | None, shape: tuple[int, int]) -> None:
-    """Check the shape (B, L) of a mask; a prepared one has four dimensions and is bool or floating point.
+    """Check an attention mask: of shape (B, L), or a prepared one of four dimensions, bool or floating point.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If the shape or the dtype is another.
     """
     if attention_mask is None:
         return
@@ -111,7 +119,7 @@ def check_attention_mask(attention_mask: torch.Tensor | None, shape: tuple[int, 
         ):
             raise ValueError(
                 f"attention_mask has type {attention_mask.dtype}; a prepared mask is expected to be bool (True "
-                "where a token is seen) or floating point (added to the scores)."
+                "where a token may be attended to) or floating point (added to the scores)."
             )
     elif attention_mask.shape != shape:
         raise ValueError(
@@ -121,10 +129,12 @@ def check_attention_mask(attention_mask: torch.Tensor | None, shape: tuple[int, 
 
 
 def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes: int, training: bool) -> None:
-    """Check class ids, or `IGNORED_LABEL`, of the expected shape; nothing in a graph that is compiled or exported.
+    """Check the shape and values of class ids, some of which may be `IGNORED_LABEL`.
+
+    Nothing is checked in a graph that is being compiled or exported.
 
     Raises:
-        ValueError: If their shape, type or values do not fit.
+        ValueError: If their shape, dtype or values are wrong.
     """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return
@@ -134,18 +144,18 @@ def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes
 
 
 def check_indices(name: str, indices: torch.Tensor) -> None:
-    """Check the shape (n,) and the type of places in the flattened batch.
+    """Check that indices into the flattened batch have shape (n,) and an integer dtype.
 
     Raises:
-        ValueError: If one does not fit.
+        ValueError: If the shape or the dtype is wrong.
     """
     if indices.dim() != 1:
-        raise ValueError(f"{name} has shape {shape_of(indices)}; expected places in the flattened batch (n,).")
+        raise ValueError(f"{name} has shape {shape_of(indices)}; expected indices into the flattened batch (n,).")
     check_type(name, indices)
 
 
 def check_type(name: str, ids: torch.Tensor) -> None:
-    """Check that ids are integers of a size that PyTorch takes for an index.
+    """Check that ids are of an integer dtype that PyTorch accepts as an index.
 
     Raises:
         ValueError: If they are not.
@@ -155,13 +165,13 @@ def check_type(name: str, ids: torch.Tensor) -> None:
 
 
 def _check_values(name: str, ids: torch.Tensor, limit: int, training: bool) -> None:
-    """Check an id tensor's type, and its values where looking at them does not make a training device wait."""
+    """Check the dtype of ids, and their values unless reading them would synchronize a training step."""
     check_type(name, ids)
     if ids.device.type != "cpu" and (training or (ids.is_cuda and torch.cuda.is_current_stream_capturing())):
         return
     try:
         smallest, largest = (int(value) for value in torch.aminmax(ids))
-    except RuntimeError:  # there are no values to look at: meta and fake tensors, torch.func.vmap
+    except RuntimeError:  # no values to read: meta and fake tensors, torch.func.vmap
         return
     if smallest < 0 or largest >= limit:
         wrong = smallest if smallest < 0 else largest

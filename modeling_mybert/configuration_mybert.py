@@ -18,7 +18,7 @@ _AT_LEAST_ONE = (
     "max_position_embeddings",
     "type_vocab_size",
 )
-# More than any model has, so that a broken file does not cost the time and memory of building what it asks for.
+# More than any real model has, so that a broken file cannot make us spend the time and memory to build such a model.
 _LARGEST = 2**31 - 1
 _MOST_LAYERS = 10_000
 _MOST_LABELS = 10_000_000
@@ -39,42 +39,44 @@ class MyBertConfig(PreTrainedConfig):
     """Configuration of every MyBERT model; the defaults are BERT base (Devlin et al., 2018, section 3).
 
     The fields are those of transformers' `BertConfig`, so a `config.json` of type `bert` loads unchanged, and a MyBERT
-    one is read by transformers' BERT once its `model_type` says `bert`.
+    one can be read by transformers' BERT once its `model_type` is set to `bert`.
 
     Args:
-        vocab_size: Number of entries of the vocabulary.
+        vocab_size: Number of tokens in the vocabulary.
         hidden_size: Width of the hidden states; a multiple of `num_attention_heads` unless `head_dim` is given.
-        num_hidden_layers: Number of layers; 0 leaves the embeddings alone.
+        num_hidden_layers: Number of layers; 0 leaves only the embeddings.
         num_attention_heads: Number of attention heads of a layer.
-        head_dim: Width of an attention head; None, as in every BERT, for `hidden_size` by the number of heads. A model
-            of which heads were pruned says here how wide the others are; transformers' BERT has no such field.
+        head_dim: Width of an attention head; None, as in every BERT, for `hidden_size / num_attention_heads`. A model
+            with pruned heads stores the width of the remaining heads here; transformers' BERT has no such field.
         intermediate_size: Width of the feed-forward layers.
         hidden_act: Name of an activation in `transformers.activations.ACT2FN`. Google's original code computes the
-            tanh form (`"gelu_pytorch_tanh"`); transformers' `"gelu"` is the erf form. They differ by up to 5e-4.
-        hidden_dropout_prob: Dropout after the embeddings and after each sub-layer, in [0, 1].
-        attention_probs_dropout_prob: Dropout of the attention weights, in [0, 1].
+            tanh approximation of GELU (`"gelu_pytorch_tanh"`), transformers' `"gelu"` the exact form (erf). They
+            differ by up to 5e-4.
+        hidden_dropout_prob: Dropout probability after the embeddings and after each sub-layer, in [0, 1].
+        attention_probs_dropout_prob: Dropout probability of the attention weights, in [0, 1].
         max_position_embeddings: Longest sequence, in tokens.
-        type_vocab_size: Number of segments.
+        type_vocab_size: Number of segment (token type) ids.
         initializer_range: Standard deviation of freshly initialised weights.
         layer_norm_eps: Epsilon of the layer normalisations.
-        pad_token_id: Id of the padding token, whose embedding is never trained; None for none.
-        classifier_dropout: Dropout before a task head, in [0, 1]; None takes `hidden_dropout_prob`.
-        is_decoder: True lets a token attend to itself and earlier tokens only (the left-to-right ablation, paper
-            section 5.1). A sequence's last token, the one that has seen all others, then stands for it in the pooler,
-            in place of its first.
-        tie_word_embeddings: Whether the vocabulary layer shares the word embeddings' weights.
-        sparse_prediction: Whether the masked-LM heads compute logits of the labelled positions only, also in
-            evaluation. In training they always do when labels are given.
-        unpad_inputs: Whether a padded batch runs through the layers without its padding, where it can be packed: on a
-            CPU, and on a GPU in bfloat16 or float16 without attention dropout. Outputs at tokens are the same; padding
-            that was left out has zeros.
+        pad_token_id: Id of the padding token, whose embedding is never trained; None if there is no padding token.
+        classifier_dropout: Dropout probability before a task head, in [0, 1]; None for `hidden_dropout_prob`.
+        is_decoder: True for causal attention: a token attends to itself and earlier tokens only (the left-to-right
+            ablation, paper section 5.1). The pooler then reads the last token of a sequence instead of the first,
+            because only the last one has attended to all others.
+        tie_word_embeddings: Whether the masked-LM output layer shares its weights with the word embeddings.
+        sparse_prediction: Whether the masked-LM heads compute logits only at labelled positions in evaluation as well.
+            In training they always do so when labels are given.
+        unpad_inputs: Whether padding is removed from a batch before the layers, where that is possible: on a CPU, and
+            on a GPU in bfloat16 or float16 without attention dropout. Outputs at real tokens are the same; outputs at
+            the removed padding are zeros.
 
     Raises:
-        ValueError: If a value is outside its range or of the wrong type; the message names field, value and range.
+        ValueError: If a value is outside its range or of the wrong type; the message gives the field, its value and
+            the valid values.
     """
 
     model_type = "mybert"
-    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]  # of outputs that `Trainer` collects as predictions
+    keys_to_ignore_at_inference = ["mlm_loss", "nsp_loss"]  # so that `Trainer` does not collect them as predictions
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -97,8 +99,8 @@ class MyBertConfig(PreTrainedConfig):
     unpad_inputs: bool = True
 
     def __post_init__(self, **kwargs: Any) -> None:
-        """Take over fields that are not declared here, then check all values."""
-        kwargs.pop("model_type", None)  # that of the `bert` configuration whose fields were passed
+        """Accept fields that are not declared here, then check all values."""
+        kwargs.pop("model_type", None)  # present when the fields come from a `bert` configuration
         self._check_what_transformers_reads(kwargs)
         known = list(self.__dataclass_fields__)
         for name in kwargs:
@@ -111,7 +113,7 @@ class MyBertConfig(PreTrainedConfig):
         self.check()
 
     def _check_what_transformers_reads(self, others: dict[str, Any]) -> None:
-        """Check the fields that `PreTrainedConfig` reads itself: wrong ones would end in a traceback there."""
+        """Check the fields that `PreTrainedConfig` reads itself, where wrong values would raise unclear errors."""
         for name, value in (("dtype", self.dtype), ("torch_dtype", others.get("torch_dtype"))):
             named = getattr(torch, value, None) if isinstance(value, str) else value
             if value is not None and not isinstance(named, torch.dtype):
@@ -127,10 +129,10 @@ class MyBertConfig(PreTrainedConfig):
                 raise ValueError(f"id2label has the key {label!r:.100}; expected label numbers.")
 
     def check(self) -> None:
-        """Check the values; models call it again, because fields can be assigned after construction.
+        """Check the values; models call this again, because fields can be changed after construction.
 
         Raises:
-            ValueError: If a value is outside its range, of the wrong type, or asks for what MyBERT does not compute.
+            ValueError: If a value is outside its range, of the wrong type, or for a feature that MyBERT lacks.
         """
         self._check_sizes()
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"):
@@ -170,7 +172,7 @@ class MyBertConfig(PreTrainedConfig):
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})."
             )
-        # Fields of old BERT checkpoints that change the computation: saying no beats computing something else.
+        # Fields of old BERT checkpoints that change the computation: better to refuse than to compute something else.
         position_type = getattr(self, "position_embedding_type", None)
         if position_type not in (None, "absolute"):
             raise ValueError(f"position_embedding_type is {position_type!r}; MyBERT has 'absolute' positions only.")
@@ -183,7 +185,7 @@ class MyBertConfig(PreTrainedConfig):
         return self.hidden_size // self.num_attention_heads if self.head_dim is None else self.head_dim
 
     def to_dict(self) -> dict[str, Any]:
-        """As in transformers; without `head_dim` where the other sizes say it."""
+        """As in transformers, but without `head_dim` if it is None."""
         fields = super().to_dict()
         if self.head_dim is None:
             fields.pop("head_dim", None)
@@ -205,7 +207,7 @@ class MyBertConfig(PreTrainedConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: Any, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a `config.json`; one of type `bert` (or of no type, as in Google's releases) is one of MyBERT's own."""
+        """Read a `config.json`; type `bert`, or no type (as in Google's releases), is read as `mybert`."""
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         if config_dict.get("model_type", "bert") == "bert":
             config_dict = {**config_dict, "model_type": cls.model_type}

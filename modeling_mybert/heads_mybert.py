@@ -1,7 +1,7 @@
 """The heads of fine-tuning: sequences, choices, tokens and answers (Devlin et al., 2018, section 4).
 
-Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size. Where rows hold several
-sequences one after the other, the heads on whole sequences have a row for each of the N sequences.
+Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size. If rows hold several
+sequences one after the other, sequence-level heads return one row for each of the N sequences.
 """
 
 import torch
@@ -31,7 +31,7 @@ from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
 class MyBertForSequenceClassification(MyBertPreTrainedModel):
-    """A linear layer on the pooled output: classes, several labels at once, or regression (paper, section 4.1)."""
+    """A linear layer on the pooled output: single-label, multi-label or regression (paper, section 4.1)."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
@@ -53,16 +53,20 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> SequenceClassifierOutput | tuple[torch.Tensor, ...]:
-        """Classify sequences or pairs; the inputs are those of `MyBertModel`.
+        """Classify sequences or pairs; for the other inputs see `MyBertModel`.
 
         Args:
             labels: Class ids (B,); 0.0 or 1.0 for each label (B, num_labels); or values (B,) or (B, num_labels) for
-                regression. `config.problem_type` says which; where it is None, it is inferred from the first labels
-                (one label: regression; integers: classes; otherwise several labels) and set in the configuration.
-            num_items_in_batch: Number of label values of a whole optimizer step; None: the mean over this batch.
+                regression. `config.problem_type` says which. If that is None, it is inferred from the first labels
+                (one label: regression; integers: single-label; otherwise multi-label) and stored in the configuration.
+            num_items_in_batch: Number of label values in the optimizer step, by which the loss is divided; None for
+                those of this batch.
 
         Returns:
-            `loss`, and `logits` (B, num_labels).
+            `loss` (None without labels) and `logits` (B, num_labels).
+
+        Raises:
+            ValueError: If the labels have the wrong shape, dtype or values.
         """
         outputs = self.bert(
             input_ids,
@@ -102,7 +106,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
 
 
 class MyBertForMultipleChoice(MyBertPreTrainedModel):
-    """A score for each choice from its pooled output, compared by softmax (paper, section 4.4)."""
+    """A score for each choice, computed from its pooled output; a softmax compares them (paper, section 4.4)."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
@@ -123,17 +127,21 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MultipleChoiceModelOutput | tuple[torch.Tensor, ...]:
-        """Choose; the inputs are those of `MyBertModel` with a dimension for the C choices after the first.
+        """Score the choices; inputs as for `MyBertModel`, with a dimension for the C choices after the first.
 
         Args:
             input_ids, attention_mask, token_type_ids, position_ids: (B, C, L).
             inputs_embeds: (B, C, L, D) in place of `input_ids`.
-            labels: Index of the right choice (B,), in [0, C). For several sequences a row, B and C are those of the
-                questions: pass them as (1, 1, L); without labels all their scores come in one row.
-            num_items_in_batch: Questions of a whole optimizer step; None: the mean over this batch.
+            labels: Index of the right choice (B,), in [0, C). If rows hold several sequences, pass the inputs as
+                (1, 1, L) and one label for each question; without labels all scores are returned in one row.
+            num_items_in_batch: Number of questions in the optimizer step, by which the loss is divided; None for
+                those of this batch.
 
         Returns:
-            `loss`, and `logits` (B, C).
+            `loss` (None without labels) and `logits` (B, C).
+
+        Raises:
+            ValueError: If the inputs have no dimension for the choices, or the labels do not fit.
         """
         if inputs_embeds is None:
             name, first, expected = "input_ids", input_ids, "(batch, choices, tokens)"
@@ -154,10 +162,10 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             inputs_embeds=flatten(inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
-        assert first is not None  # the trunk has refused a call without input
+        assert first is not None  # the trunk refuses a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
-        if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences a row
+        if not is_tracing(scores) and len(scores) != questions * choices:  # several sequences in a row
             questions = 1 if labels is None else labels.shape[0]
         logits = scores.view(questions, -1)
         loss = None
@@ -170,7 +178,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
 
 
 class MyBertForTokenClassification(MyBertPreTrainedModel):
-    """A linear layer on each token (paper, section 5.3)."""
+    """A linear layer on the hidden state of each token (paper, section 5.3)."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
@@ -192,14 +200,18 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> TokenClassifierOutput | tuple[torch.Tensor, ...]:
-        """Label tokens; the inputs are those of `MyBertModel`.
+        """Classify tokens; for the other inputs see `MyBertModel`.
 
         Args:
-            labels: Class ids (B, L), -100 where none counts.
-            num_items_in_batch: Labelled tokens of a whole optimizer step; None: the mean over this batch.
+            labels: Class ids (B, L), -100 at positions to ignore.
+            num_items_in_batch: Number of labelled tokens in the optimizer step, by which the loss is divided; None for
+                those of this batch.
 
         Returns:
-            `loss`, and `logits` (B, L, num_labels).
+            `loss` (None without labels) and `logits` (B, L, num_labels).
+
+        Raises:
+            ValueError: If the labels have the wrong shape, dtype or values.
         """
         unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
@@ -246,20 +258,26 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput | tuple[torch.Tensor, ...]:
-        """Score the answer's first and last token; the inputs are those of `MyBertModel`.
+        """Score each token as start and end of the answer; for the other inputs see `MyBertModel`.
 
         Args:
-            start_positions, end_positions: Token indices in the sequence (B,), or (N,) for several sequences a row. As
-                in transformers' BERT, one past the end of the row is left out of the loss and a negative one counts
-                as 0. One past the end of its own sequence, or on padding that cannot be an answer, is left out, too.
-            num_items_in_batch: Answers of a whole optimizer step; None: the mean over this batch.
-            **kwargs: Those of `MyBertModel`. As in transformers' BERT the loss takes padding for possible answers, so
-                that a batch with positions runs with its padding; with `unpad_inputs=True` padding is neither.
+            start_positions, end_positions: Token index of the answer's start and end in its sequence (B,), or (N,) if
+                rows hold several sequences. As in transformers' BERT, an index past the end of the row is ignored in
+                the loss and a negative one counts as 0. An index past the end of its own sequence, or at padding that
+                cannot be an answer, is ignored as well.
+            num_items_in_batch: Number of answers in the optimizer step, by which the loss is divided; None for those
+                of this batch.
+            **kwargs: See `MyBertModel`. As in transformers' BERT, the loss counts padding as possible answers, so a
+                batch with labels keeps its padding. With `unpad_inputs=True` padding is removed and no answer can be
+                there.
 
         Returns:
-            `loss` (mean of the start and the end loss), `start_logits` and `end_logits` (B, L).
+            `loss` (mean of the start and the end loss; None without labels), `start_logits` and `end_logits` (B, L).
+
+        Raises:
+            ValueError: If the positions have the wrong shape or dtype.
         """
-        padding = None  # where it is, if it is no place for an answer
+        padding = None  # True at padding, if answers cannot be there
         if kwargs.get("unpad_inputs") and attention_mask is not None and len(attention_mask.shape) == 2:
             padding = see_all_of_empty_rows(attention_mask) == 0
         outputs = self.bert(
@@ -295,13 +313,13 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
 def _scores_of_sequences(
     scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None, longest: int | None
 ) -> torch.Tensor:
-    """Scores of the tokens of a batch (B, L), a row for each sequence (N, the longest), -inf where there is none.
+    """Rearrange token scores (B, L) into one row for each sequence (N, longest), filled with -inf.
 
     Args:
         scores: (B, L).
-        padding: True at places that are none for an answer (B, L).
-        lengths: Tokens of each sequence (N,) where rows hold several.
-        longest: The most of these, or more, where known.
+        padding: True at positions that cannot be an answer (B, L), or None.
+        lengths: Length of each sequence in tokens (N,) if rows hold several sequences, or None.
+        longest: Upper bound of these lengths, if known.
     """
     if padding is not None:
         scores = scores.masked_fill(padding, -torch.inf)
@@ -316,7 +334,7 @@ def _scores_of_sequences(
 def _answer_loss(
     name: str, scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Loss of the start or the end of answers, after a check of the argument of this name."""
+    """Check the start or end positions of the answers and compute their loss."""
     positions = positions.view(-1)
     if positions.shape != scores.shape[:1]:
         raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")

@@ -1,20 +1,20 @@
-"""Hooks on modules: whether code from outside looks at what goes through the network."""
+"""Hooks on modules: whether code outside this package observes or changes what passes through the network."""
 
 from torch import nn
 
-# Hooks of these move or compute weights, or collect the outputs that were asked for; they need no rows.
+# Hooks of these modules move or compute weights, or collect requested outputs; they do not depend on the batch's rows.
 _KNOWN = ("torch.distributed.", "torch.nn.utils.", "transformers.utils.output_capturing", "deepspeed.")
 
 
 def hooks_from_outside(*modules: nn.Module, leave_out: nn.Module | None = None) -> bool:
-    """Whether a module, or one inside it, has hooks that may depend on the shape of what goes through.
+    """Whether a module or one of its submodules has hooks that may depend on the shape of the hidden states.
 
     Args:
-        modules: Where to look.
-        leave_out: A module inside them that does not count, with all that is inside it.
+        modules: The modules to search, with their submodules.
+        leave_out: A submodule to skip, with its own submodules.
     """
     left: list[nn.Module | None] = list(modules)
-    while left:  # every call of a model comes here, and `modules()` is slow
+    while left:  # runs on every call of a model, and `modules()` is slow
         module = left.pop()
         if module is None or module is leave_out:
             continue

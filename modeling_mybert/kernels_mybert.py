@@ -1,7 +1,7 @@
-"""Which kernel multiplies matrices on a CPU: PyTorch's usual one (mostly MKL), or oneDNN, which PyTorch holds too.
+"""Which kernel multiplies matrices on a CPU: PyTorch's default (usually MKL), or oneDNN, which PyTorch also ships.
 
-On AMD's processors MKL keeps to its AVX2 kernels. Where such a processor has AVX-512, oneDNN is faster: up to 1.4
-times on Zen 4, which runs it in two halves, and 2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
+On AMD processors MKL uses only its AVX2 kernels. On those with AVX-512, oneDNN is faster: up to 1.4 times on Zen 4,
+which executes AVX-512 in two halves, and 2.3 times on Zen 5. `mybert bench --workloads kernels` measures both.
 """
 
 import platform
@@ -13,20 +13,21 @@ from typing import NamedTuple
 import torch
 
 KERNELS = ("auto", "mkl", "onednn")
-_FULL_WIDTH_FAMILY = 26  # of AMD's processors: Zen 5
+_FULL_WIDTH_FAMILY = 26  # AMD's CPU family with full-width AVX-512: Zen 5
 
 _chosen = "auto"
 
 
 class LinearKernels(NamedTuple):
-    """Whether oneDNN multiplies in float32, by what is multiplied.
+    """Which float32 matrix products run in oneDNN.
 
     Attributes:
-        product: Hidden states and weight.
-        input_gradient: The product's gradient and the weight.
-        weight_gradient: The product's gradient and the hidden states.
-        smallest: Multiplications from which it does. Each new number of rows costs it a third of a millisecond.
-        smallest_few_rows: The same for few rows in inference, of which all numbers are soon known.
+        product: The forward product of hidden states and weight.
+        input_gradient: The gradient with respect to the hidden states: output gradient times weight.
+        weight_gradient: The gradient with respect to the weight: output gradient times hidden states.
+        smallest: Smallest product, in multiplications, that runs in oneDNN. Each new number of rows costs oneDNN a
+            third of a millisecond to prepare a kernel.
+        smallest_few_rows: The same for inference with few rows, where all possible numbers of rows soon have a kernel.
     """
 
     product: bool
@@ -41,14 +42,14 @@ _ONEDNN = LinearKernels(True, True, True, 0, 0)
 
 
 def set_linear_kernel(name: str) -> None:
-    """Choose what multiplies float32 matrices in the linear layers of MyBERT on a CPU, in this process.
+    """Choose the kernel for float32 products in MyBERT's linear layers on a CPU, for this process.
 
     Args:
-        name: "auto", the default, which decides by processor, product and size, the same in every run on one machine;
-            "mkl" for PyTorch's usual kernel, "onednn" for oneDNN, whatever the product.
+        name: "auto" (default) chooses by processor, kind of product and size, always the same on one machine; "mkl" is
+            PyTorch's default kernel and "onednn" is oneDNN, for every product.
 
     Raises:
-        ValueError: If it is another name, or oneDNN is wanted and this build of PyTorch has none.
+        ValueError: If the name is unknown, or it is "onednn" and this build of PyTorch has no oneDNN.
     """
     global _chosen
     if name not in KERNELS:
@@ -59,7 +60,7 @@ def set_linear_kernel(name: str) -> None:
 
 
 def linear_kernels() -> LinearKernels:
-    """What `set_linear_kernel` has chosen; none of it where oneDNN is switched off (`torch.backends.mkldnn.flags`)."""
+    """The choice in force: that of `set_linear_kernel`, but no oneDNN if `torch.backends.mkldnn.flags` disables it."""
     if _chosen == "mkl" or not torch.backends.mkldnn.enabled:
         return _MKL
     return _ONEDNN if _chosen == "onednn" else _by_processor()
@@ -76,7 +77,7 @@ def _by_processor() -> LinearKernels:
     family = re.search(r"family\s*:?\s*(\d+)", processor, re.IGNORECASE)
     if "AuthenticAMD" not in processor or family is None:
         return _MKL
-    # In two halves a weight's gradient is computed as fast by both.
+    # Before Zen 5 both kernels are equally fast for the weight gradient.
     return LinearKernels(True, True, int(family[1]) >= _FULL_WIDTH_FAMILY, smallest=2**27, smallest_few_rows=2**23)
 
 

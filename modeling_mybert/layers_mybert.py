@@ -1,10 +1,10 @@
 """The parts of the MyBERT trunk: embeddings, attention, layer and pooler (Devlin et al., 2018).
 
-Modules that exist only to carry a parameter's name (`attention`, `intermediate`) are `ModuleDict`s without a forward
-of their own: a layer calls its attention, and that one the attention function chosen by `config._attn_implementation`.
+Modules that exist only for a parameter name (`attention`, `intermediate`) are `ModuleDict`s without a forward of their
+own: a layer calls its self-attention, which calls the attention function chosen by `config._attn_implementation`.
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads. In the layers of a
-packed batch B is 1 and L the number of its tokens.
+packed batch, B is 1 and L is the total number of tokens.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from .linear_mybert import linear
 from .padding_mybert import Packing
 from .quantization_mybert import linear_each, takes_integers
 
-_ROWS_AT_ONCE = 512  # of a feed-forward network with int8 weights
+_ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
 
 class MyBertEmbeddings(nn.Module):
@@ -45,7 +45,7 @@ class MyBertEmbeddings(nn.Module):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Embed ids (B, L), or take word embeddings (B, L, D) as they are; returns (B, L, D)."""
+        """Embed token ids (B, L), or take word embeddings (B, L, D); returns (B, L, D)."""
         words = self.word_embeddings(input_ids) if inputs_embeds is None else inputs_embeds
         if token_type_ids is None:
             token_type_ids = torch.zeros(words.shape[:-1], dtype=torch.long, device=words.device)
@@ -56,7 +56,7 @@ class MyBertEmbeddings(nn.Module):
 
 
 class MyBertSelfAttention(nn.Module):
-    """Multi-head attention up to the context; the output product is the layer's `attention.output`."""
+    """Multi-head attention without its output projection, which is the layer's `attention.output`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class MyBertSelfAttention(nn.Module):
 
     @property
     def is_causal(self) -> bool:
-        """Whether a token sees only those before it; attention functions read it here."""
+        """Whether attention is causal; transformers' attention functions read this attribute."""
         return self.config.is_decoder
 
     def forward(
@@ -80,7 +80,7 @@ class MyBertSelfAttention(nn.Module):
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Context (B, L, H * head_size) of hidden states (B, L, D), and the weights (B, H, L, L), if any."""
+        """Hidden states (B, L, D) to context (B, L, H * head_size) and attention weights (B, H, L, L) or None."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
         products = linear_each((self.query, self.key, self.value), hidden_states)
         query, key, value = (states.view(head_shape) for states in products)
@@ -107,7 +107,7 @@ class MyBertSelfAttention(nn.Module):
 
 
 class MyBertResidual(nn.Module):
-    """End of a sub-layer: product, dropout, residual connection, layer normalisation (post-LN)."""
+    """End of a sub-layer: linear layer, dropout, residual connection, layer normalisation (post-LN)."""
 
     def __init__(self, input_size: int, config: MyBertConfig) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class MyBertResidual(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, sublayer_states: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
-        """(B, L, input_size) and the residual (B, L, D) to (B, L, D)."""
+        """Sub-layer states (B, L, input_size) and residual (B, L, D) to (B, L, D)."""
         return self.LayerNorm(self.dropout(linear(self.dense, sublayer_states)) + residual)
 
 
 class MyBertLayer(GradientCheckpointingLayer):
-    """One layer: self-attention and a feed-forward network, each closed by `MyBertResidual`."""
+    """One layer: self-attention and a feed-forward network, each followed by `MyBertResidual`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Hidden states (B, L, D) of this layer from those of the layer below."""
+        """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape."""
         context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
         hidden_states = self.attention["output"](context, hidden_states)
         if not self.chunk_size_feed_forward:
@@ -151,7 +151,7 @@ class MyBertLayer(GradientCheckpointingLayer):
         return torch.cat([self.feed_forward(chunk) for chunk in chunks], dim=1)
 
     def _feed_forward_in_parts(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """`feed_forward`, with int8 weights some rows at a time: the wide states then stay in the CPU's caches."""
+        """Run `feed_forward`; with int8 weights, in chunks of rows whose wide states fit the CPU's caches."""
         is_long = hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
         if (
             not is_long
@@ -168,14 +168,14 @@ class MyBertLayer(GradientCheckpointingLayer):
 
 
 class MyBertPooler(nn.Module):
-    """A sequence's representation: the hidden state of one token, mostly the first, through a product and tanh."""
+    """The pooled output: one token's hidden state, usually the first, through a linear layer and tanh."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """(B, L, D) to (B, D)."""
+        """Hidden states (B, L, D) to pooled output (B, D), from the first token of each row."""
         return torch.tanh(linear(self.dense, hidden_states[:, 0]))
 
 

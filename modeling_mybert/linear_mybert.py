@@ -1,4 +1,4 @@
-"""Products of linear layers on a CPU: by the faster kernel, weights packed, few rows transposed, GELU included."""
+"""Linear layers on a CPU: the faster kernel, prepacked weights, a transposed product for few rows, fused GELU."""
 
 from collections.abc import Sequence
 from typing import Any, TypeGuard
@@ -14,37 +14,37 @@ from transformers.activations import ACT2FN
 from .kernels_mybert import linear_kernels
 
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
-_NARROW = 512  # layers up to this width: their weights' gradients are faster from strided than from copied states
-_SAME_STATES = ("query", "key", "value")  # layers of attention, which are called on the same states
-# Activations that are multiplied out within the product: GELU, by the name of its form there.
+_NARROW = 512  # up to this width a weight gradient is faster without copying its operands to contiguous memory
+_SAME_STATES = ("query", "key", "value")  # attention layers with the same input
+# Activations fused into the product: GELU, with oneDNN's name for each form.
 _GELU = {type(ACT2FN["gelu"]): "none", type(ACT2FN["gelu_pytorch_tanh"]): "tanh", type(ACT2FN["gelu_new"]): "tanh"}
 
 
 def rounded_rows(count: int) -> int:
-    """`count`, or up to a thirty-second more: how many rows to multiply, so that few different numbers occur.
+    """`count`, or up to a thirty-second more: how many rows to multiply, so that few different row counts occur.
 
-    oneDNN keeps kernels for every number of rows that it has met, half a megabyte for each product, and takes half a
-    millisecond to make them.
+    oneDNN caches a kernel for every row count that it meets: half a megabyte for each product, and half a millisecond
+    to create.
     """
     step = 1 << max(0, count.bit_length() - 6)
     return -(-count // step) * step
 
 
 def filled_up(rows: torch.Tensor) -> torch.Tensor:
-    """Rows (N, D), on a CPU padded with zeros to `rounded_rows`; in a graph their number stays."""
+    """Pad rows (N, D) on a CPU with zeros to `rounded_rows`; unchanged in a traced or compiled graph."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return rows
     return F.pad(rows, (0, 0, 0, rounded_rows(len(rows)) - len(rows)))
 
 
 class PackedTensors:
-    """What was computed from a layer's tensors, in the layout that the CPU's matrix kernels (oneDNN) read.
+    """Data computed from a layer's tensors, in the memory layout of oneDNN's kernels.
 
-    The tensors are recognized by their memory while it is alive, and by PyTorch's count of changes. Addresses alone
-    would not do: freed memory is reused, for example by a model that is cast to another type and back.
+    `is_of` recognizes the tensors by their memory, as long as it is alive, and by PyTorch's version counter. Addresses
+    alone are not enough, because freed memory is reused, for example when a model is cast to another dtype and back.
 
     Args:
-        *tensors: The tensors.
+        *tensors: The tensors it is computed from.
     """
 
     def __init__(self, *tensors: torch.Tensor) -> None:
@@ -52,7 +52,7 @@ class PackedTensors:
         self._states = self._states_of(tensors)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copied or pickled layer has none: tensors in this layout cannot be copied."""
+        """Copies and pickles become None: tensors in this layout cannot be copied."""
         return type(None), ()
 
     @staticmethod
@@ -60,7 +60,7 @@ class PackedTensors:
         return [(tensor.data_ptr(), -1 if tensor.is_inference() else tensor._version) for tensor in tensors]
 
     def is_of(self, *tensors: torch.Tensor) -> bool:
-        """Whether these are the tensors that were packed, and unchanged since."""
+        """Whether these are the packed tensors, unchanged since."""
         return self._states == self._states_of(tensors) and not any(storage.expired() for storage in self._storages)
 
 
@@ -77,31 +77,32 @@ class PackedWeight(PackedTensors):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight)
 
     def multiply(self, hidden_states: torch.Tensor, bias: torch.Tensor, gelu: str | None = None) -> torch.Tensor:
-        """Product with the weight, and bias: (..., I) to (..., O); then GELU, "none" (erf) or "tanh", if named."""
+        """Multiply states (..., I) by the weight and add the bias: (..., O); then GELU, "none" (erf) or "tanh"."""
         return multiply_by_onednn(hidden_states, self.packed, bias, gelu)
 
 
 def multiply_by_onednn(
     states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, gelu: str | None = None
 ) -> torch.Tensor:
-    """Multiply states (..., I) by the transpose of a weight (O, I), in any layout; then bias, and GELU if named."""
+    """Multiply states (..., I) by the transpose of a weight (O, I) of any strides, then add bias and apply GELU."""
     end: tuple[Any, ...] = ("none", [], "") if gelu is None else ("gelu", [], gelu)
     product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(states, weight, bias, *end)
     return product
 
 
 def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module | None = None) -> torch.Tensor:
-    """Call a linear layer, and an activation after it; on a CPU by what is fastest there.
+    """Call a linear layer and an optional activation, by the fastest way on a CPU.
 
-    That is its packed weight, if it has one, or the faster kernel (`set_linear_kernel`), for few rows as the
-    transposed product, and GELU in the same pass. Only a plain layer is looked through: not one that an adapter or a
-    quantizer has put in its place, that has hooks, or whose weight is not a plain one. In training the product is the
-    same with and without gradients, as checkpointing runs it, and contiguous: dropout follows its layout in memory.
+    Inference uses the packed weight if there is one, otherwise the faster kernel (`set_linear_kernel`), a transposed
+    product for few rows, and fused GELU. All of this applies to plain layers only: not to one that an adapter or a
+    quantizer has replaced, that has hooks, or whose weight is a tensor subclass. In training the product is the same
+    with and without gradients, as gradient checkpointing requires, and contiguous, because dropout depends on the
+    memory layout.
 
     Args:
         layer: The layer, (..., I) to (..., O).
         hidden_states: (..., I).
-        activation: Called on the product.
+        activation: Applied to the result, if given.
 
     Returns:
         (..., O).
@@ -116,7 +117,7 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
 
 
 def plain_linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Call each linear layer on the same states (..., I); those whose weights were packed together all at once."""
+    """Call each linear layer on the same states (..., I), in one product if their weights are packed together."""
     packed_weight = getattr(layers[0], "packed_weight", None)
     plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
     if (
@@ -133,18 +134,18 @@ def plain_linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) 
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether calling a module is more than its class's forward: hooks, of its own or of all, or another forward."""
+    """Whether a call of a module does more than its class's `forward`: hooks, or a replaced forward."""
     own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(own) or bool(_has_any_global_hook()) or "forward" in module.__dict__  # accelerate's moves weights
+    return any(own) or bool(_has_any_global_hook()) or "forward" in module.__dict__  # accelerate replaces forward
 
 
 def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
-    """Whether calling a layer is nothing but a product on a CPU of these states, some of them, and its weight."""
+    """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
     return not (
         type(layer) is not nn.Linear
         or type(layer.weight) is not nn.Parameter
         or layer.bias is None
-        or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
+        or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
         or hidden_states.device.type != "cpu"
         or not hidden_states.numel()
         or not layer.weight.is_contiguous()
@@ -158,7 +159,7 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
 
 
 def in_float32(layer: nn.Linear, hidden_states: torch.Tensor) -> bool:
-    """Whether it is a product that PyTorch leaves to MKL; it gives those in half precision to oneDNN itself."""
+    """Whether the product is in float32, which PyTorch gives to MKL; half precision goes to oneDNN anyway."""
     return hidden_states.dtype == layer.weight.dtype == layer.bias.dtype == torch.float32
 
 
@@ -172,7 +173,7 @@ def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch
 
 
 def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
-    """The product, through the activation if there is one."""
+    """Multiply and apply the activation, if any."""
     gelu = None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
     packed_weight = getattr(layer, "packed_weight", None)
     kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features
@@ -192,7 +193,7 @@ def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activat
 
 
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
-    """W x^T, transposed back: the weight, which is the larger one, is read as it lies."""
+    """W x^T, transposed back: it reads the weight, the larger operand, in memory order."""
     rows = hidden_states.reshape(-1, layer.in_features)
     if by_onednn:
         columns = multiply_by_onednn(layer.weight, rows.contiguous())
@@ -203,7 +204,7 @@ def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn
 
 
 class _Product(torch.autograd.Function):
-    """x W^T + b in float32, and its gradients, each by the faster kernel."""
+    """x W^T + b in float32 and its gradients, each product by the faster kernel."""
 
     @staticmethod
     def forward(ctx: Any, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -231,7 +232,7 @@ def multiply(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
 
 
 def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """That of x (rows, I), from the product's (rows, O) and the weight (O, I); differentiable where that is wanted."""
+    """Gradient of x (rows, I) from the output gradient (rows, O) and the weight (O, I); differentiable if enabled."""
     kernels = linear_kernels()
     is_large = gradient.numel() * weight.shape[1] >= kernels.smallest
     if kernels.input_gradient and is_large and gradient.dtype == torch.float32 and not torch.is_grad_enabled():
@@ -240,7 +241,7 @@ def gradient_of_states(gradient: torch.Tensor, weight: torch.Tensor) -> torch.Te
 
 
 def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """That of W (O, I), from the product's (rows, O) and x (rows, I); differentiable where that is wanted."""
+    """Gradient of W (O, I) from the output gradient (rows, O) and x (rows, I); differentiable if enabled."""
     kernels = linear_kernels()
     is_large = gradient.numel() * rows.shape[1] >= kernels.smallest
     left, right = gradient.t(), rows.t()
@@ -254,10 +255,10 @@ def gradient_of_weight(gradient: torch.Tensor, rows: torch.Tensor) -> torch.Tens
 
 
 def pack_weights(model: nn.Module) -> None:
-    """Give every plain linear layer of a model a copy of its weight as a `PackedWeight`; three in attention share one.
+    """Give every plain linear layer a packed copy of its weight; query, key and value of an attention share one.
 
     Args:
-        model: A model whose parameters have one type and are on one device.
+        model: A model whose parameters have one dtype and are on one device.
 
     Raises:
         ValueError: If it is not on a CPU, its weights are neither float32 nor bfloat16, or this build of PyTorch has
@@ -269,7 +270,7 @@ def pack_weights(model: nn.Module) -> None:
             f"The model is {weight.dtype} on {weight.device}; prepacking weights expects float32 or bfloat16 on a CPU."
         )
     if not torch.backends.mkldnn.is_available():
-        raise ValueError("This build of PyTorch has no oneDNN, whose layout prepacked weights have.")
+        raise ValueError("This build of PyTorch has no oneDNN, which prepacked weights need.")
     if weight.dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         raise ValueError("This CPU has no bfloat16 kernels; expected a float32 model to prepack weights.")
     for module in model.modules():

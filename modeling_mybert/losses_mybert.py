@@ -1,7 +1,7 @@
-"""Losses, in fp32 whatever the network computes in.
+"""Losses, computed in float32 whatever the dtype of the network.
 
-With `num_items_in_batch`, what the sum is divided by, a loss is the batch's share of an optimizer step's mean: with a
-mean over each micro-batch, accumulated gradients would not be those of one large batch.
+With `num_items_in_batch`, the loss is divided by that number, so that it is the batch's share of the mean over an
+optimizer step. Means over single micro-batches would not add up to the gradients of one large batch.
 """
 
 from typing import Any
@@ -10,21 +10,21 @@ import torch
 import torch.nn.functional as F
 from transformers.utils.import_utils import is_tracing
 
-IGNORED_LABEL = -100  # positions with this label count in no loss
+IGNORED_LABEL = -100  # positions with this label are ignored in the loss
 
 
 def cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy over the labels that are not -100, in fp32.
+    """Cross entropy over the labels that are not -100, in float32.
 
     Args:
         logits: (..., C).
-        labels: Class ids (...), -100 where none counts.
-        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
+        labels: Class ids (...), -100 at positions to ignore.
+        num_items_in_batch: Labels of all micro-batches of an optimizer step; None for those of this batch.
 
     Returns:
-        A scalar, see `mean_of`.
+        A scalar; over no labels see `mean_of`.
     """
     total = F.cross_entropy(
         logits.flatten(0, -2).float(), labels.flatten().long(), ignore_index=IGNORED_LABEL, reduction="sum"
@@ -37,8 +37,8 @@ def cross_entropy(
 def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
     """The mean, from the sum over `count` labels.
 
-    Over no labels it is 0, with gradients of 0, where gradients are wanted. Without them it is NaN, like any mean of
-    nothing: `Trainer` leaves that out of an evaluation's mean over the batches.
+    With no labels it is 0, with gradients of 0, if `total` requires gradients. Otherwise it is NaN, like any mean of
+    nothing: `Trainer` skips NaN losses when it averages an evaluation's batches.
     """
     count = torch.as_tensor(count)
     return total / (count + (count == 0) if total.requires_grad else count)
@@ -47,11 +47,11 @@ def mean_of(total: torch.Tensor, count: torch.Tensor | int) -> torch.Tensor:
 def squared_error(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Squared error of values, in fp32 (half precision would round the labels).
+    """Mean squared error, in float32 (half precision would round the labels).
 
     Args:
         logits, labels: Of equal shape.
-        num_items_in_batch: Values of a whole optimizer step; None: those of this batch.
+        num_items_in_batch: Values in all micro-batches of an optimizer step; None for those of this batch.
     """
     total = F.mse_loss(logits.float(), labels.float(), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
@@ -60,12 +60,12 @@ def squared_error(
 def binary_cross_entropy(
     logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy of labels that hold or not, each by itself, in fp32.
+    """Binary cross entropy of independent labels, in float32.
 
     Args:
         logits: Of any shape.
-        labels: Probabilities, mostly 0 or 1, of the same shape.
-        num_items_in_batch: Labels of a whole optimizer step; None: those of this batch.
+        labels: Probabilities in [0, 1], usually 0 or 1, of the same shape.
+        num_items_in_batch: Labels in all micro-batches of an optimizer step; None for those of this batch.
     """
     total = F.binary_cross_entropy_with_logits(logits.float(), labels.float(), reduction="sum")
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
@@ -74,15 +74,15 @@ def binary_cross_entropy(
 def position_loss(
     scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy of a position in each sequence, as transformers' BERT takes it for question answering.
+    """Cross entropy of a position in each sequence, as in transformers' BERT for question answering.
 
     Args:
         scores: (N, L), -inf where no position is possible.
-        positions: (N,); negative ones count as 0, impossible ones and those from L on are left out.
-        num_items_in_batch: Positions of a whole optimizer step; None: those of this batch.
+        positions: (N,); negative ones count as 0, impossible ones and those of at least L are ignored.
+        num_items_in_batch: Positions in all micro-batches of an optimizer step; None for those of this batch.
 
     Returns:
-        A scalar, see `mean_of`.
+        A scalar; over no positions see `mean_of`.
     """
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
@@ -98,14 +98,14 @@ def padding_is_ignored(
     token_indices: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> bool:
-    """Whether no label (B, L) stands at padding: only then may padding be left out of the computation.
+    """Whether no label (B, L) is at padding, so that padding may be removed from the computation.
 
     Args:
-        labels: Class ids (B, L), -100 where none counts.
+        labels: Class ids (B, L), -100 at positions to ignore.
         attention_mask: 1 at tokens, 0 at padding (B, L).
-        unpad_inputs: The caller's word on it; None to look, which synchronizes with an accelerator.
-        token_indices: If given, there is no label at padding: that is a condition of passing them.
-        **kwargs: Other arguments of the model, not used.
+        unpad_inputs: The caller's answer. None looks at the values, which synchronizes with an accelerator.
+        token_indices: If given, the caller guarantees that no label is at padding.
+        **kwargs: Other arguments of the model, ignored.
     """
     if unpad_inputs is not None or token_indices is not None:
         return unpad_inputs is not False

@@ -1,16 +1,15 @@
 """The MyBERT trunk, and what all MyBERT models share (Devlin et al., 2018).
 
-Parameter names are those of transformers' BERT, so checkpoints go both ways unchanged. Modules that exist only to
-carry such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDict`s without a forward of their own: a
-head (`heads_mybert.py`, `pretraining_heads_mybert.py`) calls the trunk, and the trunk its layers
-(`layers_mybert.py`).
+Parameter names are those of transformers' BERT, so checkpoints load unchanged in both. Modules that exist only for
+such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDict`s without a forward of their own: a head
+(`heads_mybert.py`, `pretraining_heads_mybert.py`) calls the trunk, which calls its layers (`layers_mybert.py`).
 
-Padding costs nothing: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
-unpacks the states once, after the last layer (`padding_mybert.py`).
+Padding is not computed: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
+unpacks the hidden states once, after the last layer (`padding_mybert.py`).
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size. In
-the layers of a packed batch B is 1 and L the number of its tokens. Where rows hold several sequences one after the
-other (as transformers' `DataCollatorWithFlattening` makes them), pooled output has a row for each of the N sequences.
+the layers of a packed batch, B is 1 and L is the total number of tokens. If rows hold several sequences one after the
+other (as from transformers' `DataCollatorWithFlattening`), the pooled output has a row for each of the N sequences.
 """
 
 import functools
@@ -59,7 +58,7 @@ from .quantization_mybert import QUANT_METHOD, quantize_layers
 
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
-# Raised by a compiled model, where branches must not depend on values.
+# Raised by a compiled model, whose branches must not depend on tensor values.
 _NOT_KEPT_APART = (
     "position_ids restart at 0 within a row, but a compiled model with flash attention cannot use them to find where "
     "sequences end; pass cu_seq_lens_q and max_length_q."
@@ -67,7 +66,7 @@ _NOT_KEPT_APART = (
 
 
 class MyBertPreTrainedModel(PreTrainedModel):
-    """What all MyBERT models share: configuration class, initialisation, and what transformers may do with them."""
+    """What all MyBERT models share: configuration class, initialisation and the features that transformers may use."""
 
     config: MyBertConfig
     config_class = MyBertConfig
@@ -79,26 +78,26 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_flex_attn = True
     _supports_attention_backend = True
     _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}
-    # Checkpoints of transformers 4.30 and before hold the positions 0 ... 511 as if they were weights.
+    # Checkpoints of transformers 4.30 and before store the positions 0 ... 511 as if they were weights.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
 
     @classmethod
     def from_pretrained(
         cls: type[_Model], pretrained_model_name_or_path: Any, *model_args: Any, config: Any = None, **kwargs: Any
     ) -> _Model:
-        """As in transformers; a configuration object of type `bert` becomes one of MyBERT's with the same values."""
+        """As in transformers; a configuration object of type `bert` is converted to a `MyBertConfig`."""
         if getattr(config, "model_type", None) == "bert":
             attn_implementation = config._attn_implementation
             config = cls.config_class.from_dict(config.to_dict(), attn_implementation=attn_implementation)
         return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
 
     def prepack_weights(self: _Model) -> _Model:
-        """Make inference on a CPU faster: linear layers get a second copy of their weights, laid out for its kernels.
+        """Speed up inference on a CPU: each linear layer keeps a second copy of its weights in oneDNN's memory layout.
 
-        Outputs differ by rounding. Saving and adapters use the weights themselves. `train()` drops the copies, and
-        after another change of weights they are no longer used; this method makes new ones. (A change that PyTorch
-        does not count, through `weight.data` or by a fused optimizer on a model left in `eval()`, goes unnoticed.)
-        Copies and pickles of the model come without.
+        Outputs differ by rounding. Saving and adapters use the original weights. `train()` drops the copies. If the
+        weights change in another way, the copies are no longer used until this method is called again. (Changes that
+        PyTorch does not count go unnoticed: through `weight.data`, or by a fused optimizer on a model left in
+        `eval()`.) Copies and pickles of the model do not contain them.
 
         Returns:
             The model.
@@ -111,22 +110,22 @@ class MyBertPreTrainedModel(PreTrainedModel):
         return self
 
     def quantize_weights(self: _Model, precision: str) -> _Model:
-        """Make inference on a CPU faster still, for a little accuracy, which docs/speed.md measures.
+        """Speed up inference on a CPU further, at a small cost in accuracy, which docs/speed.md measures.
 
-        A model with int8 weights stays so: it is for inference only, and `save_pretrained` writes a folder with int8
-        weights, which `from_pretrained` loads as what it is.
+        A model with int8 weights is for inference only. `save_pretrained` writes int8 weights, and `from_pretrained`
+        loads them as such.
 
         Args:
-            precision: "int8": the layers' weights get a scale for each output, activations are quantized token by
-                token as they come; embeddings, normalisations, pooler and head stay float32. "bfloat16": the whole
-                model, with its weights prepacked.
+            precision: "int8": the layers get int8 weights with a scale for each output, and activations are quantized
+                dynamically, token by token; embeddings, normalisations, pooler and head stay float32. "bfloat16": the
+                whole model is cast, with prepacked weights.
 
         Returns:
-            The model, evaluating.
+            The model, in eval mode.
 
         Raises:
-            ValueError: If `precision` is another one, the model is not in float32 on a CPU, a linear layer is not a
-                plain one (an adapter's), or, for bfloat16, the CPU has no kernels for it.
+            ValueError: If `precision` is unknown, the model is not in float32 on a CPU, a linear layer has been
+                replaced (by an adapter) or has hooks, or the CPU has no bfloat16 kernels for "bfloat16".
         """
         if precision not in ("int8", "bfloat16"):
             raise ValueError(f"precision is {precision!r}; expected 'int8' or 'bfloat16'.")
@@ -139,7 +138,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
         return self
 
     def train(self: _Model, mode: bool = True) -> _Model:
-        """As in torch; training drops the copies of `prepack_weights`: fused optimizers change weights uncounted.
+        """As in torch; `train()` drops the copies of `prepack_weights`, which would go out of date.
 
         Raises:
             ValueError: If the weights are int8.
@@ -152,10 +151,10 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
     @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
     def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; this code and the `auto_map` of all heads go along, so that it loads without mybert."""
+        """As in transformers; also uploads this code and the `auto_map` of all heads, to load without mybert."""
         model_class, classes = type(self), auto_map()
         own = [name for name, source in classes.items() if source.endswith(f".{model_class.__name__}")]
-        if not own or model_class._auto_class is not None:  # a class of the user's, or one that takes its code along
+        if not own or model_class._auto_class is not None:  # a user's class, or one registered for an auto class
             return super().push_to_hub(*args, **kwargs)
         model_class._auto_class, self.config.auto_map = own[0], classes
         try:
@@ -166,9 +165,9 @@ class MyBertPreTrainedModel(PreTrainedModel):
 
 
 def auto_map() -> dict[str, str]:
-    """Auto class of transformers -> class in these files, for the configuration and every head.
+    """Map transformers' auto classes to classes in these files, for the configuration and every head.
 
-    transformers copies what a model's file imports to the Hub: by these imports every class takes all heads along.
+    transformers copies to the Hub what a model's file imports; because of these imports every class brings all heads.
     """
     from .heads_mybert import __all__ as task_heads
     from .pretraining_heads_mybert import __all__ as pretraining_heads
@@ -190,11 +189,11 @@ class MyBertModel(MyBertPreTrainedModel):
 
     Args:
         config: The configuration.
-        add_pooling_layer: Whether there is a pooler; heads on single tokens have none.
+        add_pooling_layer: Whether there is a pooler; token-level heads have none.
     """
 
     def __init__(self, config: MyBertConfig, add_pooling_layer: bool = True) -> None:
-        if not hasattr(config, "check"):  # by its method: the Hub's copy of the class is a class of its own
+        if not hasattr(config, "check"):  # not isinstance: the Hub's copy of the class is a different class
             raise ValueError(
                 f"config is a {type(config).__name__}; expected a MyBertConfig. "
                 "MyBertConfig.from_dict(config.to_dict()) makes one of a BertConfig."
@@ -230,31 +229,32 @@ class MyBertModel(MyBertPreTrainedModel):
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
         """Encode a batch.
 
-        Rows may hold several sequences one after the other, without padding (and without attention mask). They are
-        found by `cu_seq_lens_q`, or else by positions that start again at 0.
+        Rows may hold several sequences one after the other, without padding and without an attention mask. Their
+        boundaries are given by `cu_seq_lens_q`, or else by positions that start again at 0.
 
         Args:
             input_ids: Token ids (B, L), in [0, V).
             attention_mask: 1 at tokens, 0 at padding (B, L); or a prepared mask (B, 1, L, L): bool, True where a token
-                is seen, or what is added to the scores. None: no padding.
+                may be attended to, or floating point, added to the scores. None: no padding.
             token_type_ids: Segments (B, L) or (1, L), in [0, type_vocab_size). None: all 0.
             position_ids: Positions (B, L) or (1, L), in [0, max_position_embeddings). None: 0, 1, 2, ...
             inputs_embeds: Word embeddings (B, L, D) in place of `input_ids`.
-            token_indices: Where `attention_mask` (B, L) is 1 in the flattened batch (S,), for a batch in which every
-                row is tokens, then padding without labels. Finding them here would synchronize with an accelerator.
+            token_indices: Indices into the flattened batch where `attention_mask` (B, L) is 1 (S,), for a batch with
+                all padding at the end of rows and no labels at it. Passing them avoids a synchronization with an
+                accelerator.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
-                `cu_seq_lens_q`, where each sequence starts in the flattened batch, and B L at the end (N + 1,);
-                `max_length_q`, the tokens of the longest of these; `unpad_inputs`, False for a caller who uses the
-                states of padding (the default where modules inside have hooks); and other arguments of the
-                attention function.
+                `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
+                `max_length_q`, the length of the longest of these sequences; `unpad_inputs`, False if the hidden
+                states of padding are needed (padding is also kept if submodules have hooks); and other arguments of
+                the attention function.
 
         Returns:
-            `last_hidden_state` (B, L, D), `pooler_output` (B, D), for several sequences a row (N, D), or None, and, if
-            asked for, `hidden_states` (one more than there are layers, each (B, L, D)) and `attentions` (one a layer,
-            each (B, H, L, L)). Padding that did not run through the layers has states 0.
+            `last_hidden_state` (B, L, D); `pooler_output` (B, D), or (N, D) if rows hold several sequences, or None
+            without a pooler; and, if requested, `hidden_states` (embeddings and each layer, each (B, L, D)) and
+            `attentions` (one for each layer, each (B, H, L, L)). Hidden states of removed padding are 0.
 
         Raises:
-            ValueError: If an argument's shape, type or values do not fit the configuration. Values on an accelerator
+            ValueError: If an argument's shape, dtype or values do not fit the configuration. Values on an accelerator
                 are not checked in training, where reading them would synchronize with the device; nothing is checked
                 in a graph that is being compiled or exported.
         """
@@ -272,7 +272,7 @@ class MyBertModel(MyBertPreTrainedModel):
             position_ids = position_ids.expand(shape)
         elif borders is not None:
             position_ids = restarting_positions(shape, borders)
-        # Under a mask positions are positions only.
+        # With a mask, positions do not mark sequence boundaries.
         lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, borders)
         if token_indices is not None:
             check_indices("token_indices", token_indices)
@@ -285,15 +285,18 @@ class MyBertModel(MyBertPreTrainedModel):
         packing = self._pack(words, attention_mask, lengths, token_indices, **kwargs)
         if packing is None:
             sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, **kwargs)
-            if token_indices is not None and attention_mask is not None:  # transformers would look at it
+            if token_indices is not None and attention_mask is not None:  # transformers would read its values
                 if config.is_decoder:
-                    attention_mask = None  # no token sees the padding after it
+                    attention_mask = None  # no token attends to the padding after it
                 elif config._attn_implementation in ("sdpa", "eager"):
                     attention_mask = seen_by_all(attention_mask)
             inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
             return self._encode(*inputs, **{**kwargs, **sequences, "return_dict": True})
         if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
-            input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)  # NEFTune's noise is by shape
+            input_ids, inputs_embeds = (
+                None,
+                self.embeddings.word_embeddings(input_ids),
+            )  # for NEFTune's noise
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
         limits = flash_limits(packing.borders, packing.longest) if self._is_flash() else {}
@@ -334,7 +337,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 longest = int(cu_seq_lens_q.diff().max())
         if position_ids is None and longest is not None:
             check_longest(longest, config.max_position_embeddings)
-        # An adapter or a user's module in their place need not say how many there are.
+        # An adapter or a user's module in their place may lack this attribute.
         num_words = getattr(self.embeddings.word_embeddings, "num_embeddings", config.vocab_size)
         check_ids("input_ids", input_ids, shape, num_words, self.training)
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, self.training)
@@ -351,10 +354,10 @@ class MyBertModel(MyBertPreTrainedModel):
         max_length_q: int | None = None,
         **kwargs: Any,
     ) -> Packing | None:
-        """The batch without its padding; None where it runs as it is.
+        """Remove the padding of a batch or separate its sequences; None if it runs as it is.
 
-        For one, where modules inside have hooks that are not PyTorch's or transformers': they expect the batch's rows,
-        as PEFT's do to choose an adapter for each, and captum's to read a layer. `lengths` are those of
+        A batch runs as it is, for example, if submodules have hooks that are neither PyTorch's nor transformers': such
+        hooks expect the rows of the batch, as PEFT's do to choose an adapter for each row. `lengths` is the result of
         `sequence_lengths`.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])
@@ -363,12 +366,12 @@ class MyBertModel(MyBertPreTrainedModel):
             return None
         any_length = is_flash or self._takes_any_length(words)
         if is_tracing(words) and not (any_length and lengths is not None and max_length_q is not None):
-            return None  # shapes and branches must not depend on values
+            return None  # shapes and branches must not depend on tensor values
         if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
             return None  # they expect the rows of the batch
         if lengths is not None:
             if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
-                return None  # one call with a mask is less for an accelerator than one for each length
+                return None  # an accelerator runs one masked call faster than one call for each length
             return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
         is_prepared = attention_mask is not None and len(attention_mask.shape) != 2
         if is_prepared or not (any_length or words.device.type == "cpu"):
@@ -376,7 +379,7 @@ class MyBertModel(MyBertPreTrainedModel):
         packing = None
         if attention_mask is not None:
             packing = pack_padded(attention_mask, any_length, config.is_decoder, token_indices)
-        # In training dropout is drawn as by transformers' BERT where there is no padding.
+        # In training without padding, dropout draws the same random numbers as transformers' BERT.
         if packing is None and not any_length and not self.training and not has_padding(attention_mask):
             packing = pack_full(shape, config.is_decoder)
         return packing
@@ -390,11 +393,11 @@ class MyBertModel(MyBertPreTrainedModel):
         max_length_q: int | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Arguments of `_encode` that say where the sequences of an unpacked batch begin and end.
+        """Arguments of `_encode` for the sequence boundaries of an unpacked batch.
 
-        These are `numbers`, that of each token's sequence (B, L) where rows hold several; `pooled_tokens`, the place
-        in the flattened batch of the token that stands for each sequence (N,), if it is not each row's first; and the
-        borders of the sequences for flash attention, which reads no mask.
+        `numbers` is the sequence number of each token (B, L), if rows hold several sequences. `pooled_tokens` is the
+        index in the flattened batch of the token that the pooler reads for each sequence (N,), if that is not the
+        first of each row. Flash attention, which reads no mask, also gets the boundaries as `cu_seq_lens_*`.
         """
         shape, is_causal = (words.shape[0], words.shape[1]), self.config.is_decoder
         sequences: dict[str, Any] = {}
@@ -403,7 +406,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 sequences["pooled_tokens"] = last_tokens(shape, attention_mask, words.device)
             if attention_mask is None and position_ids is not None:
                 if self._is_flash():
-                    # A graph cannot look whether rows hold several; an accelerator looks when it comes to it.
+                    # A graph cannot branch on whether rows hold several sequences; checked on the device.
                     torch._assert_async(~number_sequences(position_ids).any(), _NOT_KEPT_APART)
                 elif is_tracing(words):
                     sequences["numbers"] = number_sequences(position_ids)
@@ -417,12 +420,12 @@ class MyBertModel(MyBertPreTrainedModel):
         return sequences
 
     def _is_flash(self) -> bool:
-        """Whether attention is flash attention, by its own name or that of a kernel on the Hub: it reads no mask."""
-        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping  # as transformers looks, in compiled graphs too
+        """Whether attention is flash attention, built in or from the Hub, which reads no mask."""
+        masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping  # transformers' own lookup, compiles too
         return masks.get(self.config._attn_implementation) is flash_attention_mask
 
     def _takes_any_length(self, words: torch.Tensor) -> bool:
-        """Whether attention runs in the kernel for sequences of any length."""
+        """Whether attention can run in the variable-length kernel."""
         config, device = self.config, words.device
         if not words.is_cuda:
             return False
@@ -443,7 +446,7 @@ class MyBertModel(MyBertPreTrainedModel):
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Run a batch, packed or not, through the network; see `_boundary_arguments`."""
+        """Run a batch, packed or not, through the network; for the arguments see `_boundary_arguments`."""
         hidden_states: torch.Tensor = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
         if packing is None:
             create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
@@ -454,7 +457,7 @@ class MyBertModel(MyBertPreTrainedModel):
                 past_key_values=None,
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
-        for layer in cast(nn.ModuleList, self.encoder["layer"]):  # `children()` leaves out what is there twice
+        for layer in cast(nn.ModuleList, self.encoder["layer"]):  # `children()` skips repeats of a shared layer
             hidden_states = layer(hidden_states, attention_mask, packing=packing, **kwargs)
         pooled = None
         if self.pooler is not None:

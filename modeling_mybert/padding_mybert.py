@@ -1,9 +1,9 @@
-"""From a batch to its tokens without padding, and back: which tokens there are, and attention among them.
+"""Remove the padding of a batch and restore it: which positions hold tokens, and attention among them.
 
 Padded rows, and rows that hold several sequences one after the other, become one row of tokens in which sequences of
-equal length lie next to each other, so that attention runs on them as one dense batch without a mask.
+equal length are adjacent, so that attention runs on each group as one dense batch without a mask.
 
-Shapes: B rows of L tokens in a batch, N sequences with S tokens altogether, H heads of size d.
+Shapes: B rows of L tokens in a batch, N sequences with S tokens in total, H heads of size d.
 """
 
 import inspect
@@ -27,20 +27,20 @@ else:  # its first releases lack arguments
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the tokens of a batch lie once they are packed.
+    """How the tokens of a batch are packed into one row.
 
     Attributes:
         shape: (B, L) of the batch.
-        index: Place of each packed token in the flattened batch (S,); None: the flattened batch as it is.
-        pooled_tokens: Packed place of the token that the pooler reads of each sequence (N,), in the order of the
-            batch: the first, or the last under causal attention.
-        groups: Runs of sequences of equal length: how many, tokens in each, and the first token that may be attended
-            to (1 where the first token is padding, which has a state of its own because the pooler reads it). None:
-            attention is by borders.
-        borders: Place of the first token of each sequence as packed, and S (N + 1,), int32; given without `groups`.
-        longest: Tokens of the longest sequence, or more; given with `borders`.
-        padding: True at padding (B, L) where padding has packed tokens; None where it has none.
-        fill: Packed tokens at the end that stand for none: copies of the batch's first, see `rounded_rows`.
+        index: Index in the flattened batch of each packed token (S,); None if the flattened batch is not reordered.
+        pooled_tokens: Index in the packed row of the token that the pooler reads for each sequence (N,), in batch
+            order: the first token, or the last with causal attention.
+        groups: Groups of sequences of equal length: number of sequences, length of each, and first key position (1 if
+            the first position is padding, which is packed only because the pooler reads it). None if attention uses
+            `borders`.
+        borders: Offset of the first token of each packed sequence, and S (N + 1,), int32; None with `groups`.
+        longest: Length of the longest sequence, or an upper bound; None with `groups`.
+        padding: True at padding (B, L) if padding is among the packed tokens; None if it is not.
+        fill: Number of filler tokens at the end, copies of the batch's first token; see `rounded_rows`.
     """
 
     shape: tuple[int, int]
@@ -53,12 +53,12 @@ class Packing:
     fill: int = 0
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """(B, L, ...) to (1, S, ...)."""
+        """Pack (B, L, ...) into (1, S, ...)."""
         states = states.flatten(0, 1)
         return (states if self.index is None else states.index_select(0, self.index))[None]
 
     def unpack(self, states: torch.Tensor) -> torch.Tensor:
-        """(1, S, D) to (B, L, D), with zeros at padding."""
+        """Unpack (1, S, D) into (B, L, D), with zeros at padding."""
         batch_size, length = self.shape
         if self.index is None:
             return states.view(batch_size, length, -1)
@@ -77,12 +77,12 @@ class Packing:
         scaling: float,
         is_causal: bool,
     ) -> torch.Tensor:
-        """Attention within each sequence, (S, H, d) to (S, H, d).
+        """Attention within each sequence; returns (S, H, d).
 
         Args:
             query, key, value: (S, H, d).
-            dropout: Dropout of the weights, in [0, 1].
-            scaling: Factor of the scores.
+            dropout: Dropout probability of the attention weights, in [0, 1].
+            scaling: The scores are multiplied by it.
             is_causal: Whether a token attends to itself and earlier tokens only.
         """
         if self.groups is None:
@@ -109,22 +109,22 @@ class Packing:
 
 
 def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
-    """The mask (B, L) in which a row of padding only sees all its positions.
+    """The mask (B, L), with ones in the rows that hold only padding.
 
-    Google's graph adds -10,000 to the scores of padding, which leaves the softmax over a row of nothing else as it is.
+    Google's graph adds -10,000 to the scores of padding, which does not change the softmax of a row of padding only.
     """
     num_tokens = attention_mask.bool().sum(1, keepdim=True)  # ONNX Runtime infers no shapes through `any`
     return attention_mask.masked_fill(num_tokens == 0, 1)
 
 
 def seen_by_all(attention_mask: torch.Tensor) -> torch.Tensor:
-    """The prepared mask (B, 1, L, L), bool, of a mask (B, L): every position of a row sees all its tokens."""
+    """Expand a mask (B, L) to a prepared bool mask (B, 1, L, L): every position attends to all tokens of its row."""
     length = attention_mask.shape[1]
     return attention_mask.bool()[:, None, None].expand(-1, 1, length, -1)
 
 
 def flat_indices(mask: torch.Tensor) -> torch.Tensor:
-    """Places in the flattened batch where a mask of any shape is not 0 (n,): collators compute them on the CPU."""
+    """Indices (n,) of the nonzero elements of a flattened mask of any shape; collators compute them on the CPU."""
     return mask.flatten().nonzero().squeeze(1)
 
 
@@ -134,16 +134,16 @@ def pack_padded(
     """Packing of a padded batch.
 
     Args:
-        attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row has padding only.
-        any_length: Whether attention is by borders: in the kernel for sequences of any length (see
-            `any_length_kernel`), or flash attention.
+        attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row is padding only.
+        any_length: Whether attention uses `borders`: the variable-length kernel (see `any_length_kernel`) or flash
+            attention.
         is_causal: Whether attention is causal.
-        token_indices: Places of the tokens in the flattened batch (S,), of a batch with padding, all of it at the end
-            of rows; None to look for both.
+        token_indices: Indices of the tokens in the flattened batch (S,), for a batch with padding, all of it at the
+            end of rows; None to find them.
 
     Returns:
-        The packing; None if nothing is gained or the batch is better left padded: no padding at all, or a row that
-        starts with padding under causal attention or the attention by borders.
+        The packing; None if the batch should stay as it is: it has no padding, or a row starts with padding and
+        attention is causal or uses `borders`.
     """
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
@@ -169,7 +169,7 @@ def has_padding(attention_mask: torch.Tensor | None) -> bool:
 
 
 def pack_full(shape: tuple[int, int], is_causal: bool) -> Packing | None:
-    """Packing of a batch (B, L) without padding on a CPU, filled up; None where that is not needed."""
+    """Packing of a batch (B, L) without padding on a CPU, with filler tokens; None if it needs none."""
     index = torch.arange(shape[0] * shape[1])
     pooled_tokens = index[(shape[1] - 1 if is_causal else 0) :: shape[1]]
     packing = _fill_up(shape, index, pooled_tokens, [(*shape, 0)])
@@ -183,12 +183,12 @@ def pack_sequences(
 
     Args:
         shape: (B, L) of the batch.
-        lengths: Tokens of each sequence (N,), B L altogether.
-        any_length: Whether attention is by borders; see `pack_padded`.
-        longest: Tokens of the longest sequence where known.
+        lengths: Length of each sequence in tokens (N,), B L in total.
+        any_length: Whether attention uses `borders`; see `pack_padded`.
+        longest: Length of the longest sequence, if known.
         is_causal: Whether attention is causal.
     """
-    if any_length:  # nothing is moved
+    if any_length:  # the order stays
         borders = F.pad(lengths.cumsum(0), (1, 0))
         return Packing(
             shape, None, pooled_places(borders, is_causal), None, borders.int(), longest or int(lengths.max())
@@ -198,17 +198,16 @@ def pack_sequences(
 
 
 def pooled_places(borders: torch.Tensor, is_causal: bool) -> torch.Tensor:
-    """Place of the token that stands for each sequence (N,): the first; the last where only it has seen all others.
+    """Index of the token that the pooler reads for each sequence (N,): the first, or the last if attention is causal.
 
     Args:
-        borders: Place of the first token of each sequence, and of the end (N + 1,).
-        is_causal: Whether attention is causal.
+        borders: Offset of the first token of each sequence, and the end (N + 1,).
     """
     return borders[1:] - 1 if is_causal else borders[:-1]
 
 
 def last_tokens(shape: tuple[int, int], attention_mask: torch.Tensor | None, device: torch.device) -> torch.Tensor:
-    """Place in the flattened batch of the last token of each row (B,), which padding may follow.
+    """Index in the flattened batch of the last token of each row (B,), before any padding.
 
     Args:
         shape: (B, L) of the batch.
@@ -229,7 +228,7 @@ def _group(
     padding: torch.Tensor | None,
     is_causal: bool,
 ) -> Packing:
-    """Packing of sequences, given as the places of their tokens in order, sorted by length; filled up on a CPU."""
+    """Packing of sequences, given by the indices of their tokens, sorted by length; with filler on a CPU."""
     kinds, order = (2 * lengths + first_keys).sort(stable=True)
     sorted_lengths = lengths[order]
     starts = lengths.cumsum(0) - lengths
@@ -250,7 +249,7 @@ def _fill_up(
     groups: list[tuple[int, int, int]],
     padding: torch.Tensor | None = None,
 ) -> Packing:
-    """Packing by groups, on a CPU with `fill`."""
+    """Packing in groups, with filler tokens on a CPU."""
     fill = rounded_rows(len(index)) - len(index) if index.device.type == "cpu" else 0
     if fill:
         index, groups = F.pad(index, (0, fill)), [*groups, (1, fill, 0)]
@@ -265,11 +264,11 @@ def sequence_lengths(
     Args:
         shape: (B, L) of the batch.
         position_ids: Positions (B, L) that start again at 0 with each sequence; used where `borders` is None.
-        borders: Place of the first token of each sequence in the flattened batch, and B L (N + 1,).
+        borders: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
 
     Returns:
-        (N,), in tokens; None if no row holds more than one sequence, or if that is read off positions in a graph that
-        is being traced, compiled or exported.
+        (N,), in tokens; None if no row holds more than one sequence, or if only positions are given in a graph that is
+        being traced, compiled or exported.
     """
     if borders is not None:
         return borders.long().diff()
@@ -283,10 +282,10 @@ def sequence_lengths(
 
 
 def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
-    """Running number of the sequence of each token in its row, read off positions that start again at 0.
+    """Number of each token's sequence within its row, derived from positions that start again at 0.
 
-    Positions of any other form (not 0, 1, 2, ... with new starts at 0) stand for one sequence a row, and so do those
-    that are all 0, which say nothing of an order.
+    Rows are treated as one sequence each if the positions have another form than 0, 1, 2, ... with restarts at 0, or
+    are all 0.
 
     Args:
         position_ids: (B, L).
@@ -301,11 +300,14 @@ def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
 
 
 def flash_limits(borders: torch.Tensor | None, longest: int | None) -> dict[str, Any]:
-    """Where sequences end, as keyword arguments of transformers' flash attention functions.
+    """Sequence boundaries as keyword arguments of transformers' flash attention functions.
 
     Args:
-        borders: Place of the first token of each sequence, and of the end (N + 1,), int32.
-        longest: Tokens of the longest sequence, or more.
+        borders: Offset of the first token of each sequence, and the end (N + 1,), int32.
+        longest: Length of the longest sequence, or an upper bound.
+
+    Returns:
+        `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
     """
     names = (("cu_seq_lens", borders), ("max_length", longest))
     return {f"{name}_{side}": value for name, value in names for side in "qk"}
@@ -316,14 +318,14 @@ def restarting_positions(shape: tuple[int, int], borders: torch.Tensor) -> torch
 
     Args:
         shape: (B, L) of the batch.
-        borders: Place of the first token of each sequence in the flattened batch, and B L (N + 1,).
+        borders: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
     """
     places = torch.arange(shape[0] * shape[1], device=borders.device)
     return (places - borders[torch.bucketize(places, borders[1:-1], right=True)]).view(shape)
 
 
 def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, dropout: float) -> bool:
-    """Whether there is a flash kernel for sequences of any length (`torch.nn.attention.varlen`) for such tensors."""
+    """Whether the variable-length flash kernel (`torch.nn.attention.varlen`) supports such tensors."""
     return (
         HAS_ANY_LENGTH_KERNEL
         and device.type == "cuda"

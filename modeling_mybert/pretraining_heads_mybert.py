@@ -25,7 +25,7 @@ from .vocabulary_loss_mybert import linear_cross_entropy
 
 
 class MyBertPredictionHead(nn.Module):
-    """Masked-LM head: a transform, then the product with the word embeddings and a bias (`cls.predictions`)."""
+    """Masked-LM head: a transform, then the product with the word embeddings plus a bias (`cls.predictions`)."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
@@ -37,16 +37,16 @@ class MyBertPredictionHead(nn.Module):
             }
         )
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; checkpoints hold this name
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; checkpoints use this name
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """(..., D) to (..., V)."""
+        """Hidden states (..., D) to logits (..., V)."""
         return linear(self.decoder, self._transformed(hidden_states))
 
     def with_loss(
         self, hidden_states: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (N, V) of labelled positions (N, D), and their loss; see `linear_cross_entropy`."""
+        """Logits (N, V) and loss of the hidden states of labelled positions (N, D); see `linear_cross_entropy`."""
         states = self._transformed(filled_up(hidden_states))
         return linear_cross_entropy(self.decoder, states, labels, num_items_in_batch)
 
@@ -58,7 +58,7 @@ class MyBertPredictionHead(nn.Module):
 
 
 class _MyBertWithPredictions(MyBertPreTrainedModel):
-    """What the two models with a vocabulary layer share."""
+    """What the two models with a masked-LM head share."""
 
     _tied_weights_keys = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
@@ -66,14 +66,14 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
     }
 
     def get_output_embeddings(self) -> nn.Module:
-        """The vocabulary layer."""
+        """The masked-LM output layer."""
         return self.cls["predictions"].decoder
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        """Replace the vocabulary layer; the bias of the checkpoint's name goes with it."""
+        """Replace the masked-LM output layer and the bias that checkpoints store as `cls.predictions.bias`."""
         head: Any = self.cls["predictions"]
         head.decoder, bias = new_embeddings, getattr(new_embeddings, "bias", None)
-        # Untied they stay two: of one that has both names one name would be saved, and loading ties nothing.
+        # If weights are not tied, the two biases must be separate: a shared one would be saved under one name only.
         head.bias = bias if bias is None or self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
 
     @torch.no_grad()
@@ -91,13 +91,13 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Logits and masked-LM loss of hidden states (B, L, D).
 
-        The vocabulary product is most of the cost of a small model. Where only the loss is wanted it runs on the
-        labelled positions alone (15 % of the tokens), and the logits are (labelled positions, V) instead of (B, L, V).
+        The vocabulary product is most of the cost of a small model. In training, or with `sparse_prediction`, it runs
+        only on the labelled positions (15 % of the tokens), and the logits are (labelled positions, V).
         """
         if labels is None:
             return self.cls["predictions"](hidden_states), None
         check_labels("labels", labels, hidden_states.shape[:2], self.config.vocab_size, self.training)
-        # In a graph that is being compiled their number is a shape, which is known beforehand or not at all.
+        # In a compiled graph the number of labelled positions is a shape, so the caller must give their indices.
         is_known = prediction_indices is not None or not torch.compiler.is_compiling()
         if is_known and (self.training or self.config.sparse_prediction):
             if prediction_indices is None:
@@ -117,14 +117,14 @@ class MyBertForPreTrainingOutput(ModelOutput):
     """Output of `MyBertForPreTraining`.
 
     Attributes:
-        loss: Sum of the two losses below, of those whose labels were given.
-        prediction_logits: (B, L, V), or (labelled positions, V) where only those were computed, in the order of
+        loss: Sum of the two losses below; without labels for one of them, the other.
+        prediction_logits: (B, L, V), or (labelled positions, V) if only those were computed, in the order of
             `prediction_indices`.
-        seq_relationship_logits: (B, 2): B follows A, B is random.
-        hidden_states: One more than there are layers, each (B, L, D), if asked for.
-        attentions: One a layer, each (B, H, L, L), if asked for.
-        mlm_loss: Loss of masked LM: the mean over the labelled positions, or its share of an optimizer step's.
-        nsp_loss: The same of next sentence prediction, over sequences.
+        seq_relationship_logits: Logits of next sentence prediction (B, 2): B follows A, B is random.
+        hidden_states: Embeddings and each layer, each (B, L, D), if requested.
+        attentions: One for each layer, each (B, H, L, L), if requested.
+        mlm_loss: Masked-LM loss: the mean over the labelled positions, or a share of an optimizer step's mean.
+        nsp_loss: The same for next sentence prediction, over sequences.
     """
 
     loss: torch.Tensor | None = None
@@ -162,22 +162,25 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         prediction_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MyBertForPreTrainingOutput | tuple[torch.Tensor, ...]:
-        """Predict masked tokens and whether segment B follows segment A; the inputs are those of `MyBertModel`.
+        """Predict masked tokens and whether segment B follows segment A; for other inputs see `MyBertModel`.
 
         Args:
-            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
-            next_sentence_label: (B,): 0 if B follows A, 1 if B is random, -100 to leave the sequence out.
-            num_items_in_batch: Masked tokens of all micro-batches and processes of an optimizer step; the masked-LM
-                loss is then their share of that step's mean. None: the mean over this batch.
+            labels: Original token ids (B, L) at masked positions, -100 elsewhere.
+            next_sentence_label: (B,): 0 if B follows A, 1 if B is random, -100 to ignore the sequence.
+            num_items_in_batch: Number of masked tokens in all micro-batches and processes of an optimizer step; the
+                masked-LM loss is then the batch's share of that step's mean. None: the mean over this batch.
             num_sequences_in_batch: The same for the sequences of next sentence prediction. transformers' `Trainer`
-                does not know it: with `num_items_in_batch` alone a micro-batch weighs as much in this mean as in the
-                other. `mybert.pretraining.PretrainingTrainer` passes both.
-            prediction_indices: Places of all labels in the flattened batch (P,). Finding them in `labels` would
-                synchronize with an accelerator; with them a compiled graph, too, computes labelled positions only.
-                Places whose label is -100 count in no loss: they may pad P to a constant number.
+                does not pass it; with `num_items_in_batch` alone, the loss of a micro-batch is weighted by its share
+                of the masked tokens. `mybert.pretraining.PretrainingTrainer` passes both.
+            prediction_indices: Indices of all labelled positions in the flattened batch (P,). Passing them avoids a
+                synchronization with an accelerator, and lets a compiled graph compute only labelled positions.
+                Positions with label -100 are ignored in the loss, so they can pad P to a constant number.
 
         Returns:
             `MyBertForPreTrainingOutput`; its loss is the sum of the losses whose labels were given.
+
+        Raises:
+            ValueError: If labels or indices have the wrong shape, dtype or values.
         """
         unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
@@ -234,15 +237,16 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         prediction_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput | tuple[torch.Tensor, ...]:
-        """Predict tokens; the inputs are those of `MyBertModel`.
+        """Predict masked tokens; for other inputs see `MyBertModel`.
 
         Args:
-            labels: Original tokens (B, L) at masked positions, -100 elsewhere.
-            num_items_in_batch: Masked tokens of a whole optimizer step; None: the mean over this batch.
+            labels: Original token ids (B, L) at masked positions, -100 elsewhere.
+            num_items_in_batch: Masked tokens in the optimizer step; None: the mean over this batch.
             prediction_indices: See `MyBertForPreTraining`.
 
         Returns:
-            `loss`, and `logits`: (B, L, V), or (labelled positions, V) in training with labels.
+            `loss` (None without labels) and `logits`: (B, L, V), or (labelled positions, V) in training with labels or
+            with `sparse_prediction`.
         """
         unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
@@ -280,14 +284,14 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
         num_items_in_batch: torch.Tensor | int | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> NextSentencePredictorOutput | tuple[torch.Tensor, ...]:
-        """Predict whether segment B follows segment A; the inputs are those of `MyBertModel`.
+        """Predict whether segment B follows segment A; for other inputs see `MyBertModel`.
 
         Args:
-            labels: (B,): 0 if B follows A, 1 if B is random.
-            num_items_in_batch: Sequences of a whole optimizer step; None: the mean over this batch.
+            labels: (B,): 0 if B follows A, 1 if B is random, -100 to ignore the sequence.
+            num_items_in_batch: Sequences in the optimizer step; None: the mean over this batch.
 
         Returns:
-            `loss`, and `logits` (B, 2).
+            `loss` (None without labels) and `logits` (B, 2).
         """
         outputs = self.bert(
             input_ids,

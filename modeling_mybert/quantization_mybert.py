@@ -1,10 +1,10 @@
-"""Int8 weights for inference on a CPU: symmetric, a scale for each output; activations are quantized as they come.
+"""Int8 weights for inference on a CPU: symmetric, with a scale for each output; activations are quantized dynamically.
 
-Each token's states become uint8 with a scale and an offset of its own (dynamic, per token, asymmetric), so a result
-does not depend on what else is in the batch, and no data is needed for calibration. oneDNN multiplies the integers.
+Each token's hidden states become uint8 with their own scale and offset (dynamic, per token, asymmetric), so a result
+does not depend on the rest of the batch, and no calibration data is needed. oneDNN multiplies the integers.
 
-A model folder of such a model holds the int8 weights; `quantization_config` in its `config.json` names the method, and
-transformers' `from_pretrained` finds what reads it here.
+The saved model holds the int8 weights. `quantization_config` in its `config.json` names the method, for which this
+module registers a quantizer with transformers' `from_pretrained`.
 """
 
 import functools
@@ -24,15 +24,15 @@ from .linear_mybert import PackedTensors, has_hooks, plain_linear_each
 logger = logging.get_logger(__name__)
 
 QUANT_METHOD = "mybert_int8"
-STEPS = 254  # from a token's smallest value to its largest
-_SMALLEST_RANGE = 1e-30  # of a token's states, or an output's weights, that are all equal
+STEPS = 254  # between a token's smallest and largest value
+_SMALLEST_RANGE = 1e-30  # used where a token's states, or an output's weights, are all equal
 
 
 @functools.cache
 def has_exact_int8_kernel() -> bool:
     """Whether oneDNN multiplies uint8 by int8 exactly here.
 
-    CPUs with VNNI (or AMX) do. Without it x86 adds pairs of products in 16 bits, which overflow: this is tried out.
+    CPUs with VNNI (or AMX) do. Other x86 CPUs add pairs of products in 16 bits, which overflows. A product tests it.
     """
     largest, weight = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
     try:
@@ -44,7 +44,7 @@ def has_exact_int8_kernel() -> bool:
 
 
 def _multiply(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zeros: torch.Tensor) -> torch.Tensor:
-    """Integers (N, I), less 128, by packed int8 weights (O, I), times the weights' scale (O,): float32 (N, O)."""
+    """Multiply uint8 rows (N, I), less 128, by packed int8 weights (O, I) and their scale (O,): float32 (N, O)."""
     product: torch.Tensor = torch.ops.onednn.qlinear_pointwise(
         rows, 1.0, 128, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
@@ -52,24 +52,24 @@ def _multiply(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor, zer
 
 
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Quantize each row by itself, in 254 equal steps from its smallest to its largest value.
+    """Quantize each row separately, in 254 equal steps from its smallest to its largest value.
 
     Args:
         rows: float32 (N, I).
 
     Returns:
-        Integers from 1 to 255, uint8 (N, I), and of each row its range and its middle (N, 1): a value is about
-        (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
+            Integers from 1 to 255, uint8 (N, I), and the range and the middle of each row (N, 1): a value is about
+            (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
     """
     lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
     middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)
-    # By way of int8: PyTorch converts to it much faster than to uint8.
+    # Via int8, to which PyTorch converts much faster than to uint8.
     integers = rows.sub(middle).mul_(STEPS / extent).round_().to(torch.int8)
     return integers.view(torch.uint8).bitwise_xor_(128), extent, middle
 
 
 class MyBertInt8Linear(nn.Module):
-    """A linear layer with int8 weights, for float32 states on a CPU; elsewhere it multiplies in floating point.
+    """A linear layer with int8 weights. It multiplies integers for float32 on a CPU, otherwise floats.
 
     Args:
         in_features: I.
@@ -80,7 +80,7 @@ class MyBertInt8Linear(nn.Module):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         weight = torch.empty(out_features, in_features, dtype=torch.int8)
-        # Not called `weight`: whoever does not know of the scale misses it, instead of taking the integers for it.
+        # Not called `weight`, so that code that does not know of the scale fails instead of using the integers.
         self.int8_weight = nn.Parameter(weight, requires_grad=False)
         self.weight_scale = nn.Parameter(torch.empty(out_features), requires_grad=False)
         self.bias = nn.Parameter(torch.empty(out_features), requires_grad=False)
@@ -102,7 +102,7 @@ class MyBertInt8Linear(nn.Module):
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """States (..., I) to (..., O)."""
+        """Hidden states (..., I) to (..., O)."""
         if not _can_be_quantized(hidden_states):
             weight = self.int8_weight.to(self.weight_scale.dtype) * self.weight_scale[:, None]
             return F.linear(hidden_states, weight, self.bias)
@@ -110,7 +110,7 @@ class MyBertInt8Linear(nn.Module):
 
 
 def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Call each layer on the same states (..., I); those with int8 weights all at once."""
+    """Call each layer on the same states (..., I); if all have int8 weights, in one product."""
     int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
     if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
         return plain_linear_each(layers, hidden_states)
@@ -118,12 +118,12 @@ def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Seq
 
 
 def takes_integers(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
-    """Whether calling a layer on these states is a product of integers."""
+    """Whether a layer multiplies these hidden states as integers."""
     return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
 
 
 def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Quantize states (..., I) once and multiply them once by the weights of all layers; the first one keeps these."""
+    """Multiply states (..., I) by all layers' weights in one product; the first layer stores the packed weights."""
     tensors = [tensor for layer in layers for tensor in (layer.int8_weight, layer.weight_scale, layer.bias)]
     packed = layers[0]._packed
     if packed is None or not packed.is_of(*tensors):
@@ -134,11 +134,11 @@ def _multiply_each(layers: Sequence[MyBertInt8Linear], hidden_states: torch.Tens
 
 
 def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
-    """Whether these states can be multiplied as integers: eager, float32, on a CPU, without gradients."""
+    """Whether these states can be multiplied as integers: eager mode, float32, on a CPU, without gradients."""
     return not (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
-        or type(hidden_states) is not torch.Tensor  # a subclass counts or records what is done with it
+        or type(hidden_states) is not torch.Tensor  # subclasses may count or record operations
         or hidden_states.device.type != "cpu"
         or hidden_states.dtype != torch.float32
         or (hidden_states.requires_grad and torch.is_grad_enabled())
@@ -148,7 +148,7 @@ def _can_be_quantized(hidden_states: torch.Tensor) -> bool:
 
 
 class _PackedInt8Weights(PackedTensors):
-    """Int8 weights of layers, concatenated, with what completes their product.
+    """Concatenated int8 weights of layers, with their scales and biases.
 
     Args:
         *tensors: Weight (O, I), scale and bias (O,) of each layer in turn.
@@ -159,24 +159,24 @@ class _PackedInt8Weights(PackedTensors):
         weight, scale, bias = (torch.cat([tensor.detach() for tensor in tensors[kind::3]]) for kind in range(3))
         self.packed, self.scale, self.bias = torch.ops.onednn.qlinear_prepack(weight, None), scale / STEPS, bias
         self.zeros = torch.zeros(1, dtype=torch.int32)
-        self.sums = weight.sum(1, dtype=torch.int32) * scale  # of each output's weights; by them the middles go in
+        self.sums = weight.sum(1, dtype=torch.int32) * scale  # the rows' middles are multiplied by these sums
 
     def multiply(self, integers: torch.Tensor, extent: torch.Tensor, middle: torch.Tensor) -> torch.Tensor:
-        """Rows (N, I), as `quantize_rows` gives them, to float32 (N, O)."""
+        """Multiply rows (N, I), as `quantize_rows` returns them, to float32 (N, O), with bias."""
         product = _multiply(integers, self.packed, self.scale, self.zeros)
         return product.mul_(extent).addcmul_(middle, self.sums).add_(self.bias)
 
 
 def quantize_layers(model: Any) -> None:
-    """Give the layers of a model int8 weights; embeddings, normalisations, pooler and head stay as they are.
+    """Replace the linear layers of the encoder by ones with int8 weights; nothing else of the model changes.
 
-    Nothing is changed unless all of them can be.
+    If one of them cannot be replaced, none is.
 
     Args:
         model: A MyBERT model in float32 on a CPU.
 
     Raises:
-        ValueError: If a linear layer is not a plain one.
+        ValueError: If a linear layer has been replaced, for example by an adapter, or has hooks.
     """
     layers = list(_linear_layers(model))
     for parent, name in layers:
@@ -192,7 +192,7 @@ def quantize_layers(model: Any) -> None:
 
 
 def _linear_layers(model: Any) -> list[tuple[nn.Module, str]]:
-    """The linear layers of a model's layers, as parent and name, also where an adapter has taken their place."""
+    """Parent and name of the encoder's linear layers, including those that an adapter has replaced."""
     places = []
     for layer in model.base_model.encoder["layer"].children():
         attention, names = layer.attention, ("query", "key", "value")
@@ -202,7 +202,7 @@ def _linear_layers(model: Any) -> list[tuple[nn.Module, str]]:
 
 
 def _finish(model: Any) -> None:
-    """Note what the model is, as `from_pretrained` does, and freeze it."""
+    """Mark the model as quantized, as `from_pretrained` does, and freeze it."""
     if not has_exact_int8_kernel():
         logger.warning_once(
             "This CPU has no exact int8 products (VNNI): int8 weights are multiplied in float32, which is slower."
@@ -213,27 +213,27 @@ def _finish(model: Any) -> None:
 
 
 class MyBertInt8Config(QuantizationConfigMixin):
-    """What `config.json` says of a model with int8 weights: the method's name."""
+    """The `quantization_config` of a model with int8 weights: the name of the method."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.quant_method = QUANT_METHOD
 
 
 class MyBertInt8Quantizer(HfQuantizer):
-    """What `from_pretrained` calls: a folder has int8 weights, or `quantization_config` is a `MyBertInt8Config`."""
+    """Called by `from_pretrained` for saved int8 weights, or to quantize with a `MyBertInt8Config`."""
 
     is_trainable = False
     pre_quantized: bool
 
     def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
-        """`save_pretrained` writes such a model."""
+        """True: `save_pretrained` can write such a model."""
         return True
 
     def update_dtype(self, dtype: Any) -> torch.dtype:
-        """All but the int8 weights is float32.
+        """The dtype of everything but the int8 weights: float32.
 
         Raises:
-            ValueError: If another type is asked for.
+            ValueError: If another dtype is requested.
         """
         if dtype not in (None, torch.float32):
             raise ValueError(f"dtype is {dtype}; a model with int8 weights has float32 for the rest.")
@@ -256,7 +256,7 @@ class MyBertInt8Quantizer(HfQuantizer):
         return model.requires_grad_(False)
 
 
-if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy of this file from the Hub beside the installed one
+if QUANT_METHOD not in AUTO_QUANTIZER_MAPPING:  # a copy from the Hub may have done this
     register_quantization_config(QUANT_METHOD)(MyBertInt8Config)
     register_quantizer(QUANT_METHOD)(MyBertInt8Quantizer)
 

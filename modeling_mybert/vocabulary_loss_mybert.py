@@ -1,8 +1,8 @@
-"""Cross entropy of a vocabulary layer's logits, in training on a CPU with the gradients in the same pass.
+"""Cross entropy of the masked-LM output layer; in training on a CPU, gradients are computed in the same pass.
 
-Logits of 600 labelled positions and 30,522 words are 73 MB. PyTorch writes as much again for their log-softmax, and
-once more for its gradient. Here some rows at a time become probabilities, in one buffer for all, and these the
-gradients of hidden states and weights. The logits stay what they are, an output with a gradient of its own.
+The logits of 600 labelled positions and 30,522 tokens take 73 MB. PyTorch allocates as much again for their
+log-softmax, and once more for its gradient. Here chunks of rows become probabilities, in one reused buffer, and from
+these the gradients of hidden states and weights are computed. The logits remain an output with a gradient of its own.
 """
 
 from typing import Any
@@ -14,8 +14,8 @@ from torch import nn
 from .linear_mybert import gradient_of_states, is_plain, linear, multiply
 from .losses_mybert import IGNORED_LABEL, cross_entropy
 
-_CHUNK = 7_500_000  # probabilities: 30 MB; Linux hands out more than 32 MB as new pages each time
-_TYPES = (torch.float32, torch.bfloat16)  # of products
+_CHUNK = 7_500_000  # probabilities, 30 MB: above 32 MB each allocation gets new pages from Linux
+_TYPES = (torch.float32, torch.bfloat16)  # dtypes of the products
 _SMALLEST_PROBABILITY = 1e-30  # the logarithm of smaller ones is not exact
 
 
@@ -25,13 +25,13 @@ def linear_cross_entropy(
     labels: torch.Tensor,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a linear layer and `cross_entropy` of them; in one pass where every label counts.
+    """Logits of a linear layer and their `cross_entropy`, with gradients in one pass if no label is -100.
 
     Args:
         layer: The layer, (N, D) to (N, V).
-        hidden_states: (N, D), or more rows, which are multiplied and left out, see `filled_up`.
-        labels: Classes (N,), in [0, V), or -100 where none counts.
-        num_items_in_batch: Labels of all micro-batches of an optimizer step; None: those of this batch.
+        hidden_states: (N, D), or with more rows as padding, whose logits are dropped; see `filled_up`.
+        labels: Class ids (N,), in [0, V), or -100 at positions to ignore.
+        num_items_in_batch: Labels in all micro-batches of an optimizer step; None for those of this batch.
 
     Returns:
         The logits (N, V), and the loss, a scalar.
@@ -39,7 +39,7 @@ def linear_cross_entropy(
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     if (
         not (torch.is_grad_enabled() and dtype in _TYPES and _is_simple(layer, hidden_states))
-        or (labels == IGNORED_LABEL).any()  # on a CPU: looking costs nothing
+        or (labels == IGNORED_LABEL).any()  # cheap: this branch runs only on a CPU
     ):
         logits = linear(layer, hidden_states)[: len(labels)]
         return logits, cross_entropy(logits, labels, num_items_in_batch)
@@ -51,7 +51,7 @@ def linear_cross_entropy(
 
 
 def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
-    """Whether the layer is a plain one in float32, which autocast may multiply in another type."""
+    """Whether the layer is plain and in float32; autocast may multiply it in another dtype."""
     is_cast = torch.is_autocast_enabled("cpu")
     with torch.autocast("cpu", enabled=False):
         return (
@@ -62,9 +62,9 @@ def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Sum of the cross entropy, and the logits, of x W^T + b; the sum's gradients are computed on the way.
+    """Sum of the cross entropy, and the logits, of x W^T + b; the forward pass computes the sum's gradients.
 
-    Products are in the type that is given, softmax and sums in float32.
+    Products are in the given dtype, softmax and sums in float32.
     """
 
     @staticmethod
@@ -85,7 +85,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         total = bias.new_zeros(())
         states, weight = hidden_states.to(dtype), weight.to(dtype)
         logits = multiply(states, weight, bias.to(dtype))
-        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # of equal chunks
+        size = -(-len(logits) // -(-logits.numel() // _CHUNK))  # rows in a chunk
         buffer = bias.new_empty(size, len(bias))
         for start in range(0, len(logits), size):
             rows = slice(start, start + size)
@@ -112,7 +112,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and of_logits is None and of_total is not None and not torch.is_grad_enabled():
             return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None, None
-        # A second time, with gradients of gradients, or where the logits were used too: by PyTorch itself.
+        # A second backward pass, second derivatives, or a gradient of the logits: let PyTorch compute it.
         inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[:4], strict=True) if wanted]
         with torch.enable_grad():
             logits = F.linear(*(tensor.to(ctx.dtype) for tensor in (hidden_states, weight, bias)))
@@ -124,7 +124,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool) -> None:
-    """Add a product to a float32 sum of them; the first one takes the place of what is there."""
+    """Add a product to a float32 sum; the first product overwrites it."""
     if left.dtype == total.dtype:
         total.addmm_(left, right, beta=0 if is_first else 1)
     elif is_first:
@@ -134,7 +134,7 @@ def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, i
 
 
 def _difference(logits: torch.Tensor, labels: torch.Tensor, buffer: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Gradient of logits (N, V): probabilities, less 1 at the label, in the buffer (N, V); and losses (N, 1)."""
+    """Gradient of the logits, written to the buffer (N, V): probabilities, less 1 at the label; and losses (N, 1)."""
     logits = logits.to(buffer.dtype)
     probabilities, places = torch.softmax(logits, dim=1, out=buffer), labels[:, None]
     of_labels = probabilities.gather(1, places)

@@ -1,4 +1,4 @@
-"""Every model class of MyBERT beside transformers' class of the same name, tiny, with equal weights and inputs."""
+"""Every MyBERT model class paired with transformers' class, tiny, with equal weights and inputs."""
 
 import contextlib
 import logging
@@ -44,12 +44,12 @@ class Head:
         self.theirs: Any = getattr(transformers, f"Bert{name}")
 
     def settings(self, **changes: Any) -> dict[str, Any]:
-        """Configuration fields: tiny, dropout as in BERT, three labels where the head has labels."""
+        """Configuration fields: tiny, dropout as in BERT, three labels if the head has labels."""
         labels = {} if self.name == "ForQuestionAnswering" else {"num_labels": NUM_LABELS}
         return {**TINY, **labels, **changes}
 
     def twins(self, **changes: Any) -> tuple[Any, Any]:
-        """Our model and theirs, evaluating, with the same random weights."""
+        """Our model and theirs, in eval mode, with the same random weights."""
         attention = changes.pop("attn_implementation", "sdpa")
         theirs = self.theirs._from_config(
             transformers.BertConfig(**self.settings(**changes)), attn_implementation=attention
@@ -60,7 +60,7 @@ class Head:
         return ours.eval(), theirs.eval()
 
     def model(self, **changes: Any) -> Any:
-        """Our model, evaluating."""
+        """Our model, in eval mode."""
         model = self.ours(mybert.MyBertConfig(**self.settings(**changes)))
         spread_weights(model)
         return model.eval()
@@ -81,7 +81,7 @@ class Head:
 
     @staticmethod
     def at_tokens(output: torch.Tensor, batch: dict[str, Any]) -> torch.Tensor:
-        """An output without its padding, which has no states in a packed batch."""
+        """An output at real tokens only; a packed batch has no hidden states at padding."""
         mask = batch.get("attention_mask")
         if mask is None or mask.dim() == 4 or output.shape[:2] != mask.flatten(0, -2).shape:
             return output
@@ -108,7 +108,7 @@ class Head:
 
 
 def spread_weights(model: Any) -> None:
-    """Weights at which every term matters: also the biases, and the gains of the normalisations are not 1."""
+    """Draw weights so that every term matters: biases are not 0 and layer-norm gains are not 1."""
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -134,8 +134,8 @@ def assert_twins_agree(
 ) -> None:
     """Call both on the batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
 
-    Without a loss the gradients are those of a fixed random projection of all outputs. Dropout, if it is on, draws
-    from equal generators.
+    Without a loss the gradients are those of a fixed random projection of all outputs. If dropout is on, both draw
+    from the same seed.
     """
     assert ours.config.unpad_inputs
     for unpad_inputs in (False, True):
@@ -154,13 +154,13 @@ def compare_outputs(
     torch.manual_seed(seed)
     their_outputs = theirs(**batch)
     if not isinstance(our_outputs, tuple):
-        # Theirs name cross-attentions, which an encoder has not, and leave them empty; ours give both losses.
+        # Theirs have an empty field for cross-attentions; ours also return both losses.
         both = [name for name in ("mlm_loss", "nsp_loss") if name in our_outputs]
         assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"] + both
         assert not both or our_outputs.loss == sum(our_outputs[name] for name in both)
         our_outputs = [our_outputs[name] for name in our_outputs if name not in both]
     elif isinstance(ours, mybert.MyBertForPreTraining) and batch.keys() & {"labels", "next_sentence_label"}:
-        *our_outputs, _, _ = our_outputs  # both losses, behind what transformers gives
+        *our_outputs, _, _ = our_outputs  # both losses follow transformers' outputs
     our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
     assert len(our_tensors) == len(their_tensors)
     labels = batch.get("labels")
@@ -192,7 +192,7 @@ def compare_gradients(ours: Any, theirs: Any, our_tensors: list, their_tensors: 
     our_gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
     assert our_gradients.keys() == their_gradients.keys()
     assert any(gradient is not None and gradient.abs().max() > 1e-4 for gradient in our_gradients.values())
-    # An entry without gradient (a pooler that no loss reaches) must be without gradient in both.
+    # A parameter without a gradient (a pooler that no loss uses) must have none in either model.
     torch.testing.assert_close(our_gradients, their_gradients, rtol=0, atol=tolerance)
 
 
@@ -224,7 +224,7 @@ def heads() -> Callable[[str], Head]:
 
 @pytest.fixture
 def agree() -> Callable[..., None]:
-    """The comparison of two twins, `assert_twins_agree`."""
+    """The comparison of both models, `assert_twins_agree`."""
     return assert_twins_agree
 
 
@@ -234,7 +234,7 @@ def complaints_heard() -> Iterator[list[str]]:
     complaints: list[str] = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: complaints.append(record.getMessage())  # type: ignore[method-assign]
-    # transformers' records stay below its own logger, and some things it says once in a process only.
+    # transformers' logger does not propagate, and issues some warnings only once per process.
     loggers = [logging.getLogger(), logging.getLogger("transformers")]
     transformers.utils.logging.warning_once.cache_clear()
     for logger in loggers:
@@ -257,7 +257,7 @@ def record_complaints() -> Callable[..., Any]:
 
 @pytest.fixture
 def no_complaints() -> Iterator[None]:
-    """The test may cause no warning and no error in the log."""
+    """Fail the test if it causes a warning or an error in the log."""
     with complaints_heard() as complaints:
         yield
     assert complaints == []

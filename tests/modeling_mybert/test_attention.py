@@ -1,4 +1,4 @@
-"""Attention in training in bfloat16 on a CPU, which is written out, beside PyTorch's kernel and float32."""
+"""Attention in bfloat16 training on a CPU, in plain operations, compared with PyTorch's kernel and float32."""
 
 from functools import partial
 
@@ -12,13 +12,13 @@ from mybert.modeling_mybert.attention_mybert import dot_product_attention
 
 @pytest.fixture(autouse=True)
 def many_scores(monkeypatch) -> None:
-    """These tests have few."""
+    """These tests have few scores, so lower the threshold."""
     monkeypatch.setattr(attention_mybert, "_MANY_SCORES", 1)
 
 
 @pytest.fixture
 def kernel_calls(monkeypatch) -> list[torch.dtype]:
-    """Types of the states that PyTorch's kernel was given."""
+    """Dtypes of the inputs to PyTorch's kernel."""
     calls, kernel = [], F.scaled_dot_product_attention
 
     def counting(query, *rest, **options):
@@ -63,7 +63,7 @@ def test_as_exact_as_the_kernel(keys):
 
 
 def test_dropout_of_the_kernel():
-    """Equal generators drop the same weights."""
+    """The same seed drops the same attention weights."""
     torch.manual_seed(0)
     found = context_and_gradients(partial(attention, dropout=0.4), torch.bfloat16)
     torch.manual_seed(0)
@@ -99,7 +99,7 @@ def test_what_runs_where(heads, kernel_calls, padding, dtype, is_training, is_de
         ("_MANY_SCORES", 3 * 2 * 12 * 12 + 1, 0.0, 1),
         ("_LONG", 12, 0.0, 0),
         ("_LONG", 11, 0.0, 1),
-        ("_LONG", 11, 0.1, 0),  # there PyTorch has no kernel that keeps no weights
+        ("_LONG", 11, 0.1, 0),  # there PyTorch has no kernel that avoids storing the attention weights
     ],
 )
 def test_few_scores_and_long_sequences_stay_with_the_kernel(monkeypatch, kernel_calls, bound, largest, dropout, calls):

@@ -14,12 +14,12 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
 def rewrite_weights(folder: Path, change) -> None:
-    """Write the folder's tensors again as `change` gives them."""
+    """Rewrite the folder's tensors with those that `change` returns."""
     save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
 def rewrite_config(folder: Path, **changes) -> None:
-    """Set fields of the folder's configuration; None takes a field out."""
+    """Set fields of the folder's configuration; None removes a field."""
     config = json.loads((folder / CONFIG).read_text()) | changes
     (folder / CONFIG).write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
 
@@ -31,7 +31,7 @@ def assert_same_weights(model, other) -> None:
 
 
 def old_names(tensors: dict) -> dict:
-    """The names of the first BERT releases, positions among the weights included."""
+    """Rename the tensors as in the first BERT releases, with position ids among the weights."""
     tensors = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
         for name, tensor in tensors.items()
@@ -61,14 +61,14 @@ def test_every_weight_of_a_bert_folder_is_used(head, bert_folder):
 
 
 def test_a_configuration_object_of_type_bert(head, bert_folder, no_complaints):
-    """As example scripts do it: the configuration is loaded first, with changes, and given to the model."""
+    """As in example scripts: the configuration is loaded first, changed, and passed to the model."""
     changes = {"attn_implementation": "eager", "classifier_dropout": 0.25, "dtype": "bfloat16"}
     config = transformers.AutoConfig.from_pretrained(bert_folder, **changes)
     assert type(config) is transformers.BertConfig
     ours = head.ours.from_pretrained(bert_folder, config=config)
     assert type(ours.config) is mybert.MyBertConfig
     assert (ours.config._attn_implementation, ours.config.classifier_dropout) == ("eager", 0.25)
-    assert type(config) is transformers.BertConfig and config.model_type == "bert"  # the caller's own is left alone
+    assert type(config) is transformers.BertConfig and config.model_type == "bert"  # the caller's object is unchanged
     theirs = head.theirs.from_pretrained(bert_folder, config=config)
     assert ours.dtype == theirs.dtype
     assert_same_weights(ours, theirs)
@@ -211,7 +211,7 @@ def assert_tied(model) -> None:
 
 @pytest.fixture(params=["ForMaskedLM", "ForPreTraining"])
 def predicting_head(request, heads):
-    """Each head with a vocabulary layer in turn."""
+    """Each head with a masked-LM output layer in turn."""
     return heads(request.param)
 
 

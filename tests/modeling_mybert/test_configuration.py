@@ -1,4 +1,4 @@
-"""MyBertConfig: fields as in transformers' BERT, every wrong value named in one sentence."""
+"""MyBertConfig: fields as in transformers' BERT, every wrong value raises one clear sentence."""
 
 import json
 import re
@@ -13,7 +13,7 @@ import mybert
 def test_fields_and_defaults_are_those_of_transformers():
     ours, theirs = mybert.MyBertConfig().to_dict(), transformers.BertConfig().to_dict()
     assert {name: value for name, value in theirs.items() if ours.get(name, value) != value} == {"model_type": "bert"}
-    # What theirs has and ours has not belongs to generating text.
+    # The fields that only theirs has belong to text generation.
     assert theirs.keys() - ours.keys() <= {"add_cross_attention", "use_cache", "bos_token_id", "eos_token_id"}
     assert ours.keys() - theirs.keys() == {"sparse_prediction", "unpad_inputs"}
 
@@ -79,7 +79,7 @@ WRONG = [
 ]
 
 
-# More than memory holds, and what ends in a traceback of transformers'.
+# Sizes beyond memory, and values that would end in a traceback inside transformers.
 ABSURD = [
     *[(name, value, "an integer of at most 2147483647") for name in AT_LEAST_ONE for value in (2**31, 10**12)],
     *[("num_hidden_layers", value, "an integer of at most 10000") for value in (10_001, 10**9)],

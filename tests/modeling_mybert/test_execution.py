@@ -111,7 +111,7 @@ def test_prepared_block_mask(heads):
 
 
 def test_flash_attention_is_declared(head):
-    """Whether it runs is known on a GPU only; transformers asks these flags before it tries."""
+    """It runs only on a GPU; transformers checks these flags first."""
     assert head.ours._supports_flash_attn
     assert head.ours._supports_sdpa
     assert head.ours._supports_flex_attn
@@ -129,7 +129,7 @@ def test_sdpa_really_uses_the_fused_function(heads, unpad_inputs):
 
 
 def test_own_attention_function(heads):
-    """`AttentionInterface` is transformers' place for attention functions of one's own."""
+    """`AttentionInterface` is where transformers registers custom attention functions."""
     calls = []
 
     def counting(module, query, key, value, attention_mask, **kwargs):
@@ -149,7 +149,7 @@ def test_own_attention_function(heads):
 
 def compiled(model):
     torch._dynamo.reset()
-    # The front end finds graph breaks and the differentiated graph is traced; generating code would take minutes.
+    # This finds graph breaks and traces the backward graph; generating code would take minutes.
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 
 
@@ -258,7 +258,7 @@ def test_exported_to_onnx(head, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code
 def test_traced(heads):
-    """`torch.jit.trace` is what older serving tools still call."""
+    """`torch.jit.trace` is still used by older serving tools."""
     head = heads("ForSequenceClassification")
     model = head.model(return_dict=False)
     batch = head.batch()

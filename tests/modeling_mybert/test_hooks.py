@@ -1,4 +1,4 @@
-"""Tools that hook into the network see the rows of the batch, packed or not; the others cost nothing."""
+"""Hooks of other tools see the rows of the batch; hooks that need no rows do not prevent packing."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def watch(model) -> list[tuple[int, ...]]:
-    """Shapes of what the first layer gets, seen without a hook."""
+    """Record the shapes of the first layer's inputs without a hook."""
     seen: list[tuple[int, ...]] = []
     layer = model.base_model.encoder["layer"][0]
     forward = layer.forward
@@ -77,7 +77,7 @@ def test_hooks_that_need_no_rows_leave_the_batch_packed(heads):
 
 @pytest.mark.parametrize("padding", ["right", "left", None])
 def test_noise_on_the_embeddings_is_that_of_bert(heads, padding):
-    """NEFTune's depends on the shape of the batch; drawn for equal shapes it is the same to the bit."""
+    """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
     head = heads("Model")
     ours, theirs = head.twins(**NO_DROPOUT)
     batch, noise = head.batch(padding), []

@@ -1,4 +1,4 @@
-"""Wrong inputs are answered with one sentence, not with an index error from a kernel, and without slowing a GPU."""
+"""Wrong inputs raise one clear sentence instead of an index error from a kernel, without slowing a GPU."""
 
 import re
 
@@ -17,7 +17,7 @@ def refused(model, sentence, **inputs):
 
 @pytest.fixture(params=[False, True], ids=["evaluation", "training"])
 def model(request, heads):
-    """The trunk, evaluating and training."""
+    """The trunk, in eval and in training mode."""
     return heads("Model").model().train(request.param)
 
 
@@ -61,7 +61,7 @@ def test_token_ids_after_resizing(model):
 
 
 def test_token_ids_with_other_word_embeddings(model):
-    """Adapters put a module of their own in the place of the word embeddings."""
+    """Adapters replace the word embeddings by a module of their own."""
     words = model.get_input_embeddings()
     expected = model.eval()(input_ids=IDS).last_hidden_state
     model.set_input_embeddings(torch.nn.Sequential(words))
@@ -78,7 +78,7 @@ def test_word_embeddings_under_an_adapter(heads, settings):
     model = heads("ForSequenceClassification").model()
     expected = model(input_ids=IDS).logits
     adapted = peft.get_peft_model(model, peft.LoraConfig(**settings))
-    assert torch.equal(adapted.eval()(input_ids=IDS).logits, expected)  # an adapter starts as nothing
+    assert torch.equal(adapted.eval()(input_ids=IDS).logits, expected)  # a new adapter changes nothing
 
 
 @pytest.mark.parametrize("wrong", [3, -1])
@@ -108,7 +108,7 @@ def test_too_long(model):
 
 
 def test_longer_than_the_positions_with_positions_that_start_again(model):
-    """Packed sequences: only a position outside the table is too far."""
+    """Packed sequences: only positions outside the embedding table are an error."""
     model(input_ids=torch.ones(1, 40, dtype=torch.long), position_ids=torch.arange(20).repeat(2)[None])
 
 
@@ -131,7 +131,7 @@ def test_masks_that_do_not_match(model, shape):
 
 
 def test_prepared_masks_of_integers(model):
-    """The fused function refuses them with an error of its own, the written-out one would add them to the scores."""
+    """SDPA raises an unclear error for them, and eager attention would add them to the scores."""
     sentence = "attention_mask has type torch.int64; a prepared mask is expected to be bool"
     refused(model, sentence, input_ids=IDS, attention_mask=torch.ones(2, 1, 4, 4, dtype=torch.long))
 
@@ -152,7 +152,7 @@ def test_multiple_choice_needs_choices(heads):
 
 @pytest.fixture(params=[False, True], ids=["evaluation", "training"])
 def labelled(request, heads):
-    """A head by name, evaluating and training, and a batch with labels."""
+    """A head by name, in eval and in training mode, and a batch with labels."""
 
     def build(name, **changes):
         head = heads(name)
@@ -209,7 +209,7 @@ def test_answer_positions(labelled, name):
 
 
 def test_training_on_an_accelerator_looks_at_no_value(head, monkeypatch):
-    """A look at a value makes the host wait for the device. The meta device stands for any that is not a CPU."""
+    """Reading a value makes the host wait for the device. The meta device stands in for any but a CPU."""
 
     def waits(*args, **kwargs):
         raise AssertionError("a value was looked at")
@@ -217,9 +217,10 @@ def test_training_on_an_accelerator_looks_at_no_value(head, monkeypatch):
     monkeypatch.setattr(torch, "aminmax", waits)
     batch = {name: tensor.to("meta") for name, tensor in head.batch(None, labels=True).items()}
     if head.name in ("ForMaskedLM", "ForPreTraining"):
-        batch.pop("labels")  # the number of labelled positions is a value, but no check
+        batch.pop("labels")  # counting the labelled positions reads values, but is not a check
     head.model().to("meta").train()(**batch)
-    with pytest.raises(AssertionError, match="a value was looked at"):  # the check is where this test looks for it
+    # In eval mode values are checked, which proves that the patched function is the right one.
+    with pytest.raises(AssertionError, match="a value was looked at"):
         head.model()(**head.batch())
 
 
@@ -236,7 +237,7 @@ def test_empty_batch(model, rows, length):
 
 
 def test_32_bit_ids_and_labels(head):
-    """Numpy's default on some systems; transformers takes such ids, but no such labels."""
+    """NumPy's default on some systems; transformers accepts such ids, but not such labels."""
     model, batch = head.model(), head.batch(labels=True)
     expected = model(**batch)
     found = model(**{name: tensor.int() for name, tensor in batch.items()})

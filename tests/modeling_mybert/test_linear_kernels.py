@@ -1,4 +1,4 @@
-"""The kernels of linear layers on a CPU: the same results and gradients by either, and what steps aside."""
+"""The kernels of linear layers on a CPU: the same results and gradients from both, and where neither is called."""
 
 import platform
 from pathlib import Path
@@ -26,7 +26,7 @@ def kernel(request):
 
 @pytest.fixture
 def onednn_calls(monkeypatch):
-    """Shapes of what oneDNN has multiplied."""
+    """Shapes of the operands that oneDNN has multiplied."""
     calls, multiply = [], linear_mybert.multiply_by_onednn
 
     def counted(left, right, *others):
@@ -135,7 +135,7 @@ def test_strided_states_and_gradients(kernel, strided, learning):
         product = linear(layer, states)
     torch.testing.assert_close(product, layer(states), rtol=0, atol=1e-5)
     if learning:
-        product.sum().backward()  # its gradient is one number, expanded
+        product.sum().backward()  # its gradient is a single expanded number, not contiguous
         rows = states.reshape(-1, states.shape[-1])
         torch.testing.assert_close(layer.weight.grad, rows.sum(0).expand(10, -1), rtol=0, atol=1e-5)
 

@@ -8,7 +8,7 @@ NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 class Recorder(transformers.TrainerCallback):
-    """Keep the gradients with which the optimizer steps."""
+    """Record the gradients that the optimizer uses."""
 
     def __init__(self) -> None:
         self.gradients: dict[str, torch.Tensor] = {}
@@ -46,7 +46,7 @@ def step(model, examples, micro_batch_size, output_dir) -> tuple[float, dict]:
 
 
 def assert_one_step_is_one_step(head, batch, tmp_path, **changes) -> None:
-    """8 as one batch, and as four batches of two."""
+    """Eight examples as one batch and as four batches of two."""
     examples = [{name: tensor[row] for name, tensor in batch.items()} for row in range(8)]
     whole, parts = (step(head.model(**NO_DROPOUT, **changes), examples, size, tmp_path) for size in (8, 2))
     plain = head.model(**NO_DROPOUT, **changes).train()(**batch).loss
@@ -59,7 +59,7 @@ def assert_one_step_is_one_step(head, batch, tmp_path, **changes) -> None:
 
 
 def uneven(labels: torch.Tensor) -> torch.Tensor:
-    """Keep more labels in later rows, so that micro-batches hold different numbers of them."""
+    """Keep more labels in later rows, so that micro-batches have different numbers of them."""
     keep = torch.arange(labels.shape[-1]) <= torch.arange(len(labels))[:, None]
     return labels.where(keep, -100)
 
@@ -83,7 +83,7 @@ def test_token_classification_with_uneven_numbers_of_labels(heads, tmp_path):
 
 
 def test_question_answering(heads, tmp_path):
-    """Trainer counts `labels` only; without a count it divides by the number of accumulated batches itself."""
+    """Trainer counts only `labels`; without a count it divides by the number of accumulated batches."""
     assert_one_step_is_one_step(
         heads("ForQuestionAnswering"), heads("ForQuestionAnswering").batch(labels=True, batch_size=8), tmp_path
     )
@@ -105,7 +105,7 @@ def test_problem_types(heads, problem_type, num_labels, labels, tmp_path):
 
 
 def test_transformers_itself_is_off(heads, tmp_path):
-    """The reason for all this. If it fails, transformers has been repaired; nothing of ours is wrong then."""
+    """The bug that all this works around. If this test fails, transformers has fixed it, and our code is fine."""
     head = heads("ForMaskedLM")
     batch = head.batch(labels=True, batch_size=8)
     examples = [{name: tensor[row] for name, tensor in batch.items()} for row in range(8)]
@@ -139,7 +139,7 @@ def test_pretraining_with_both_counts_is_exact(heads):
 
 
 def test_pretraining_with_uneven_masks_in_the_plain_trainer(heads):
-    """Without `num_sequences_in_batch` a micro-batch counts in the sentence loss by its share of masked tokens."""
+    """Without `num_sequences_in_batch` the sentence loss weights a micro-batch by its share of masked tokens."""
     head = heads("ForPreTraining")
     batch = head.batch(labels=True, batch_size=8)
     batch["labels"] = uneven(batch["input_ids"])
@@ -171,7 +171,7 @@ def test_the_count_is_a_number_or_a_tensor(head_with_loss, count):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_no_label_counts(heads, training):
-    """A batch without a masked token is no reason to learn something that is not a number."""
+    """A batch without masked tokens must not produce NaN."""
     for name in ("ForMaskedLM", "ForTokenClassification", "ForPreTraining"):
         head = heads(name)
         model, batch = head.model(**NO_DROPOUT).train(training), head.batch(labels=True)
@@ -179,12 +179,12 @@ def test_no_label_counts(heads, training):
         loss = model(**batch).loss
         loss.backward()
         assert loss.isfinite() and (name == "ForPreTraining" or loss == 0)
-        for counts in ({"num_items_in_batch": torch.tensor(0)}, {"num_items_in_batch": 0}):  # nor of a whole step
+        for counts in ({"num_items_in_batch": torch.tensor(0)}, {"num_items_in_batch": 0}):  # nor in the whole step
             torch.testing.assert_close(model(**batch, **counts).loss, loss * (name != "ForPreTraining"))
         if name != "ForTokenClassification":
             model.eval().config.sparse_prediction = True
             torch.testing.assert_close(model(**batch).loss, loss)
-            with torch.no_grad():  # nothing is learnt: as in transformers' BERT
+            with torch.no_grad():  # without gradients: NaN, as in transformers' BERT
                 assert model(**batch).loss.isnan()
                 if torch.backends.mkldnn.is_available():
                     assert model.prepack_weights()(**batch).loss.isnan()
@@ -236,7 +236,7 @@ def test_trainer_evaluates_without_a_count(heads, tmp_path):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForTokenClassification", "ForQuestionAnswering"])
 def test_batches_without_a_label_do_not_count_in_an_evaluation(heads, tmp_path, name):
-    """With 0 for their loss the mean over the batches would be too low, the more the smaller they are."""
+    """Counting their loss as 0 would make the mean over the batches too low."""
     head = heads(name)
     batch = head.batch(labels=True)
     for label in {"labels", "start_positions", "end_positions"} & batch.keys():

@@ -1,4 +1,4 @@
-"""The losses by themselves: fp32 whatever the network computes in, and exactly what they say."""
+"""The losses alone: float32 whatever the dtype of the network, and exact."""
 
 import math
 
@@ -77,7 +77,7 @@ def test_cross_entropy_leaves_out_what_does_not_count():
 
 
 def test_positions():
-    """The first and the last place count, the one after it does not; a negative one is the first."""
+    """The first and the last position count, one past the end does not; a negative one counts as 0."""
     scores = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, -math.inf]])
     terms = -scores.log_softmax(-1)
     for positions, expected in (
@@ -85,7 +85,7 @@ def test_positions():
         ([2, 1], [terms[0, 2], terms[1, 1]]),
         ([3, 1], [terms[1, 1]]),
         ([-1, 9], [terms[0, 0]]),
-        ([1, 2], [terms[0, 1]]),  # an impossible place
+        ([1, 2], [terms[0, 1]]),  # an impossible position
         ([3, 2], []),
     ):
         wanted = torch.stack(expected).sum() if expected else torch.tensor(0.0)

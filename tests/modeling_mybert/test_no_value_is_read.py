@@ -1,4 +1,4 @@
-"""What a batch says of itself need not be looked up: the same results, and nothing that a GPU's queue waits for."""
+"""Batches with precomputed indices: the same results, without reading tensor values, which would synchronize a GPU."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ VOCABULARY_HEADS = ("ForPreTraining", "ForMaskedLM")
 
 
 def known(head, batch, spare_labels: int = 0) -> dict:
-    """The batch with what a collator knows of it; so many label positions more than there are labels."""
+    """The batch with the indices that a collator precomputes, plus some spare label positions."""
     more = {}
     if "attention_mask" in batch:
         more["token_indices"] = flat_indices(batch["attention_mask"])
@@ -83,7 +83,7 @@ def test_known_indices_change_nothing(head_with_loss, training, is_decoder):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("num_items", [None, 17])
 def test_label_positions_up_to_a_bound(heads, name, form, training, num_items):
-    """Places without a label bring nothing, in the loss or a gradient, and their logits come last."""
+    """Spare positions without a label change neither loss nor gradients, and their logits come last."""
     head = heads(name)
     model, batch = head.model(**NO_DROPOUT, sparse_prediction=True).train(training), head.batch(labels=True)
     batch = flattened(head, batch) if form == "packed" else batch
@@ -103,7 +103,7 @@ def flash(module, query, *args, **kwargs):
 
 
 def as_on_a_gpu(model, kernel: str | None, monkeypatch) -> None:
-    """On `meta` what decides on a GPU: which kernel there is for sequences of any length, here without sense."""
+    """Make the meta device take a GPU's code path: a fake variable-length kernel, or none."""
     monkeypatch.setattr(mybert.MyBertModel, "_takes_any_length", lambda model, words: kernel == "varlen")
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", flash)
     monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
@@ -125,7 +125,7 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
     model.train().to("meta")
     as_on_a_gpu(model, kernel, monkeypatch)
     if head.name == "ForQuestionAnswering" and kernel == "flash":
-        batch["unpad_inputs"] = True  # else padding is a possible answer, and transformers looks for it
+        batch["unpad_inputs"] = True  # otherwise padding is a possible answer, and the model reads the labels
     if form == "full":
         batch["attention_mask"] = torch.ones_like(batch["input_ids"])
     batch = on_meta(known(head, flattened(head, batch) if form == "packed" else batch, 2))
@@ -142,7 +142,7 @@ def test_a_training_step_reads_no_value(head_with_loss, kernel, form, is_decoder
 
 @pytest.mark.parametrize("kernel", ["varlen", "flash", None])
 def test_who_does_not_know_has_to_look(heads, kernel, monkeypatch, no_value_read):
-    """The proof above fails where there is something to see."""
+    """The test above can fail: without the indices, values are read."""
     head = heads("ForMaskedLM")
     model, batch = head.model().train().to("meta"), head.batch(labels=True)
     as_on_a_gpu(model, kernel, monkeypatch)

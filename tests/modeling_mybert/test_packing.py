@@ -1,4 +1,4 @@
-"""The packed trunk: layers that see tokens only, with the results of the padded computation."""
+"""The packed trunk: its layers run on tokens only, and results equal those of the padded computation."""
 
 import importlib.util
 import sys
@@ -28,7 +28,7 @@ LENGTHS = (11, 1, 4, 4, 7)
 
 
 def tokens_seen(model) -> list[int]:
-    """Record how many tokens each call of the first layer gets; not by a hook, which sees the batch's rows."""
+    """Record how many tokens each call of the first layer gets; not with a hook, which would prevent packing."""
     seen: list[int] = []
     layer = model.base_model.encoder["layer"][0]
     forward = layer.forward
@@ -139,7 +139,7 @@ def test_full_batch_is_not_packed(heads):
 
 @pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
 def test_labels_at_padding_still_count(heads, name):
-    """transformers computes padding's states too, so a label there has a loss; packing must not change it."""
+    """transformers also computes hidden states at padding, so a label there has a loss; packing must not change it."""
     head = heads(name)
     ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     batch = head.batch(labels=True)
@@ -187,7 +187,7 @@ def test_answers_are_learnt_without_the_padding(heads, padding):
 
 
 def test_answers_outside_of_their_sequence_are_left_out(heads):
-    """On padding that is no possible answer, and past the end of one of several sequences in a row."""
+    """At padding where no answer can be, and past the end of one of several sequences in a row."""
     model = heads("ForQuestionAnswering").model()
     ids = torch.randint(1, 61, (2, 6), generator=torch.Generator().manual_seed(6))
     lengths = (6, 4)
@@ -216,15 +216,16 @@ def test_a_prepared_mask_tells_nothing_of_padding(heads):
 @pytest.mark.parametrize("unpad_inputs", [True, False])
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_sequence_of_padding_only_is_what_googles_graph_makes_of_it(heads, attention, unpad_inputs):
-    """Google's adds -10,000 to the scores of padding: where there is nothing else the softmax stays what it is."""
+    """Google's graph adds -10,000 to scores of padding, which does not change the softmax of a row of padding."""
     ours, theirs = heads("Model").twins(attention=attention, unpad_inputs=unpad_inputs)
     batch = heads("Model").batch()
     batch["attention_mask"][1] = 0
     mask = batch["attention_mask"].double()[:, None, None].expand(-1, -1, 11, -1)
-    expected = theirs.double()(batch["input_ids"], attention_mask=(1.0 - mask) * -10000.0)  # its sums lose no digits
+    # In float64, so that adding -10,000 loses no digits.
+    expected = theirs.double()(batch["input_ids"], attention_mask=(1.0 - mask) * -10000.0)
     outputs = ours(**batch)
     torch.testing.assert_close(outputs.pooler_output.double(), expected.pooler_output, rtol=0, atol=1e-5)
-    # In its row there is nothing that was left out.
+    # Nothing was removed from that row.
     torch.testing.assert_close(outputs.last_hidden_state[1].double(), expected.last_hidden_state[1], rtol=0, atol=1e-5)
     outputs.last_hidden_state.sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in ours.parameters() if parameter.grad is not None)
@@ -254,7 +255,7 @@ def test_an_answer_in_a_sequence_of_padding_only(heads):
 
 @pytest.mark.parametrize("chunk", [1, 4, 5, 11, 100])
 def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, agree, chunk):
-    """transformers' BERT takes chunks that divide the tokens of a row; ours are of packed tokens."""
+    """transformers' BERT needs a chunk size that divides the row length; ours chunks packed tokens."""
     head = heads("Model")
     ours, theirs = head.twins(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     for layer in ours.encoder["layer"]:
@@ -269,7 +270,7 @@ def test_feed_forward_in_chunks_that_do_not_divide_the_tokens(heads, agree, chun
 
 
 def test_dropout_is_applied_to_packed_tokens(heads):
-    """Twice the same seed gives the same states; the mean over many draws is near the states without dropout."""
+    """The same seed gives the same states; the mean over many draws is close to the states without dropout."""
     head = heads("Model")
     model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5, num_hidden_layers=1)
     batch = head.batch()
@@ -286,7 +287,7 @@ def test_dropout_is_applied_to_packed_tokens(heads):
 
 
 def attention_context(model, batch) -> torch.Tensor:
-    """What the first layer's attention gives, before anything that is not linear in its weights."""
+    """The context of the first layer's attention, which is linear in the attention weights."""
     module = model.encoder["layer"][0].attention["self"]
     kept, forward = [], module.forward
     module.forward = lambda *inputs, **kwargs: kept.append(forward(*inputs, **kwargs)) or kept[0]
@@ -298,7 +299,7 @@ def attention_context(model, batch) -> torch.Tensor:
 @pytest.mark.parametrize("use_reentrant", [False, True])
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")
 def test_few_rows_in_training_under_checkpointing(heads, use_reentrant):
-    """Recomputed layers draw the same dropout, whichever orientation a product would have without gradient."""
+    """Recomputed layers draw the same dropout, although products without gradients may be transposed."""
     model, batch = (
         heads("ForSequenceClassification").model().train(),
         heads("ForSequenceClassification").batch("right", labels=True),
@@ -372,7 +373,7 @@ def test_several_rows_of_several_sequences(heads, sequences):
 
 
 class Flash:
-    """Stands for flash attention, which reads no mask: it separates the sequences whose borders it is given."""
+    """A stand-in for flash attention, which reads no mask and separates sequences by the boundaries it is given."""
 
     def __init__(self) -> None:
         self.calls: list = []
@@ -418,7 +419,7 @@ def test_flash_attention_on_several_rows_of_several_sequences(heads, sequences, 
 
 
 def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart(heads, sequences, monkeypatch):
-    """A graph cannot look whether they start again: where they do, it says so when it runs."""
+    """A compiled graph cannot branch on positions that start again, so it raises an error when it runs."""
     model = heads("Model").model(num_hidden_layers=1)
     row = torch.cat([sequences[2], sequences[4]])[None]
     expected = model(row).last_hidden_state
@@ -436,7 +437,7 @@ def test_positions_alone_do_not_tell_compiled_flash_attention_what_to_keep_apart
 @pytest.mark.parametrize("padding", ["right", "holes"])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_flash_attention_sees_no_padding(head, padding, is_decoder, monkeypatch):
-    """It gets the tokens of a padded batch as one row, with their borders; so do all other parts of the layers."""
+    """It gets the tokens of a padded batch as one row, with their boundaries; so do all other parts of the layers."""
     model, batch = head.model(is_decoder=is_decoder), head.batch(padding, labels=True)
     mask = batch["attention_mask"].flatten(0, -2)
     if head.name == "ForQuestionAnswering":
@@ -460,7 +461,7 @@ def loss_with_gradients(model, batch) -> list[torch.Tensor]:
 
 
 class HubKernel:
-    """Stands for a kernel on the Hub, with the functions and arguments of flash attention 2; or 3, without dropout."""
+    """A stand-in for a Hub kernel, with the functions and arguments of flash attention 2; or 3, without dropout."""
 
     def __init__(self) -> None:
         self.longest: list = []
@@ -485,7 +486,7 @@ class HubKernel:
 @pytest.mark.parametrize("unpad_inputs", [True, False])
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs, is_decoder, monkeypatch):
-    """By any name, through transformers' own way to them, which also takes one for what is not installed."""
+    """By any name, loaded by transformers, which also uses them for attention packages that are not installed."""
     kernel = HubKernel()
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda: True)
     monkeypatch.setattr(transformers.modeling_utils, "is_kernels_available", lambda: True)
@@ -500,13 +501,14 @@ def test_attention_kernels_of_the_hub(heads, sequences, name, form, unpad_inputs
     found = model(**batch)
     real = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
     torch.testing.assert_close(found.last_hidden_state[real], expected.last_hidden_state[real], rtol=0, atol=1e-5)
-    if form != "left" or is_decoder:  # where a row begins with padding its state depends on what padding attends to
+    # Padding at the start of a row is pooled, and its state depends on what padding attends to.
+    if form != "left" or is_decoder:
         torch.testing.assert_close(found.pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
     assert bool(kernel.longest) == (form is not None)
 
 
 def test_every_head_on_flattened_input(head_with_loss, sequences):
-    """Losses and gradients of a flattened batch are those of the same sequences padded, one a row."""
+    """Losses and gradients of a flattened batch equal those of the same sequences as padded rows."""
     head = head_with_loss
     model = head.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
     generator = torch.Generator().manual_seed(4)
@@ -532,7 +534,7 @@ def test_every_head_on_flattened_input(head_with_loss, sequences):
         model.zero_grad()
         loss = model(**arguments).loss
         if head.name == "ForQuestionAnswering" and one_by_one is None:
-            # In a padded batch, as in transformers, the loss also compares padding: take the sequences one by one.
+            # In a padded batch padding is a possible answer, as in transformers, so run each sequence alone.
             answers = [{name: value[[row]] for name, value in labels.items()} for row in range(len(rows))]
             loss = torch.stack(
                 [model(sequence[None], **answer).loss for sequence, answer in zip(rows, answers, strict=True)]
@@ -553,7 +555,7 @@ def test_flattened_input_under_compilation(heads, sequences):
     with torch.no_grad():
         expected = model(**batch)
         torch.testing.assert_close(compiled(**batch).last_hidden_state, expected.last_hidden_state, rtol=0, atol=1e-5)
-        batch["cu_seq_lens_q"] = torch.tensor([0, *LENGTHS]).cumsum(0).int()  # pooled output needs the borders
+        batch["cu_seq_lens_q"] = torch.tensor([0, *LENGTHS]).cumsum(0).int()  # the pooled output needs the boundaries
         torch.testing.assert_close(compiled(**batch).pooler_output, expected.pooler_output, rtol=0, atol=1e-5)
 
 
@@ -564,7 +566,7 @@ def test_flattened_input_under_compilation(heads, sequences):
         ([[0, 1, 0, 1]], [[0, 0, 1, 1]]),
         ([[0, 0, 1, 0]], [[0, 1, 1, 2]]),
         ([[0, 1, 2], [0, 0, 1]], [[0, 0, 0], [0, 1, 1]]),
-        ([[3, 0, 1, 2]], [[0, 0, 0, 0]]),  # not sequences in a row: positions of the caller's own
+        ([[3, 0, 1, 2]], [[0, 0, 0, 0]]),  # custom positions, not several sequences
         ([[0, 2, 0, 1]], [[0, 0, 0, 0]]),
         ([[5, 6, 7, 8]], [[0, 0, 0, 0]]),
     ],
@@ -594,7 +596,7 @@ def test_sequence_between_borders_is_too_long(heads):
 
 
 def test_borders_on_an_accelerator(heads):
-    """They are not looked at there; the longest sequence is what the caller says. The meta device stands for any."""
+    """Their values are not read there; the caller gives the longest length. The meta device stands in for any."""
     model = heads("Model").model(unpad_inputs=False).to("meta")
     batch = {
         "input_ids": torch.ones(1, 30, dtype=torch.long, device="meta"),
@@ -654,7 +656,7 @@ def test_attention_of_packed_sequences(lengths, is_causal):
 
 
 def test_kernel_for_sequences_of_any_length(heads, sequences, monkeypatch):
-    """What a GPU runs, with its kernel replaced by one on the CPU: borders and lengths must be right."""
+    """The GPU path, with its kernel replaced by one on the CPU: boundaries and lengths must be right."""
     calls = []
 
     def varlen_attn(query, key, value, borders, key_borders, longest, longest_key, *, scale, window_size):
@@ -692,7 +694,7 @@ def test_what_the_kernel_takes(monkeypatch):
     assert not takes("cpu")
     assert not takes(dtype=torch.float32)
     assert not takes(head_size=63) and not takes(head_size=264)
-    assert not takes(dropout=0.1)  # the kernel has none
+    assert not takes(dropout=0.1)  # the kernel has no dropout
     assert not takes(capability=(7, 5)) and not takes(cuda=None)
     monkeypatch.setattr(padding_mybert, "HAS_ANY_LENGTH_KERNEL", False)
     assert not takes()

@@ -1,4 +1,4 @@
-"""The parts of packing by themselves, on batches small enough to write the result down."""
+"""The functions of packing, on batches small enough to write the result by hand."""
 
 import pytest
 import torch
@@ -44,9 +44,9 @@ def test_restarting_positions():
         ([[0, 1, 2, 0, 1]], [3, 2]),
         ([[0, 1, 2], [0, 0, 1]], [3, 1, 2]),
         ([[0, 1, 2], [0, 0, 0]], [3, 1, 1, 1]),
-        ([[0, 0, 0]], None),  # no positions, as who asks what order is worth gives them
-        ([[0, 1, 2], [0, 1, 2]], None),  # a sequence a row
-        ([[1, 2, 0]], None),  # positions of the caller's own
+        ([[0, 0, 0]], None),  # all 0, as in studies without word order
+        ([[0, 1, 2], [0, 1, 2]], None),  # one sequence in each row
+        ([[1, 2, 0]], None),  # custom positions
         ([[0, 1, 2], [0, 2, 0]], None),
     ],
 )
@@ -71,7 +71,7 @@ def test_rows_of_padding_only_see_everything(dtype):
 
 
 def test_a_padded_batch_is_packed_by_length():
-    """Rows that start with padding keep that place, which the pooler reads, and are groups of their own."""
+    """Rows that start with padding keep that position, which the pooler reads, and form their own groups."""
     mask = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 1]])
     packing = pack_padded(mask, any_length=False, is_causal=False)
     assert packing.groups == [(1, 2, 0), (1, 3, 0), (2, 3, 1), (1, 4, 0)]
@@ -107,7 +107,7 @@ def test_for_the_kernel_of_any_length_nothing_moves(is_causal):
 
 
 def test_many_tokens_are_filled_up():
-    """With copies of the first, which attend to each other alone and are left out again."""
+    """With copies of the first token, which attend only to each other and are dropped afterwards."""
     mask = torch.ones(9, 11, dtype=torch.long)
     mask[1:, 8:] = 0  # 75 tokens
     packing = pack_padded(mask, any_length=False, is_causal=False)

@@ -98,7 +98,7 @@ def test_input_embeddings(head, agree):
 
 
 def test_embeddings_and_layers_by_themselves(heads):
-    """Code that calls them, as for noise on embeddings, gives what it gives transformers' BERT."""
+    """Code that calls them directly, for example to add noise, gets the same results as with transformers' BERT."""
     ours, theirs = heads("Model").twins()
     ids = heads("Model").batch()["input_ids"]
     words = theirs.embeddings.word_embeddings(ids)
@@ -124,7 +124,8 @@ def test_prepared_four_dimensional_mask(heads, agree):
     allowed |= torch.eye(11, dtype=torch.bool)
     agree(*head.twins(), {**batch, "attention_mask": allowed})
     expected = head.twins()[0](**batch, attention_mask=allowed).last_hidden_state
-    eager = head.twins(attn_implementation="eager")[0]  # transformers' adds True and False to the scores, as 1 and 0
+    # Not theirs: transformers' eager attention would add True and False to the scores.
+    eager = head.twins(attn_implementation="eager")[0]
     found = eager(**batch, attention_mask=allowed).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -137,7 +138,7 @@ def test_left_to_right(heads, agree, padding, attn_implementation):
     pooler, ours.pooler, theirs.pooler = theirs.pooler, None, None
     batch = head.batch(padding)
     agree(ours, theirs, {**batch, "use_cache": False, "return_dict": False})
-    # The last token has seen all others and is pooled; transformers pools the first, which has seen none.
+    # We pool the last token, which attends to all others; transformers pools the first, which attends to none.
     ours.pooler = pooler
     mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
     last = [row.nonzero().max() for row in mask]
@@ -236,7 +237,7 @@ def test_no_layers(heads, agree):
 
 
 def test_layers_that_share_their_weights(heads, agree):
-    """As in ALBERT, and as whoever builds a student puts them together: one module, several times."""
+    """One module used several times, as in ALBERT or in a student model."""
     head = heads("Model")
     ours, theirs = head.twins()
     for model in (ours, theirs):

@@ -1,4 +1,4 @@
-"""Weights laid out for the CPU's kernels: a second copy that inference uses while it is true."""
+"""Prepacked weights: a second copy for the CPU's kernels, used in inference as long as it is up to date."""
 
 import copy
 import pickle
@@ -39,7 +39,7 @@ def test_a_layer_that_is_more_than_its_product_is_called_by_itself(heads):
         key.register_forward_hook(lambda layer, inputs, output: seen.append(output))
         torch.testing.assert_close(model(**batch).last_hidden_state, expected, rtol=0, atol=1e-5)
         assert seen
-        key.bias += 1  # a bias is read anew at each call; that of keys shifts all scores of a query alike
+        key.bias += 1  # biases are read at each call; the key bias shifts all scores of a query alike
         torch.testing.assert_close(model(**batch).last_hidden_state, expected, rtol=0, atol=1e-5)
         key._forward_hooks.clear()
         model.encoder["layer"][0].attention["self"].value.bias += 1
@@ -55,7 +55,7 @@ def test_changed_weights_are_not_the_prepacked_ones(heads):
         lambda: wide.mul_(3),
         lambda: value.mul_(3),
         lambda: model.load_state_dict(others),
-        lambda: model.bfloat16().float(),  # rounded, and often at the old place in memory
+        lambda: model.bfloat16().float(),  # rounded, and often at the same memory address
     )
     for change in changes:
         with torch.no_grad():
@@ -78,7 +78,7 @@ def test_other_weights_at_the_same_place_in_memory_are_others():
 @needs_onednn
 @pytest.mark.parametrize("whole", [True, False], ids=["model", "wrapped"])
 def test_training_drops_the_prepacked_weights(heads, whole):
-    """A fused optimizer changes weights without counting it in their version."""
+    """A fused optimizer changes weights without increasing their version counter."""
     head = heads("ForMaskedLM")
     model, batch = head.model(**NO_DROPOUT).prepack_weights(), head.batch()
     with torch.no_grad():

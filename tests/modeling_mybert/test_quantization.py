@@ -1,4 +1,4 @@
-"""Int8 weights, and activations quantized token by token: for inference on a CPU, and what is saved of them."""
+"""Int8 weights, and activations quantized token by token: for inference on a CPU, and how they are saved."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def layer():
 
 
 def in_numpy(layer, states):
-    """The layer's product as its definition says, in float64."""
+    """The layer's product from its definition, in float64."""
     weight, scale = layer.int8_weight.numpy().astype(np.int64), layer.weight_scale.numpy().astype(np.float64)
     states = states.numpy().astype(np.float64)
     lowest, highest = states.min(-1, keepdims=True), states.max(-1, keepdims=True)
@@ -70,7 +70,7 @@ def test_product_is_its_definition(scale, shape):
     assert product.shape == (*shape, 72)
     np.testing.assert_allclose(
         product, expected, rtol=0, atol=2e-3 * scale + 1e-8
-    )  # a step's rounding may go either way
+    )  # a value halfway between steps may round either way
     assert np.median(np.abs(product.numpy() - expected)) < 2e-6 * max(scale, 0.1)
 
 
@@ -103,7 +103,7 @@ def test_values_that_are_not_finite_stay_so():
 
 @needs_int8
 def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
-    """Four quantizations in a layer, four products; each layer's part is its own product."""
+    """A layer quantizes and multiplies four times; query, key and value get their own parts of one product."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch()
     calls, quantize = [], quantization_mybert.quantize_rows
     monkeypatch.setattr(quantization_mybert, "quantize_rows", lambda rows: calls.append(rows) or quantize(rows))
@@ -124,7 +124,7 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
 
 @needs_int8
 def test_long_batches_go_in_parts(heads, monkeypatch):
-    """The feed-forward network sees some rows at a time, with the same result; not where somebody looks at it."""
+    """The feed-forward network runs on chunks of rows, with the same result; not if it has hooks."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch(None)
     rows, dense, quantize = [], model.encoder["layer"][0].output, quantization_mybert.quantize_rows
     monkeypatch.setattr(
@@ -147,7 +147,7 @@ def test_long_batches_go_in_parts(heads, monkeypatch):
 
 @pytest.mark.parametrize("padding", [None, "right", "holes"])
 def test_every_head(head, padding):
-    """Close to float32, and the same with padding and without."""
+    """Close to float32, and the same with and without padding."""
     model, batch = head.model(), head.batch(padding)
     with torch.no_grad():
         expected = model(**batch)
@@ -242,7 +242,7 @@ def test_pipelines(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["captured", "exported"])
 def test_elsewhere_the_product_is_in_floating_point(heads, compiled):
-    """Where gradients or graphs are wanted, the weights are those of the int8 model, activations are not quantized."""
+    """With gradients or in compiled graphs, the int8 weights are used, but activations are not quantized."""
     head = heads("Model")
     model, batch = head.model().quantize_weights("int8"), head.batch(None)
     plain = head.model()
@@ -264,7 +264,7 @@ def test_elsewhere_the_product_is_in_floating_point(heads, compiled):
 
 
 def test_without_the_kernel(heads, monkeypatch):
-    """On a CPU without VNNI results are right too."""
+    """On a CPU without VNNI the results are also correct."""
     model, batch = heads("Model").model(), heads("Model").batch()
     monkeypatch.setattr(quantization_mybert, "has_exact_int8_kernel", lambda: False)
     with torch.no_grad():
@@ -275,7 +275,7 @@ def test_without_the_kernel(heads, monkeypatch):
 
 @pytest.mark.slow
 def test_a_processor_that_overflows_is_noticed():
-    """oneDNN limited to AVX-512 without VNNI adds pairs of products in 16 bits; PyTorch's own check stays as it is."""
+    """oneDNN limited to AVX-512 without VNNI adds pairs of products in 16 bits; PyTorch's own check is unchanged."""
     code = (
         "import os; os.environ['ONEDNN_MAX_CPU_ISA'] = 'AVX512_CORE'\n"
         "import torch\n"

@@ -1,4 +1,4 @@
-"""transformers knows MyBERT after `import mybert`, whichever of the two is imported first."""
+"""MyBERT is registered with transformers after `import mybert`, whichever of the two is imported first."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def python(code: str, *arguments: str, **environment: str) -> str:
 
 
 def answers(first: str) -> dict:
-    """What transformers knows after `first` was run."""
+    """What is registered with transformers after running `first`."""
     return json.loads(python(f"{first}\n{QUESTIONS}", json.dumps(list(AUTO_CLASSES))))
 
 
@@ -153,7 +153,7 @@ LABELS = {
 def save_with_code(model, folder, monkeypatch) -> None:
     """Save a model with its code, as for the Hub."""
     auto = "AutoModel" + type(model).__name__.removeprefix("MyBert").removeprefix("Model")
-    # Both calls leave a mark on the class; this takes it away after the test.
+    # Both calls set an attribute of the class; monkeypatch resets it after the test.
     monkeypatch.setattr(mybert.MyBertConfig, "_auto_class", None)
     monkeypatch.setattr(type(model), "_auto_class", None)
     mybert.MyBertConfig.register_for_auto_class()
@@ -164,7 +164,7 @@ def save_with_code(model, folder, monkeypatch) -> None:
     written = json.loads((folder / "config.json").read_text())
     everything = mybert.modeling_mybert.auto_map()
     assert written["auto_map"] == {name: everything[name] for name in ("AutoConfig", auto)}
-    (folder / "config.json").write_text(json.dumps({**written, "auto_map": everything}))  # as a publication has it
+    (folder / "config.json").write_text(json.dumps({**written, "auto_map": everything}))  # as in a published model
 
 
 @pytest.mark.slow

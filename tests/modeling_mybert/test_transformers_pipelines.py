@@ -1,4 +1,4 @@
-"""transformers' own pipelines run on MyBERT models and have nothing to complain about."""
+"""transformers' own pipelines run on MyBERT models without warnings."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ TEXT = "the cat sat on the mat ."
 
 @pytest.fixture
 def tokenizer():
-    """transformers' BERT tokenizer on a handful of words."""
+    """transformers' BERT tokenizer with a small vocabulary."""
     return transformers.BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)})
 
 
@@ -89,7 +89,7 @@ def test_same_answers_as_transformers_bert(heads, tokenizer):
 
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 def test_batches_of_a_pipeline_run_packed(build, task):
-    """Texts of different lengths in one batch: the same answers as one by one, computed without padding."""
+    """Texts of different lengths in one batch: the same answers as one at a time, computed without padding."""
     texts = ["a cat sat .", TEXT, "food", "a cat ran ."]
     pipeline = build(task, {"feature-extraction": "Model"}.get(task, "ForSequenceClassification"))
     layer = pipeline.model.base_model.encoder["layer"][0]

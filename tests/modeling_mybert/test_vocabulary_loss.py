@@ -1,4 +1,4 @@
-"""Cross entropy of the vocabulary layer with gradients in the same pass, beside PyTorch's own."""
+"""Cross entropy of the masked-LM output layer with gradients in the same pass, compared with PyTorch's own."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def chunk(request, monkeypatch):
 
 @pytest.fixture
 def passes(monkeypatch):
-    """How often gradients were computed on the way."""
+    """Count how often gradients were computed in the forward pass."""
     calls, difference = [], vocabulary_loss_mybert._difference
     monkeypatch.setattr(
         vocabulary_loss_mybert, "_difference", lambda *tensors: calls.append(1) or difference(*tensors)
@@ -65,7 +65,7 @@ def test_loss_logits_and_gradients(rows, scale, items, passes):
 
 
 def test_logits_have_a_gradient_of_their_own():
-    """As a distilled model needs it."""
+    """Needed for distillation."""
     layer, states, labels = example()
     gradients = []
     for function in (linear_cross_entropy, plain):
@@ -103,7 +103,7 @@ def test_only_what_learns_gets_a_gradient():
 
 @pytest.mark.parametrize("rounded", [False, True], ids=["float32", "bfloat16"])
 def test_under_autocast(rounded, passes):
-    """Products in bfloat16, whatever the states are in; sums in float32."""
+    """Products in bfloat16, whatever the dtype of the hidden states; sums in float32."""
     layer, states, labels = example()
     given = states.to(torch.bfloat16) if rounded else states
     results = []
