@@ -1,6 +1,6 @@
 """From text to a pretrained model.
 
-The names load on first use: tokenizing a corpus needs neither torch nor the trainer, and the memory is better spent.
+The names load on first use: tokenizing a corpus needs neither torch nor the trainer, which saves memory.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A finished BERT for a new domain: pieces for its words, and further pretraining (`mybert adapt`)."""
+"""Adapting a pretrained BERT to a domain: new vocabulary pieces and further pretraining (`mybert adapt`)."""
 
 import logging
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from .store_format import TokenStore
 logger = logging.getLogger(__name__)
 
 ADAPTATION = "adaptation.json"
-_TEXTS = 1000  # of held-out text that both models are measured on
+_TEXTS = 1000  # held-out texts on which both models are evaluated
 
 
 _FIELDS = PretrainingArguments.__dataclass_fields__
@@ -30,7 +30,7 @@ _FIELDS = PretrainingArguments.__dataclass_fields__
 
 @dataclass
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
-    """Settings of `adapt`: those of new pieces and of `pretrain`, whose defaults are for a trained model."""
+    """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
     objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
     train_embeddings_first: float = field(
@@ -47,7 +47,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
         """Check what can be checked without looking at files.
 
         Raises:
-            ValueError: If there is no model to start from, or another setting is wrong.
+            ValueError: If there is no initial model, or another setting is wrong.
         """
         if not self.model:
             raise ValueError("model is not set; give the model to adapt, a folder or Hub name.")
@@ -67,24 +67,24 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
         PretrainingArguments.__post_init__(self)
 
     def steps_of_embeddings(self) -> int:
-        """Steps at the beginning in which only embeddings and heads are trained."""
+        """Number of initial steps in which only embeddings and heads are trained."""
         return round(self.train_embeddings_first * self.max_steps)
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """What the model's vocabulary gets; None if it stays."""
+        """Settings for extending the model's vocabulary; None to keep it."""
         return NewPiecesSettings(**settings_of(NewPiecesSettings, self)) if self.new_pieces else None
 
     def decisive(self) -> dict[str, Any]:
-        """What decides the result of a run, as JSON values; the data's contents apart."""
+        """The settings that determine the result of a run, as JSON values, without the data."""
         own = {"train_embeddings_first": self.train_embeddings_first} if self.train_embeddings_first else {}
         return super().decisive() | own | {"command": "adapt"} | settings_of(NewPiecesSettings, self)
 
 
 def adapt(arguments: AdaptArguments) -> dict[str, Any]:
-    """Adapt a model to a domain: extend its vocabulary by what its text needs, and continue pretraining.
+    """Adapt a model to a domain: extend its vocabulary with words of the text, and continue pretraining.
 
-    See `pretrain` for the output folder, which also holds `adaptation.json`: of the model before and after, what it
-    knows of the same hidden words of held-out documents (`mybert.metrics.word_loss`).
+    For the output folder see `pretrain`. It also contains `adaptation.json`: how well the model, before and after,
+    predicts the same masked words of held-out documents (`mybert.metrics.word_loss`).
 
     Args:
         arguments: The settings.
@@ -93,7 +93,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
         What `pretrain` returns, with `before` (None for a model without a masked-LM head) and `after`.
 
     Raises:
-        ValueError: See `pretrain`; or if the vocabulary has no free entry and none may be appended.
+        ValueError: See `pretrain`; also if the vocabulary has no free entry and none may be appended.
         OSError: If a file cannot be read or written.
     """
     metrics = pretrain(arguments)
@@ -104,7 +104,8 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
     texts = hidden_words(_words(store, heldout, adapted), _TEXTS)
-    for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):  # both see all that is asked
+    # both can read all masked words
+    for tokenizer in (MyBertTokenizer.from_pretrained(str(arguments.model)), adapted):
         texts = fitting_words(tokenizer, texts)
     if not texts:
         logger.info("There is no held-out text to evaluate on (--heldout).")
@@ -121,7 +122,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
 
 
 def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Iterator[list[str]]:
-    """The words of documents, as the tokenizer reads them; what it cannot spell is left out."""
+    """The words of documents, as the tokenizer splits them; unknown words are left out."""
     for document in documents:
         begin, end = store.document_starts[int(document)], store.document_starts[int(document) + 1]
         tokens = store.tokens[int(store.sentence_starts[int(begin)]) : int(store.sentence_starts[int(end)])]
@@ -130,7 +131,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
 
 
 def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
-    """What a model knows of hidden words; None if it has no masked-LM head."""
+    """A model's loss on masked words; None if it has no masked-LM head."""
     with only_errors():
         model, report = AutoModelForMaskedLM.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False

@@ -1,4 +1,4 @@
-"""From examples to a batch: masks drawn, sequences padded or packed into rows."""
+"""From examples to a batch: draw masks, and pad sequences or pack them into rows."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -22,19 +22,19 @@ class PretrainingCollator:
     The masks of an example depend on (seed, epoch, index) alone, not on its batch, rank or worker; those of a static
     data set stay the same in every epoch.
 
-    For "ltr" nothing is masked: the label of a token is the one after it, the label of the last one is -100, and so
-    are those that `rates.ltr_probability` leaves out. The model does not shift, and needs `is_decoder=True` lest it
-    see what it has to predict.
+    For "ltr" nothing is masked: the label of a token is the next token; the label of the last token is -100, and so
+    are the labels that `rates.ltr_probability` leaves out. The model does not shift labels, and needs
+    `is_decoder=True` so that it cannot see the token to predict.
 
     Args:
-        tokenizer: Gives the ids of special tokens and of padding.
+        tokenizer: The tokenizer; its special tokens and padding id are used.
         rates: Masking rates.
         seed: Seed of the masks.
-        objective: That of the data set.
-        changing_rate: From an example's epoch and index to its share of tokens to predict, in place of
+        objective: The objective of the data set.
+        changing_rate: Maps an example's epoch and index to its share of tokens to predict, instead of
             `rates.mlm_probability`.
-        fixed_length: Tokens to which rows are padded for a compiled model, whose shapes are to stay: at least those of
-            the longest example. None: those of the longest in a batch.
+        fixed_length: Length to which rows are padded, for a compiled model that needs constant shapes; at least that
+            of the longest example. None: the longest example of each batch.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class PretrainingCollator:
         self._is_special = np.isin(np.arange(size), tokenizer.all_special_ids)
         continuations = [index for piece, index in vocabulary.items() if piece.startswith("##")]
         self._is_continuation = np.isin(np.arange(size), continuations)
-        # Google's layout has up to 1,000 reserved entries; in the place of a word they would give themselves away.
+        # Google's layout has up to 1,000 reserved entries; as random replacements they would be easy to spot.
         reserved = [index for piece, index in vocabulary.items() if re.fullmatch(r"\[unused\d+\]", piece)]
         self._ordinary_ids = np.setdiff1d(np.flatnonzero(~self._is_special), reserved)
         self._mask_token_id = tokenizer.mask_token_id
@@ -70,20 +70,21 @@ class PretrainingCollator:
             `input_ids`, `token_type_ids`, `attention_mask` and `labels` (B, L) and, with pairs, `next_sentence_label`
             (B,), all int64.
 
-            Of packed rows: `input_ids`, `token_type_ids`, `position_ids` (from 0 in each sequence) and `labels`
-            (R, L), int64, L the data set's row length, without an attention mask; the limits of the N sequences in the
-            R * L tokens, `cu_seq_lens_q` and `cu_seq_lens_k` (N + 1,), int32, and the longest, `max_length_q` and
-            `max_length_k`, as transformers' `DataCollatorWithFlattening` has them; with pairs `next_sentence_label`
-            (N,). What is left of a row is sequences of padding, none longer than the others, their labels -100.
+            With packed rows: `input_ids`, `token_type_ids`, `position_ids` (from 0 in each sequence) and `labels`
+            (R, L), int64, where L is the data set's row length, without an attention mask; the offsets of the N
+            sequences in the R * L tokens, `cu_seq_lens_q` and `cu_seq_lens_k` (N + 1,), int32, and the greatest
+            length, `max_length_q` and `max_length_k`, as from transformers' `DataCollatorWithFlattening`; with pairs
+            `next_sentence_label` (N,). The rest of a row is sequences of padding, none longer than the longest other,
+            with labels -100.
 
-            And what the model would have to look up in a batch, which synchronizes with an accelerator:
-            `prediction_indices`, the places of the labels in the flattened batch (P,), and of padded rows
+            Also indices that the model would otherwise read from the batch, synchronizing with an accelerator:
+            `prediction_indices`, the indices of the labels in the flattened batch (P,), and for padded rows
             `token_indices`, those of the tokens (S,), int64. With a fixed length there are no `token_indices`, since a
-            compiled model runs padding, too, and the longest of packed sequences is said to be as long as the row.
+            compiled model also runs on padding, and `max_length_q` of packed rows is the row length.
 
         Raises:
-            ValueError: If the examples do not come from a `PretrainingDataset`, a `Trainer` took parts away, or one is
-                longer than the fixed length.
+            ValueError: If the examples do not come from a `PretrainingDataset`, a `Trainer` has removed their columns,
+                or one is longer than the fixed length.
         """
         if "example" not in examples[0]:
             raise ValueError(
@@ -153,9 +154,9 @@ class PretrainingCollator:
 
 
 def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> int:
-    """Say where the sequences of packed rows are, in place; what is left of a row is sequences of padding.
+    """Add the boundaries of the sequences of packed rows, in place; the rest of a row becomes sequences of padding.
 
-    They are as long as the longest of the others at most: a model may have no positions for longer ones.
+    These are at most as long as the longest real sequence, since a model may have no positions for longer ones.
 
     Returns:
         The length of the longest sequence.

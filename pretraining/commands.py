@@ -1,4 +1,4 @@
-"""Text to a token store as a command, and a look at the examples that come out of it."""
+"""`mybert data`: text to a token store, and a look at its examples."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
-    """Settings of `prepare_data`: those below, of the store, and of the examples that are shown and exported."""
+    """Settings of `prepare_data`: the fields below, those of the store and those of examples."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {"append": ("overwrite",), "overwrite": ("append",)}
 
@@ -64,7 +64,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         """Check what can be checked without looking at files.
 
         Raises:
-            ValueError: If a setting is out of its range or does not go with another.
+            ValueError: If a setting is out of range, or two settings contradict each other.
         """
         for kind in (StoreSettings, ExampleSettings, MaskingRates):
             kind.__post_init__(self)
@@ -83,20 +83,20 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
 
 
 def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
-    """Tokenize text into a token store, show an example from it and, if asked for, export some.
+    """Tokenize text into a token store, show an example and, if requested, export some.
 
-    With `dry_run` the text is only examined. An interrupted call continues where it stopped. Examples are shown once
-    all shards are there; where the store is too small for any, a warning says so.
+    With `dry_run` the text is only examined. An interrupted call continues where it stopped. An example is shown once
+    all shards exist; if the store is too small for one, there is a warning.
 
     Args:
         arguments: The settings.
 
     Returns:
-        What the store, or the shard that was built, holds; with `dry_run`, what would be left out.
+        The contents of the store, or of the shard that was built; with `dry_run`, what would be left out.
 
     Raises:
-        ValueError: If an output exists and is to be neither replaced nor appended to, or is read here, there are no
-            examples to export, or see `build_token_store`.
+        ValueError: If an output exists and is neither to be replaced nor appended to, or is also an input, or there
+            are no examples to export; see also `build_token_store`.
         OSError: If a file cannot be read or written.
     """
     if arguments.tokenizer:
@@ -141,7 +141,7 @@ def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> Fil
 
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
-    # Only here: building a store takes no torch.
+    # Imported only here: building a store does not need torch.
     from .collator import PretrainingCollator
     from .dataset import PretrainingDataset
 

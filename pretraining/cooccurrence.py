@@ -1,7 +1,7 @@
-"""Word embeddings from a count of neighbours: where a new model may start instead of at random.
+"""Word embeddings from co-occurrence counts, as an alternative to random initialisation.
 
-Which pieces stand near which says most of what the first millions of tokens teach embeddings by gradient descent, and
-counting it takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
+Co-occurrence counts contain most of what the first millions of tokens teach the embeddings by gradient descent, and
+counting takes seconds. Sources: Levy and Goldberg (2014), "Neural Word Embedding as Implicit Matrix Factorization";
 for the smoothed distribution of contexts and the root of the singular values Levy, Goldberg and Dagan (2015),
 "Improving Distributional Similarity with Lessons Learned from Word Embeddings".
 """
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WINDOW = 5  # pieces to each side; the k-th counts 1 / k
+WINDOW = 5  # pieces to each side; the k-th has weight 1 / k
 _CONTEXTS = 8192  # the most frequent pieces are counted as neighbours: a matrix of 1 GB for 30,000 pieces
-_MOST_TOKENS = 100_000_000  # of a longer text every n-th document is counted
+_MOST_TOKENS = 100_000_000  # in a longer text every n-th document is counted
 _TOKENS_AT_A_TIME = 2_000_000
 _SMOOTHING = 0.75  # power of the contexts' frequencies
 _POWER_ITERATIONS = 4
-_DEVIATION = 3  # times that of random weights: words before positions, which embeddings are added to
+_DEVIATION = 3  # times that of random weights, so that words outweigh the position embeddings added to them
 
 
 class PieceStatistics(NamedTuple):
     """The statistics of a text's pieces.
 
     Attributes:
-        embeddings: (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for others.
-        counts: How often each piece occurs, (vocab_size,).
+        embeddings: (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for the
+            others.
+        counts: Count of each piece, (vocab_size,).
     """
 
     embeddings: np.ndarray
@@ -44,10 +45,10 @@ class PieceStatistics(NamedTuple):
 
 @torch.no_grad()
 def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: np.ndarray) -> None:
-    """Initialise a new model's word embeddings from counts of neighbours, its vocabulary layer from frequencies.
+    """Initialise a new model's word embeddings from co-occurrences, and the bias of its output layer from frequencies.
 
     Args:
-        model: The model; embeddings of pieces that do not occur stay as they are.
+        model: The model; embeddings of pieces that do not occur are not changed.
         store: The corpus.
         documents: Documents to count in, (n,).
 
@@ -70,12 +71,12 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
 
     Args:
         store: The corpus.
-        documents: Documents to count in, (n,); neighbours are of one document.
-        vocab_size: Pieces of the vocabulary.
-        width: Numbers of an embedding; what the text does not fill is 0.
+        documents: Documents to count in, (n,); neighbours are in the same document.
+        vocab_size: Size of the vocabulary.
+        width: Width of an embedding; dimensions beyond the rank of the text are 0.
 
     Returns:
-        The same bytes for the same text on the same machine. Sources: see this file's.
+        The statistics, reproducible to the byte on the same machine. For sources see the module.
 
     Raises:
         ImportError: If scikit-learn is missing.
@@ -97,7 +98,7 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
 
 
 def require_scikit_learn() -> Callable:
-    """The truncated singular value decomposition; asked for before a run as well, which would fail minutes later.
+    """Import scikit-learn's truncated SVD; also called before a run, which would otherwise fail minutes later.
 
     Raises:
         ImportError: If scikit-learn is missing.
@@ -112,7 +113,7 @@ def require_scikit_learn() -> Callable:
 
 
 def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Tokens of some whole documents at a time, and the document of each."""
+    """Yield the tokens of several whole documents at a time, and the document of each token."""
     begin = store.sentence_starts[store.document_starts[documents]]
     end = store.sentence_starts[store.document_starts[documents + 1]]
     every = -(-int((end - begin).sum()) // _MOST_TOKENS) or 1
@@ -125,7 +126,7 @@ def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarr
 
 
 def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, contexts: np.ndarray) -> "csr_array":
-    """How often each context stands near each piece, (vocab_size, contexts)."""
+    """Weighted count of each context near each piece, (vocab_size, contexts)."""
     from scipy.sparse import coo_array, csr_array
 
     shape = (vocab_size, len(contexts))
@@ -144,7 +145,7 @@ def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, conte
 
 
 def _positive_information(near: "csr_array") -> np.ndarray:
-    """max(log(p(context | piece) / p(context)), 0), dense; rare contexts as if they were a little more frequent."""
+    """max(log(p(context | piece) / p(context)), 0), dense, with smoothed context probabilities."""
     of_piece = np.asarray(near.sum(axis=1), dtype=np.float64)
     of_context = np.asarray(near.sum(axis=0), dtype=np.float64) ** _SMOOTHING
     of_context /= of_context.sum()
@@ -155,6 +156,6 @@ def _positive_information(near: "csr_array") -> np.ndarray:
 
 
 def _rotation(width: int) -> np.ndarray:
-    """Turn embeddings so that no coordinate, and no head that reads a few of them, has the strongest alone."""
+    """A rotation that spreads the strongest components over all coordinates, and so over all attention heads."""
     random = np.random.default_rng(0).standard_normal((width, width))
     return np.linalg.qr(random)[0].astype(np.float32)

@@ -1,6 +1,6 @@
 """The settings of pretraining data, each stated once: name, type, default and help.
 
-Commands inherit these classes; library functions take their fields by name (`settings_of` hands them on).
+Commands inherit these classes; library functions take their fields by name (see `settings_of`).
 """
 
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from ..files.corpus import DocumentSettings
 from .unicode_scripts import script_names
 
-# What text may be left out for, in the order in which it is looked at.
+# Reasons to drop text, in the order in which they are checked.
 REASONS = ("symbol_lines", "other_scripts", "many_tokens", "duplicates", "near_duplicates")
 _SETTINGS = {  # of a reason
     "symbol_lines": "symbol_share",
@@ -17,12 +17,12 @@ _SETTINGS = {  # of a reason
     "many_tokens": "tokens_per_character",
     "near_duplicates": "near_duplicate_similarity",
 }
-_OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # what is left out depends on other documents
+_OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decision depends on other documents
 ShardBy = Literal["documents", "files"]
 Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
 MaskingUnit = Literal["token", "word", "span"]
-SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # of an example: [CLS] and a [SEP] a segment
-MINIMAL_TOKENS = 2  # of both segments together, as in Google's script
+SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # in an example: [CLS], and [SEP] after each segment
+MINIMAL_TOKENS = 2  # for all segments together, as in Google's script
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class CorpusSettings(DocumentSettings):
     """How text is read and processed.
 
     Raises:
-        ValueError: If there is no such number of processes, or no such reason to leave something out.
+        ValueError: If `num_processes` is below 1, or a reason in `drop` is unknown.
     """
 
     num_processes: int | None = field(
@@ -59,10 +59,10 @@ class CorpusSettings(DocumentSettings):
 
 @dataclass(kw_only=True)
 class FilterSettings:
-    """Which parts of a corpus are left out: see `CorpusFilter`.
+    """Which parts of a corpus are dropped: see `CorpusFilter`.
 
     Raises:
-        ValueError: If there is no such script, or a setting is out of its range.
+        ValueError: If a script is unknown, or a setting is out of range.
     """
 
     symbol_share: float = field(
@@ -102,10 +102,10 @@ class FilterSettings:
 
 @dataclass
 class StoreSettings(FilterSettings, CorpusSettings):
-    """What becomes of a corpus in a token store: see `build_token_store`.
+    """How a token store is built from a corpus: see `build_token_store`.
 
     Raises:
-        ValueError: If there is no such shard, or see `CorpusSettings` and `FilterSettings`.
+        ValueError: If `shard_index` is out of range; see also `CorpusSettings` and `FilterSettings`.
     """
 
     shard_index: int = field(default=0, metadata={"help": "Shard to build here, from 0."})
@@ -143,10 +143,10 @@ class StoreSettings(FilterSettings, CorpusSettings):
             )
 
     def check_reasons(self) -> None:
-        """Refuse settings of filters that are not in use.
+        """Reject settings of filters that are not used.
 
         Raises:
-            ValueError: If there is one.
+            ValueError: If there are any.
         """
         usual = FilterSettings()
         for reason, name in _SETTINGS.items():
@@ -161,7 +161,7 @@ class ExampleSettings:
     """What an example is: see `PretrainingDataset`.
 
     Raises:
-        ValueError: If a setting is unknown, out of its range or does not go with another.
+        ValueError: If a setting is invalid, or two settings contradict each other.
     """
 
     objective: Objective = field(
@@ -207,14 +207,16 @@ class ExampleSettings:
 class MaskingRates:
     """Which tokens are predicted, and what replaces them.
 
-    Of a sequence's tokens at least one is predicted. Units: "token": single tokens. "word": a word's first piece with
-    all `##` pieces after it, as in Google's whole word masking; each token draws its own replacement. "span": words in
-    a row, of geometric length (SpanBERT); the tokens of a span are all masked, all random or all kept. Words that
-    would exceed the number of predictions are passed over, so with "word" and "span" a sequence may have fewer, and a
-    very short one none. Left to right ("ltr") nothing is replaced, and a share of the tokens is predicted.
+    At least one token of a sequence is predicted. Units: "token": single tokens. "word": a word's first piece with all
+    following `##` pieces, as in Google's whole word masking; each token draws its own replacement. "span": several
+    consecutive words, their number geometrically distributed (SpanBERT); the tokens of a span are all masked, all
+    random or all kept. Words that would exceed the number of predictions are skipped, so with "word" and "span" a
+    sequence may have fewer predictions, and a very short one none. With the objective "ltr" nothing is replaced, and
+    `ltr_probability` of the tokens are predicted.
 
     Raises:
-        ValueError: If a share is outside [0, 1], the last two exceed 1 together, or a setting is unknown.
+        ValueError: If a share is outside [0, 1], the two replacement shares add up to more than 1, or a setting is
+            invalid.
     """
 
     mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})

@@ -12,46 +12,46 @@ from .packing import pack_rows
 from .planning import ExamplePlan, plan_examples, truncate_pair
 from .store_format import TokenStore
 
-# An epoch goes through groups of blocks that lie anywhere in the corpus; only the group at hand is planned.
+# An epoch goes through groups of blocks from anywhere in the corpus; only the current group is planned.
 BLOCK_TOKENS = 1 << 20
 BLOCKS_PER_GROUP = 32
-_SAMPLED_GROUPS = 8  # planned beforehand, to know how many examples an epoch has
+_SAMPLED_GROUPS = 8  # planned in advance, to estimate the number of examples of an epoch
 _GROUPS_KEPT = 2
-_UNIT = 1 << 20  # shares of examples are counted in whole units, so that sums do not depend on the order
+_UNIT = 1 << 20  # fractions of examples are counted in whole units, so that sums do not depend on the order
 
 
 class PretrainingDataset(Dataset):
     """Examples of a token store, as a map from (seed, epoch, index) to an example.
 
-    An example is [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where the objective knows no pairs; see `plan_examples`. With
-    `pack` it is a row of several of these, for attention that does not cross them.
+    An example is [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if the objective has no pairs; see `plan_examples`. With
+    `pack` it is a row of several such sequences; attention stays within each sequence.
 
-    `set_epoch` draws new examples in a new order; `Trainer` calls it. The corpus is cut into blocks of about a million
-    tokens; an epoch takes them in random order, a group of 32 at a time, and shuffles the examples of a group, so a
-    corpus of up to 32 million tokens is shuffled as a whole. Random next sentences come from the same group. Only the
-    group of the example asked for is planned: memory and the time to reach any place of an epoch do not grow with the
-    corpus.
+    `set_epoch` draws new examples in a new order; `Trainer` calls it. The corpus is split into blocks of about a
+    million tokens. An epoch takes them in random order, a group of 32 at a time, and shuffles the examples of each
+    group, so a corpus of up to 32 million tokens is shuffled as a whole. Random next sentences come from the same
+    group. Only the group of the requested example is planned, so memory and the time to reach any point of an epoch do
+    not grow with the corpus.
 
-    Every epoch has the same number of examples: what epoch 0 draws or, in a corpus of more than 8 groups, what is
-    expected from 8 of them. Where a group draws more, the shortest are left out, and where it draws fewer, some come
-    twice (about 1 % of the examples on ordinary text; a few whole books that happen to be cut short can make it more).
+    Every epoch has the same number of examples: that of epoch 0 or, for a corpus of more than 8 groups, an estimate
+    from 8 of them. If a group draws more, its shortest examples are dropped; if it draws fewer, some are repeated
+    (about 1 % of the examples on ordinary text; more if the corpus is a few whole books).
 
     Args:
         store: The corpus.
         cls_token_id, sep_token_id: Ids of [CLS] and [SEP].
         documents: Documents of the store to use, ascending; None for all.
-        seed: Seed of all choices.
+        seed: Seed of all random choices.
         settings: Those of `ExampleSettings`: `objective` ("mlm+nsp" for pairs with next sentence prediction, the
             paper's; "mlm+sop" for pairs in the right or the wrong order, ALBERT's; "mlm" and "ltr", left-to-right, for
             single segments), `max_length` (tokens of a sequence, special ones included), `short_probability` (share of
-            documents cut into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch has
+            documents cut into examples of a random shorter length, Google's 0.1), `static_masking` (every epoch uses
             the examples of epoch 0, masks included, in another order), `pack` (an example is a row of several
             sequences) and `row_length` (of such a row; a multiple of `max_length` fills best).
 
     Raises:
-        ValueError: If there are fewer than two documents for next sentence prediction (it needs another one to draw
-            from) or none at all, `max_length` leaves no room for text, or a setting is unknown.
-        TypeError: If there is no such setting.
+        ValueError: If there are fewer than two documents for next sentence prediction (random sentences come from
+            another document) or none at all, `max_length` leaves no room for text, or a setting is invalid.
+        TypeError: If a setting does not exist.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PretrainingDataset(Dataset):
         self.row_length = self.settings.row_length or max(512, self.settings.max_length)
         self._cls = np.array([cls_token_id])
         self._sep = np.array([sep_token_id])
-        # In shared memory: a DataLoader's lasting workers hear of a new epoch too.
+        # In shared memory, so that a DataLoader's persistent workers see a new epoch.
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()
         self._current: _Layout | None = None
         self._groups: OrderedDict[tuple[int, int], _Group] = OrderedDict()
@@ -101,7 +101,7 @@ class PretrainingDataset(Dataset):
         return int(self._epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to an epoch, counted from 0."""
+        """Set the epoch, counted from 0."""
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class PretrainingDataset(Dataset):
 
         Returns:
             `input_ids` and `token_type_ids` (int64 arrays; at most `max_length`, or `row_length` with `pack`);
-            `example` (epoch, index), which the masks are drawn from; with pairs `next_sentence_label` (0 if B follows
+            `example` (epoch, index), which seeds the masks; with pairs `next_sentence_label` (0 if B follows
             A; 1 if it is random, or if they are swapped). With `pack` also `sequence_lengths` (n,), `row_length`, and
             `next_sentence_label` is (n,).
 
@@ -149,7 +149,7 @@ class PretrainingDataset(Dataset):
         return example
 
     def _sequence(self, plan: ExamplePlan, row: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Tokens of the segments of an example."""
+        """Input ids and token type ids of a sequence."""
         a = slice(int(plan.a_start[row]), int(plan.a_end[row]))
         b = slice(int(plan.b_start[row]), int(plan.b_end[row]))
         a, b = truncate_pair(a, b, self.max_tokens, generator)
@@ -189,7 +189,7 @@ class PretrainingDataset(Dataset):
         return self._groups[key]
 
     def _plan(self, blocks: np.ndarray, generator: np.random.Generator) -> tuple[ExamplePlan, np.ndarray, np.ndarray]:
-        """Plan the examples of some blocks; the sequences of each row, and where it starts among them."""
+        """Plan the examples of blocks; returns the plan, the sequences of all rows, and the start of each row."""
         documents = np.concatenate([self.documents[self._blocks[b] : self._blocks[b + 1]] for b in blocks])
         settings = self.settings
         plan = plan_examples(
@@ -205,9 +205,9 @@ class PretrainingDataset(Dataset):
         return np.minimum(tokens, self.max_tokens) + self.settings.max_length - self.max_tokens
 
     def _expected_shares(self) -> np.ndarray:
-        """How many examples each block gives, in units of 1 / `_UNIT`.
+        """Expected number of examples of each block, in units of 1 / `_UNIT`.
 
-        Blocks that are not planned here are expected to give as many per token and per document as those that are.
+        Blocks that are not planned are assumed to have as many per token and per document as the planned ones.
         """
         examples = np.zeros(len(self._shares))
         sample = self._layout(0).groups[:_SAMPLED_GROUPS]
@@ -230,11 +230,11 @@ class _Layout(NamedTuple):
 
     Attributes:
         epoch: The epoch.
-        plan_epoch: The epoch whose examples it has.
-        groups: Blocks of each group.
-        sizes: Examples of each group.
-        order: Groups in the order in which they come.
-        ends: Number of examples up to the end of each group, in this order.
+        plan_epoch: The epoch whose examples are used.
+        groups: The blocks of each group.
+        sizes: Number of examples of each group.
+        order: The groups in the order of the epoch.
+        ends: Cumulative number of examples at the end of each group, in this order.
     """
 
     epoch: int
@@ -250,10 +250,10 @@ class _Group(NamedTuple):
 
     Attributes:
         plan: Its sequences.
-        sequences: The sequences of all rows, row by row.
-        row_starts: Where each row starts among them, and the end.
+        sequences: Indices of the sequences of all rows, row by row.
+        row_starts: Offset of each row in `sequences`, and the end.
         rows: The rows that are used, in random order.
-        slots: At each place of the group which of the rows, modulo their number.
+        slots: For each index in the group, which of `rows` it is, modulo their number.
         number: Number of its first example in a static epoch.
     """
 
@@ -266,11 +266,11 @@ class _Group(NamedTuple):
 
 
 def _blocks(store: TokenStore, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cut documents into blocks of about `BLOCK_TOKENS` tokens.
+    """Divide documents into blocks of about `BLOCK_TOKENS` tokens.
 
     Returns:
-        The first document of each block, and the end, (blocks + 1,); tokens of each block, those of documents left out
-        in between included, (blocks,).
+        The first document of each block, and the end, (blocks + 1,); and the number of tokens of each block, including
+        those of unused documents in between, (blocks,).
     """
     count = len(documents)
 
@@ -295,7 +295,7 @@ def _generator(*key: int) -> np.random.Generator:
 
 
 def example_generator(seed: int, epoch: int, index: int, purpose: int = 0) -> np.random.Generator:
-    """Random generator of one example: whoever computes it, on any rank or worker, draws the same.
+    """Random generator of one example, the same on every rank and worker.
 
     Args:
         seed: Seed of the run.

@@ -11,16 +11,15 @@ from ..files.sentences import split_sentences
 def read_documents(
     files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
 ) -> Iterator[list[str]]:
-    """Read documents from files or from the Hub, one after the other; memory holds one document at a time.
+    """Read documents from files or from the Hub, one after the other, with one document in memory at a time.
 
     Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
-    settings say otherwise; in tables (`.csv`, `.tsv`, JSON lines, Parquet) and on the Hub a row is a document. See
+    settings say otherwise. In tables (`.csv`, `.tsv`, JSON lines, Parquet) and on the Hub, a row is a document. See
     `mybert.files.corpus.Corpus`.
 
     Args:
         files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
-        digests: Takes up the digests of files that were read to their ends, see `mybert.files.open_text`; of Parquet
-            none.
+        digests: Filled with the digests of completely read files, see `mybert.files.open_text`; not for Parquet.
         settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
             `document_end`, `heading_pattern`.
 
@@ -29,23 +28,23 @@ def read_documents(
 
     Raises:
         OSError: A file is missing, broken or cannot be read, or there is no such data set.
-        ValueError: A file is not what its name says, or has no such column; the message names the file and the byte
-            offset, line or row (counted from 1).
+        ValueError: A file does not have the format its name suggests, or lacks the column; the message names the file
+            and the byte offset, line or row (counted from 1).
         ImportError: The package that reads this kind of file is missing.
-        TypeError: There is no such setting.
+        TypeError: A setting does not exist.
     """
-    text = DocumentSettings(**settings)  # here, not when the first document is asked for
+    text = DocumentSettings(**settings)  # here, not when the first document is requested
     return documents_of_lines(Corpus(files, text).lines(digests), text.split_sentences)
 
 
 def lines_of_documents(documents: Iterable) -> Iterator[str]:
-    """The lines of documents, with "" after each document.
+    """Yield the lines of documents, with "" after each document.
 
     Args:
         documents: Lists of sentences.
 
     Raises:
-        ValueError: If one is something else.
+        ValueError: If an item is not a list of strings.
     """
     for number, document in enumerate(documents):
         if isinstance(document, str):
@@ -59,11 +58,11 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
 
 
 def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
-    """Collect lines, with "" after each document, into documents.
+    """Group lines, with "" after each document, into documents.
 
     Args:
         lines: The lines.
-        split: Whether they are split into sentences.
+        split: Whether to split them into sentences.
     """
     document: list[str] = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""What a corpus holds, and which parts of it are left out, in numbers and examples."""
+"""What a corpus contains and what filters remove from it, in numbers and examples."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ class Amount:
     characters: int = 0
 
     def add(self, lines: list[str], whole: bool) -> None:
-        """Count lines, and a document if they are a whole one."""
+        """Count lines, and one document if they are a whole document."""
         self.documents += whole
         self.lines += len(lines)
         self.characters += sum(map(len, lines))
@@ -21,14 +21,14 @@ class Amount:
 
 @dataclass
 class FilterReport:
-    """What a corpus, or a shard of it, holds, and which parts of it are left out.
+    """What a corpus, or a shard of it, contains and what filters remove from it.
 
     Attributes:
-        read: All that was read.
-        dropped: What goes, for each reason that was looked for.
-        examples: Some of it, for each reason: the number of the document (from 1) and how the text begins.
-        scripts: Letters of each script, where that was looked at.
-        token_shares: Documents by their tokens a character, in hundredths, where that was looked at.
+        read: Everything that was read.
+        dropped: What is removed, by reason, for each reason that was checked.
+        examples: Examples of it, by reason: the number of the document (from 1) and the beginning of the text.
+        scripts: Number of letters of each script, if counted.
+        token_shares: Number of documents by tokens per character, in hundredths, if counted.
     """
 
     read: Amount = field(default_factory=Amount)
@@ -38,7 +38,7 @@ class FilterReport:
     token_shares: Counter[int] = field(default_factory=Counter)
 
     def kept(self) -> Amount:
-        """What stays."""
+        """What is kept."""
         kept = Amount(**vars(self.read))
         for amount in self.dropped.values():
             kept.documents -= amount.documents
@@ -47,11 +47,11 @@ class FilterReport:
         return kept
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What was read, and what goes for each reason, as JSON values."""
+        """What was read, and what is removed for each reason, as JSON values."""
         return {name: dict(vars(amount)) for name, amount in {"read": self.read, **self.dropped}.items()}
 
     def __str__(self) -> str:
-        """Give a table, and what was measured."""
+        """A table of the amounts, and the measurements."""
         amounts = {"read": self.read, **self.dropped, "kept": self.kept()}
         rows = [["", *vars(self.read)]]
         rows += [[name, *(f"{value:,}" for value in vars(amount).values())] for name, amount in amounts.items()]
@@ -76,7 +76,7 @@ class FilterReport:
         return "\n".join(lines)
 
     def _token_share(self, share: float) -> float:
-        """Tokens per character that a share of the documents does not exceed."""
+        """The number of tokens per character that this share of the documents does not exceed."""
         seen, wanted = 0, share * self.token_shares.total()
         for hundredths, count in sorted(self.token_shares.items()):
             seen += count

@@ -1,7 +1,7 @@
-"""Which parts of a corpus are left out before it is tokenized: lines and documents that are not worth training on.
+"""Filters that drop lines and documents not worth training on, before a corpus is tokenized.
 
-Everything is decided in one pass, document by document in the order of the text, so the result depends neither on
-processes nor on shards. What must be known of earlier documents, to find their duplicates, lies in a temporary file.
+Everything is decided in one pass, in the order of the text, so the result depends neither on processes nor on shards.
+What must be known of earlier documents, to find their duplicates, is kept in a temporary file.
 """
 
 import hashlib
@@ -26,49 +26,49 @@ from .unicode_scripts import count_scripts
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE_CHARACTERS = 1 << 20  # of the corpus, to tell its scripts from
-_LEAST_SHARE = 0.05  # of the letters there: a script of the corpus
-_FEWEST_WORDS = 50  # of a near duplicate: of less text, the one word that differs may be what counts
-_RUN = 5  # words: what documents are compared by
-_MINIMA = 128  # of a signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
-_FOUND = 0.99  # of the documents that are just similar enough: they have to share a band of minima
+_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
+_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
+_RUN = 5  # length in words of the sequences that documents are compared by
+_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
+_FOUND = 0.99  # share of the documents just above the threshold that must be found
 _EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
-_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # of a word, without the punctuation around it
+_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
 _WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
 
-_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> what speaks against it
+_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
 
 
 def can_find_near_duplicates() -> bool:
-    """Whether the library for it is installed."""
+    """Whether datasketch, the library for it, is installed."""
     return importlib.util.find_spec("datasketch") is not None
 
 
 class CorpusFilter:
-    """Leaves out what is not worth training on, and counts it.
+    """Drops text that is not worth training on, and counts it.
 
-    The checks, in this order: lines of which more than `symbol_share` of the characters are no letters, spaces and the
-    punctuation around words apart;
-    documents with less than half of their letters in the scripts of the corpus; documents with more tokens a character
-    than `tokens_per_character` (Geiping and Goldstein, 2022, section 4.4); documents with exactly the lines of an
-    earlier one; documents of at least 50 words that share `near_duplicate_similarity` of their runs of five words with
-    an earlier one (Jaccard similarity, estimated by 128 minima; Broder, 1997). What goes for one reason is not looked
-    at for another, and a duplicate is one of a document that stays so far.
+    The checks, in this order: lines in which more than `symbol_share` of the characters are not letters, ignoring
+    spaces and the punctuation around words; documents with less than half of their letters in the scripts of the
+    corpus; documents with more tokens per character than `tokens_per_character` (Geiping and Goldstein, 2022, section
+    4.4); documents with exactly the lines of an earlier one; documents of at least 50 words that share
+    `near_duplicate_similarity` of their five-word sequences with an earlier one (Jaccard similarity, estimated from
+    128 minima; Broder, 1997). Text dropped for one reason is not checked for others, and duplicates are only searched
+    among documents kept so far.
 
-    Memory holds a document at a time (for the scripts of the corpus its first million characters), and 64 MiB of what
-    is known of earlier ones; the rest of that lies in a temporary file, about a kilobyte for each document.
+    Memory holds one document at a time (for the scripts of the corpus its first million characters), and up to 64 MiB
+    of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
 
     Args:
-        drop: What goes, some of `REASONS`.
-        settings: How it is recognised.
-        encoder: Gives the tokens of texts; without it `many_tokens` is not looked at.
-        shard: Index and number of shards: every document is looked at, those of the shard are counted.
+        drop: Reasons to drop text, some of `REASONS`.
+        settings: Thresholds of the checks.
+        encoder: Tokenizes texts; without it `many_tokens` is not checked.
+        shard: Index and number of shards: every document is checked, those of the shard are counted.
 
     Attributes:
-        report: What was found so far.
+        report: The findings so far.
 
     Raises:
-        ImportError: If near duplicates are to go and datasketch is not installed.
+        ImportError: If near duplicates are to be dropped and datasketch is not installed.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class CorpusFilter:
         self.report = FilterReport(dropped={reason: Amount() for reason in wanted})
 
     def lines(self, lines: Iterable[str]) -> Iterator[str]:
-        """Pass on what stays; to be called once.
+        """Yield the lines to keep; can be called only once.
 
         Args:
-            lines: Lines, with "" behind each document.
+            lines: Lines, with "" after each document.
 
         Yields:
-            Lines, with "" behind each document, also behind one that goes, so that the others keep their numbers.
+            Lines, with "" after each document, even a dropped one, so that the others keep their numbers.
 
         Raises:
-            OSError: If there is no room for the temporary file.
+            OSError: If there is no space for the temporary file.
         """
         documents = _whole_documents(lines)
         if "other_scripts" in self.report.dropped and not self._scripts:
@@ -116,7 +116,7 @@ class CorpusFilter:
                 yield ""
 
     def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        """What stays of a document."""
+        """The lines of a document to keep."""
         counts = self._counts(number)
         if counts:
             self.report.read.add(document, whole=bool(document))
@@ -136,7 +136,7 @@ class CorpusFilter:
         return document
 
     def _counts(self, number: int) -> bool:
-        """Whether a document is one of the shard."""
+        """Whether a document belongs to the shard."""
         return number % self._shard[1] == self._shard[0]
 
     def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
@@ -146,7 +146,7 @@ class CorpusFilter:
             examples.append(f"document {number + 1:,}{found and f' ({found})'}: {_beginning(lines)}")
 
     def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
-        """Pass on documents, after the scripts of the first ones were counted."""
+        """Yield the documents, after counting the scripts of the first ones."""
         sample: list[list[str]] = []
         letters: Counter[str] = Counter()
         characters = 0
@@ -181,7 +181,7 @@ class CorpusFilter:
 
 
 def _whole_documents(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Documents in their places; one may be empty."""
+    """Group lines into documents, including empty ones."""
     document: list[str] = []
     for line in lines:
         if line:
@@ -199,7 +199,7 @@ def _beginning(lines: list[str]) -> str:
 
 
 def _is_symbols(line: str, most: float) -> bool:
-    """Whether a share of more than `most` of a line is neither letters nor marks on letters.
+    """Whether more than the share `most` of a line is neither letters nor combining marks on letters.
 
     White space does not count, and neither does the punctuation around words: `"No."` is a word.
     """
@@ -217,9 +217,9 @@ def _share_of_symbols(text: str) -> float:
 
 
 class _Earlier:
-    """What is known of earlier documents: the number of the first with each key, and their signatures.
+    """An index of earlier documents: the first document with each key, and its signature.
 
-    SQLite holds it, in memory as far as it may (64 MiB) and beyond that in a temporary file without a name.
+    It is an SQLite database, in memory up to 64 MiB and beyond that in an unnamed temporary file.
     """
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class _Earlier:
         self._database.close()
 
     def exact_copy(self, number: int, document: list[str]) -> str | None:
-        """Which earlier document has the same lines, in words; None where there is none, and this one is taken up."""
+        """A message naming the earlier document with the same lines; if there is none, add this one, return None."""
         key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         with _room_in_words():
             for (first,) in self._database.execute("SELECT number FROM firsts WHERE key = ?", (key,)):
@@ -248,7 +248,7 @@ class _Earlier:
         return None
 
     def with_keys(self, keys: list[bytes]) -> list[tuple[int, bytes, str]]:
-        """Number, minima and beginning of the documents that were first with these keys."""
+        """Number, minima and beginning of the first documents with these keys."""
         with _room_in_words():
             return self._database.execute(
                 "SELECT number, minima, beginning FROM signatures WHERE number IN "
@@ -257,7 +257,7 @@ class _Earlier:
             ).fetchall()
 
     def add(self, number: int, keys: list[bytes], minima: bytes, beginning: str) -> None:
-        """Take up a document; keys that an earlier one has stay with that."""
+        """Add a document; keys of an earlier document stay with that one."""
         with _room_in_words():
             self._database.executemany("INSERT OR IGNORE INTO firsts VALUES (?, ?)", [(key, number) for key in keys])
             self._database.execute("INSERT INTO signatures VALUES (?, ?, ?)", (number, minima, beginning))
@@ -275,14 +275,14 @@ def _room_in_words() -> Iterator[None]:
 
 
 class _NearDuplicates:
-    """Finds the earlier document that is most like a document.
+    """Finds the earlier document that is most similar to a document.
 
-    Signatures are compared where a band of their minima is equal (locality-sensitive hashing). A band's first document
-    alone is compared, so boilerplate that thousands of documents share does not make the work grow with their number.
+    Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first document of
+    a band is compared, so boilerplate shared by thousands of documents does not slow this down.
 
     Args:
-        similarity: How much alike documents must be, in (0, 1].
-        earlier: Where signatures are kept.
+        similarity: Minimum similarity, in (0, 1].
+        earlier: The index that stores signatures.
     """
 
     def __init__(self, similarity: float, earlier: _Earlier) -> None:
@@ -290,12 +290,12 @@ class _NearDuplicates:
 
         self._similarity = similarity
         self._earlier = earlier
-        # The scheme is named, and the hash our own, so that the same text has the same signature everywhere.
+        # A fixed scheme and our own hash function give the same text the same signature everywhere.
         self._empty = MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
         self._rows = _rows_of_band(similarity)
 
     def __call__(self, number: int, document: list[str]) -> str | None:
-        """What an earlier document has in common with this one, in words; None if little, and this one is taken up."""
+        """A message on the similar earlier document; if there is none, add this document and return None."""
         words = _WORD.findall(" ".join(document).casefold())
         if len(words) < _FEWEST_WORDS:
             return None
@@ -318,7 +318,7 @@ class _NearDuplicates:
 
 
 def _rows_of_band(similarity: float) -> int:
-    """Minima of a band: as many as still let documents that are just similar enough share a band almost always."""
+    """Minima per band: as many as possible while documents at the threshold almost always share a band."""
     return max(
         rows
         for rows in range(1, _MINIMA + 1)

@@ -16,13 +16,13 @@ _SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
 
 @dataclass(frozen=True)
 class ChangingRate:
-    """A share of tokens to predict that changes in a straight line over a run (Ankner et al., 2023, arXiv 2305.15096).
+    """A share of tokens to predict that changes linearly over a run (Ankner et al., 2023, arXiv 2305.15096).
 
     Attributes:
         first: The share up to step `begin`, in [0, 1].
         last: The share at step `end`, in [0, 1].
-        begin, end: Steps of the optimizer, counted from 0, or parts of a run that is measured in time.
-        position: From an example's epoch and index to the step that it is for.
+        begin, end: Optimizer steps, counted from 0, or times in `TICKS` for a run that is measured in time.
+        position: Maps an example's epoch and index to its step, or to the current time.
     """
 
     first: float
@@ -32,18 +32,18 @@ class ChangingRate:
     position: Callable[[int, int], int]
 
     def __call__(self, epoch: int, index: int) -> float:
-        """The share for an example."""
+        """The share for an example, in [0, 1]."""
         done = min(max(0.0, (self.position(epoch, index) - self.begin) / (self.end - self.begin)), 1.0)
         return self.first + (self.last - self.first) * done
 
 
 @dataclass(frozen=True)
 class StepOfExample:
-    """At which step an example is trained on, in any process.
+    """Maps an example to the optimizer step that trains on it, in any process.
 
     Attributes:
-        batch_size: Examples of a step.
-        examples: Examples of an epoch.
+        batch_size: Examples per step.
+        examples: Examples per epoch.
     """
 
     batch_size: int
@@ -56,7 +56,7 @@ class StepOfExample:
 
 @dataclass(frozen=True)
 class PositionNow:
-    """How far a run is that is measured in time: where it was when its last step ended.
+    """Progress of a run that is measured in time, as of its last step.
 
     Attributes:
         position: A scalar in shared memory.
@@ -65,7 +65,7 @@ class PositionNow:
     position: torch.Tensor
 
     def __call__(self, epoch: int, index: int) -> int:
-        """The position, whatever the example."""
+        """The position; it does not depend on the example."""
         return int(self.position)
 
 
@@ -80,13 +80,13 @@ def mask_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose tokens to predict and replace them.
 
-    As in Google's script, the number of predictions is the rate times the length with special tokens, rounded.
+    As in Google's script, the number of predictions is the rate times the length, special tokens included, rounded.
 
     Args:
         input_ids: Token ids of a sequence, (length,).
         is_special: Whether a token is special and never chosen, (length,).
         mask_token_id: Id of [MASK].
-        ordinary_ids: Ids that random replacements are drawn from: all but special and reserved tokens.
+        ordinary_ids: Ids to draw random replacements from: all but special and reserved tokens.
         rates: The rates.
         generator: Source of all random choices.
         is_continuation: Whether a token continues the word before it (`##`), (length,); needed for words and spans.
@@ -103,7 +103,7 @@ def mask_tokens(
         draw = generator.random(count)
     else:
         assert is_continuation is not None
-        # Words do not reach across special tokens.
+        # Words do not span special tokens.
         is_start = ~is_continuation[candidates] | (np.diff(candidates, prepend=-2) > 1)
         words = np.append(np.flatnonzero(is_start), len(candidates))
         spans = _choose_spans(candidates, words, count, generator, rates.masking_unit == "span")
@@ -124,12 +124,12 @@ def mask_tokens(
 def _choose_spans(
     candidates: np.ndarray, words: np.ndarray, count: int, generator: np.random.Generator, are_longer: bool
 ) -> list[np.ndarray]:
-    """Choose words, or longer spans of words in a row, of `count` tokens together at most.
+    """Choose words, or spans of consecutive words, with at most `count` tokens in total.
 
     Args:
-        candidates: Positions of tokens.
-        words: Word i is the candidates from `words[i]` up to `words[i + 1]`.
-        count: Most tokens.
+        candidates: Positions of the tokens that may be chosen.
+        words: Word i is `candidates[words[i]:words[i + 1]]`.
+        count: Maximum number of tokens.
         generator: Source of all random choices.
         are_longer: Whether to choose spans of several words.
 
@@ -140,7 +140,7 @@ def _choose_spans(
     order = generator.permutation(number).tolist()
     wanted = generator.choice(_SPAN_LENGTHS, number, p=_SPAN_SHARES).tolist() if are_longer else [1] * number
     starts = words.tolist()
-    goes_on = (np.diff(candidates, prepend=-2) == 1).tolist()  # no special token before
+    goes_on = (np.diff(candidates, prepend=-2) == 1).tolist()  # not preceded by a special token
     is_free = [True] * number
     spans: list[np.ndarray] = []
     for first, length in zip(order, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""New pieces for the model that a run starts from: learnt from its text, their embeddings made of the old ones."""
+"""New pieces for the initial model's vocabulary, learned from the text; their embeddings come from old ones."""
 
 import logging
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 @dataclass
 class NewPiecesSettings:
-    """What a vocabulary gets from a text.
+    """How a vocabulary is extended from a text.
 
     Raises:
-        ValueError: If a number is out of its range.
+        ValueError: If a number is out of range.
     """
 
     new_pieces: int = field(
@@ -57,14 +57,14 @@ def learn_new_pieces(
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> Extension:
-    """Extend a tokenizer by what its vocabulary lacks for some documents, and report what was gained.
+    """Extend a tokenizer with pieces from documents, and log what they save.
 
     Args:
-        tokenizer: The tokenizer; it stays as it is.
+        tokenizer: The tokenizer; it is not changed.
         documents: Each a list of sentences.
-        settings: How many pieces are wanted, and where they may go.
+        settings: Number of new pieces, and whether they may be appended.
         num_processes: Processes that count words; by default one per core.
-        show_progress: Whether to show a bar.
+        show_progress: Whether to show a progress bar.
 
     Raises:
         ValueError: See `extend_vocabulary`.
@@ -90,15 +90,15 @@ def learn_new_pieces(
 
 @torch.no_grad()
 def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str = "mean") -> Model:
-    """Give a model's embeddings and vocabulary layer what a tokenizer's new pieces need.
+    """Add a tokenizer's new pieces to a model's embeddings and masked-LM output layer.
 
     Args:
         model: A model with the old tokenizer's vocabulary; it is changed.
         old: Its tokenizer.
-        new: The same with new pieces, in `[unused...]` entries or after the old ones.
-        rows: "mean": a new piece begins as the mean of the pieces that stood for it (its embedding, which the
-            vocabulary layer shares or has another of, and that layer's bias; IndoBERTweet, Koto et al., 2021, arXiv
-            2109.04607); what was unknown, and everything with "random", begins as a new model's rows do.
+        new: The same with new pieces, in `[unused...]` entries or appended.
+        rows: "mean": a new piece starts as the mean of the pieces that spelled it so far (embedding, output weights if
+            not shared, and output bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607); pieces that were unknown,
+            and all pieces with "random", are initialised like a new model's.
 
     Returns:
         The model.

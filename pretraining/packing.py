@@ -6,21 +6,21 @@ import numpy as np
 def pack_rows(lengths: np.ndarray, row_length: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Pack sequences into rows, longest first, each into the fullest row that has room (best-fit decreasing).
 
-    Sequences of one length are alike, so whole batches of them are placed at a time.
+    Sequences of equal length are placed in bulk.
 
     Args:
         lengths: Tokens of each sequence, 1 to `row_length`, (n,).
         row_length: Tokens of a row.
-        generator: Shuffles the sequences, so that a row holds no neighbours.
+        generator: Shuffles the sequences, so that a row does not hold neighbouring ones.
 
     Returns:
-        The sequences of the first row, then those of the second, ..., (n,); and where each row starts among them,
-        (rows + 1,).
+        The indices of the sequences of the first row, then those of the second, ..., (n,); and the offset of each row
+        among them, (rows + 1,).
     """
     order = generator.permutation(len(lengths))
     order = order[np.argsort(-lengths[order], kind="stable")]
     row_of = np.empty(len(lengths), np.int64)
-    with_room: list[np.ndarray] = [np.empty(0, np.int64)] * (row_length + 1)  # rows, by the tokens still free
+    with_room: list[np.ndarray] = [np.empty(0, np.int64)] * (row_length + 1)  # rows, by the number of free tokens
     rows = 0
 
     def fill(sequences: np.ndarray, length: int, room: int) -> np.ndarray:

@@ -16,11 +16,11 @@ from .store_format import TokenStore
 
 @dataclass(frozen=True)
 class ExamplePlan:
-    """Examples; each array has one entry for an example.
+    """Planned examples; each array has one entry per example.
 
     Segment A is the store's tokens from `a_start` up to `a_end`, segment B those from `b_start` up to `b_end`, empty
-    where examples have one segment. Too long pairs are not shortened yet. `next_sentence_label` is -100 where there is
-    none. `document` counts the documents that were planned from 0; A is in it.
+    for single segments. Pairs may still be too long. `next_sentence_label` is -100 if there is none. `document` is the
+    index, among the planned documents, of the document of A.
     """
 
     document: np.ndarray
@@ -38,9 +38,9 @@ class _Text(NamedTuple):
     """Documents as if their tokens were concatenated.
 
     Attributes:
-        starts: Where each sentence starts, and the end, (sentences + 1,).
-        first: The first sentence of each document, and the end, (documents + 1,).
-        shift: To be added to a document's tokens for their place in the store, (documents,).
+        starts: Offset of each sentence, and the end, (sentences + 1,).
+        first: Index of the first sentence of each document, and the end, (documents + 1,).
+        shift: Added to an offset within a document's tokens, gives the offset in the store, (documents,).
     """
 
     starts: np.ndarray
@@ -56,27 +56,27 @@ def plan_examples(
     short_probability: float,
     generator: np.random.Generator,
 ) -> ExamplePlan:
-    """Walk through all documents side by side and cut them into examples.
+    """Go through all documents in parallel and divide them into examples.
 
-    In each document consecutive sentences are gathered up to a target length: `max_tokens`, or, with probability
+    In each document consecutive sentences are collected up to a target length: `max_tokens`, or, with probability
     `short_probability`, a random shorter one for the whole document.
 
-    - "mlm+nsp": the chunk is cut at a random sentence into A and B. With probability 1/2, and always if the chunk is
-      one sentence, B is drawn from another document instead, and the sentences that would have been B are used again.
-    - "mlm+sop": the same cut (one sentence is cut at a random token, one token is left out); with probability 1/2 the
-      segments change places, label 1.
-    - "mlm", "ltr": one segment of as many whole sentences as fit; a longer sentence is cut.
+    - "mlm+nsp": the chunk is split at a random sentence into A and B. With probability 1/2, and always if the chunk is
+      one sentence, B comes from another document instead, and the sentences that would have been B are used again.
+    - "mlm+sop": the same split (one sentence is split at a random token, one token is left out); with probability 1/2
+      the segments are swapped, label 1.
+    - "mlm", "ltr": one segment of as many whole sentences as fit; a longer sentence is split.
 
     Args:
         store: The corpus.
         documents: Documents to use, (n,); with next sentence prediction n >= 2.
-        objective: What is learnt.
-        max_tokens: Most tokens of A and B together.
+        objective: The training objective.
+        max_tokens: Maximum number of tokens of A and B together.
         short_probability: Share of documents with a shorter target, in [0, 1].
         generator: Source of all random choices.
 
     Returns:
-        The examples in an order of no meaning.
+        The examples, in no particular order.
     """
     text = _gather(store, documents)
     is_short = generator.random(len(documents)) < short_probability
@@ -121,7 +121,7 @@ def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.
     starts = text.starts
 
     def end_of(begin: np.ndarray, target: np.ndarray, limit: np.ndarray) -> np.ndarray:
-        """First sentence after `begin` and `target` tokens or more, at most `limit`."""
+        """The first sentence at least `target` tokens after `begin`, at most `limit`."""
         return np.clip(np.searchsorted(starts, starts[begin] + target, side="left"), begin + 1, limit)
 
     rows: list[tuple[np.ndarray, ...]] = []
@@ -169,7 +169,7 @@ def truncate_pair(a: slice, b: slice, max_tokens: int, generator: np.random.Gene
 
     Args:
         a, b: Ranges of tokens.
-        max_tokens: Most tokens of both.
+        max_tokens: Maximum total length in tokens.
         generator: Decides for each token whether it goes from the front or the back.
 
     Returns:
@@ -179,7 +179,7 @@ def truncate_pair(a: slice, b: slice, max_tokens: int, generator: np.random.Gene
     excess = length_a + length_b - max_tokens
     if excess <= 0:
         return a, b
-    # The longer one alone until both are equal, then in turn, B first (Google: A only while it is longer).
+    # Shorten the longer one until both are equal, then alternate, B first (Google: A only while it is longer).
     alone = min(excess, abs(length_a - length_b))
     in_turn = excess - alone
     cut_a = (alone if length_a > length_b else 0) + in_turn // 2

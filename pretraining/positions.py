@@ -1,4 +1,4 @@
-"""Initial values of positions that only the longer sequences of a second phase reach."""
+"""Initial values of position embeddings that only a second phase with longer sequences uses."""
 
 import torch
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -6,13 +6,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 @torch.no_grad()
 def repeat_positions(weight: torch.Tensor, known: int) -> None:
-    """Begin the positions from `known` on as those before, but for the first, which is [CLS]'s, over and over.
+    """Initialise the positions from `known` on by repeating the earlier ones, except the first, which is [CLS]'s.
 
-    What a token's neighbours are to it is then known there, too (as in Longformer, Beltagy et al., 2020, section 5).
+    The model then knows relative positions there, too (as in Longformer, Beltagy et al., 2020, section 5).
 
     Args:
-        weight: Of the position embeddings (P, D); in shards by rows (FSDP 2), too.
-        known: How many positions were learnt, at least 2.
+        weight: The position embeddings (P, D), possibly sharded by rows (FSDP 2); changed in place.
+        known: Number of trained positions, at least 2.
     """
     whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
     rows = 1 + torch.arange(len(whole) - known, device=whole.device) % (known - 1)

@@ -26,15 +26,15 @@ from .store_builder import build_token_store
 from .store_format import StoreSummary, TokenStore, read_summary, store_files
 
 STORE = "tokens.safetensors"  # in the output folder
-_TYPES = ("bert", MyBertConfig.model_type)  # of models to start from
+_TYPES = ("bert", MyBertConfig.model_type)  # of initial models
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run needs beside its settings, made and checked once.
+    """What a run needs in addition to its settings, made and checked once.
 
     Attributes:
-        tokenizer: The tokenizer that the store was made with.
+        tokenizer: The tokenizer with which the store was made.
         store: The corpus.
         training: Documents to train on, ascending.
         heldout: Documents to evaluate on; fewer than 2 for none.
@@ -51,7 +51,7 @@ class PreparedRun:
 
 
 def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
-    """Begin or resume the run: make what it needs where it is not there yet, and check it."""
+    """Begin or resume the run: make what is missing, and check everything."""
     if arguments.tokenizer:
         check_available(arguments.tokenizer, "tokenizer")
     if arguments.model:
@@ -74,14 +74,14 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
     def documents() -> Iterator[list[str]]:
         assert corpus is not None
-        return documents_of_lines(corpus.lines(digests))  # the token store splits them
+        return documents_of_lines(corpus.lines(digests))  # the token store splits them into sentences
 
     def prepare(place: Path) -> dict[str, str]:
         tokenizer = _tokenizer(arguments, documents, place)
         summary = _store(arguments, documents, tokenizer, place)
         training, heldout = _split(summary.documents, arguments)
         config = arguments.model_config(tokenizer)
-        # What is saved truncates to what the model can read, as everywhere on the Hub.
+        # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
         tokenizer.model_max_length = config.max_position_embeddings
         prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
         return digests
@@ -99,7 +99,7 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
         heldout: Share to hold out, in [0, 1).
 
     Returns:
-        The documents to train on and the held-out ones (none if the share gives fewer than 2).
+        The training documents and the held-out ones (none if there would be fewer than 2).
     """
     documents = np.arange(count)
     number = round(count * heldout)
@@ -120,12 +120,12 @@ def _files(sources: Iterable[str]) -> list[str]:
 
 
 def _check_start(model: str) -> None:
-    """Refuse a model that pretraining cannot start from, before the text is processed."""
+    """Reject an unsuitable initial model before the text is processed."""
     check_available(model)
     if Path(model).is_dir():
         check_model_folder(model)
     config = PreTrainedConfig.get_config_dict(model)[0]
-    model_type = config.get("model_type", "bert")  # Google's name none
+    model_type = config.get("model_type", "bert")  # Google's have no type
     if model_type not in _TYPES:
         raise ValueError(
             f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
@@ -136,7 +136,7 @@ def _check_start(model: str) -> None:
 def _tokenizer(
     arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
 ) -> MyBertTokenizer:
-    """The tokenizer that is named, of the model to start from, beside the token store, or made in `place`."""
+    """The given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
     wanted = arguments.new_pieces_settings()
     if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
@@ -150,7 +150,7 @@ def _tokenizer(
     if (place / "vocab.txt").exists():
         return MyBertTokenizer.from_pretrained(place)
     text = documents()
-    if arguments.drop:  # but for many tokens, which are counted with the vocabulary that is to be learnt
+    if arguments.drop:  # except many_tokens, which needs the vocabulary that is still to be learned
         text = documents_of_lines(CorpusFilter(arguments.drop, FilterSettings()).lines(lines_of_documents(text)))
     first = next(text, None)
     if first is None:
@@ -172,7 +172,7 @@ def _store(
     tokenizer: MyBertTokenizer,
     place: Path,
 ) -> StoreSummary:
-    """Check the token store that is named or was made by an earlier call, or make it in `place`."""
+    """Check the given token store, or the one of an earlier call, or build it in `place`."""
     path = Path(arguments.data) if arguments.data else place / STORE
     if arguments.data or path.exists():
         return read_summary(path, tokenizer)
@@ -181,7 +181,7 @@ def _store(
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    """Documents to train on, and held-out ones."""
+    """Training and held-out documents."""
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(

@@ -22,8 +22,8 @@ from .trainer import OPTIMIZERS
 EmbeddingStart = Literal["random", "cooccurrence"]
 PositionStart = Literal["new", "repeated"]
 
-# Settings that decide a run's result: an interrupted run is resumed only with the same. Batches count as a whole,
-# however many processes and micro-batches share them.
+# Settings that decide a run's result: an interrupted run is resumed only with the same. Batch sizes are compared in
+# total, however they are divided among processes and micro-batches.
 _DECISIVE = (
     *("encoding", "text_column", "split_sentences", "join_lines", "document_end", "heading_pattern"),
     *("tokenizer", "vocab_size", "layout", "lower_case"),
@@ -37,7 +37,7 @@ _DECISIVE = (
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
-# Further ones, recorded only where they are not the default, so that runs older than them can be resumed.
+# More of them, recorded only if not the default, so that runs from before they existed can be resumed.
 _DECISIVE_IF_OTHER = (
     *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
@@ -46,17 +46,18 @@ _DECISIVE_IF_OTHER = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with one objective, sequences of one length and batches of one size.
+    """A part of a run with one objective, one maximum length and one batch size.
 
     Attributes:
-        objective: What is learnt.
-        max_length: Longest sequence in tokens.
-        per_device_train_batch_size: Sequences of a micro-batch on a device.
-        gradient_accumulation_steps: Micro-batches of a step.
+        objective: The training objective.
+        max_length: Maximum sequence length in tokens.
+        per_device_train_batch_size: Sequences per micro-batch and device.
+        gradient_accumulation_steps: Micro-batches per step.
         freezes_layers: Whether only embeddings and heads are trained.
-        repeats_positions: Whether positions that no sequence had so far begin, at its end, as those that were learnt.
-        last_step: Step that ends the phase, or part of the time (in `TICKS`) where that measures the run; None for the
-            run's last.
+        repeats_positions: Whether, at its end, the position embeddings not used so far are initialised by repeating
+            the trained ones.
+        last_step: Step at which the phase ends, or time (in `TICKS`) for a run measured in time; None for the end of
+            the run.
     """
 
     objective: Objective
@@ -70,11 +71,11 @@ class Phase:
 
 @dataclass
 class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, MaskingRates, RunArguments):
-    """Settings of `pretrain`: those below, of the text, of examples and masks, and transformers' `TrainingArguments`.
+    """Settings of `pretrain`: the fields below, those of text, examples and masks, and `TrainingArguments`.
 
-    Defaults are the paper's. In Python `text` may also be in memory: a `pandas.DataFrame` or `datasets.Dataset`, whose
-    `text_column` has one document per row; or an iterable of documents, each a text or a list of sentences. A list of
-    strings is one of file names.
+    Defaults are the paper's. In Python, `text` may also be in memory: a `pandas.DataFrame` or `datasets.Dataset` whose
+    `text_column` has one document per row, or an iterable of documents, each a text or a list of sentences. A list of
+    strings is read as file names.
     """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
@@ -198,7 +199,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         """Check what can be checked without looking at files.
 
         Raises:
-            ValueError: If a setting is missing, out of its range or does not go with another.
+            ValueError: If a setting is missing or out of range, or two settings contradict each other.
         """
         self._check_sources()
         if self.max_hours is not None:
@@ -223,7 +224,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         self._check_shares()
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
-            VocabularySettings(**settings_of(VocabularyBasics, self))  # checks them, like the following
+            VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
         CorpusSettings.__post_init__(self)
         MaskingRates.__post_init__(self)
         for phase in self.phases():
@@ -231,7 +232,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         optim = self.optim
         if optim not in (*OPTIMIZERS, *(known.value for known in OptimizerNames)):
             raise ValueError(f"optim is {optim!r}; expected one of {', '.join(OPTIMIZERS)}, or one of transformers'.")
-        if optim in OPTIMIZERS:  # transformers knows only its own
+        if optim in OPTIMIZERS:  # transformers accepts only its own names
             self.optim = TrainingArguments.optim
         if started_on_cpus():
             self.use_cpu = True
@@ -254,7 +255,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
 
     def _measure_in_time(self, hours: float) -> None:
-        """Measure steps in parts of the time, except those of the optimizer."""
+        """Convert steps to shares of the time, except optimizer settings."""
         if not 0 < hours < math.inf:
             raise ValueError(f"max_hours is {hours}; expected a number above 0.")
         if self.max_steps not in (-1, TICKS):
@@ -287,7 +288,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
 
     def _check_parts(self) -> None:
-        """Refuse parts of a run that do not go with its length or with each other."""
+        """Reject phases that do not fit the length of the run or each other."""
         if self.causal_share and self.objective == "ltr":
             raise ValueError("causal_share is set and objective is ltr, which is left to right throughout.")
         if self.causal_share and self.max_steps <= 0:
@@ -315,7 +316,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
     def _refuse_ignored_settings(self) -> None:
-        """Refuse settings of `TrainingArguments` that have no effect in pretraining."""
+        """Reject settings of `TrainingArguments` that have no effect in pretraining."""
         for name, default, reason in (
             ("do_predict", False, "pretraining has nothing to predict; mybert predict does with a fine-tuned model"),
             ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),
@@ -329,7 +330,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("do_eval is set and heldout is 0; an evaluation needs held-out documents.")
 
     def _check_sources(self) -> None:
-        """Names of what is read, as texts, or data in memory; either text or a token store."""
+        """Check the sources: either text (names, or data in memory) or a token store."""
         self.text = _named_or_given(self.text)
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
@@ -346,16 +347,16 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError("text is '-', standard input, which can be read only once; give files or a token store.")
 
     def example_settings(self, phase: Phase) -> ExampleSettings:
-        """What an example of a phase is.
+        """The example settings of a phase.
 
         Raises:
-            ValueError: If a setting is unknown, out of its range or does not go with another.
+            ValueError: If a setting is invalid, or two settings contradict each other.
         """
         own = {"objective": phase.objective, "max_length": phase.max_length}
         return ExampleSettings(**settings_of(ExampleSettings, self) | own)
 
     def phases(self) -> list[Phase]:
-        """The parts of the run between the steps at which its objective, its length or its batch changes."""
+        """The phases of the run, between the steps at which objective, maximum length or batch size change."""
         causal_steps = round(self.causal_share * self.max_steps)
         frozen_steps = self.steps_of_embeddings()
         ramp = self._ramp()
@@ -396,7 +397,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return phases
 
     def _ramp(self) -> dict[int, int]:
-        """Last step -> micro-batches of each smaller batch that the run begins with: 1, 2, 4 and so on."""
+        """Last step -> number of micro-batches, for each smaller batch at the start of the run: 1, 2, 4 and so on."""
         sizes = [2**power for power in range((self.gradient_accumulation_steps - 1).bit_length())]
         steps = self.batch_ramp * self.max_steps
         return {
@@ -404,11 +405,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         }
 
     def steps_of_embeddings(self) -> int:
-        """Steps at the beginning in which only embeddings and heads are trained."""
+        """Number of initial steps in which only embeddings and heads are trained."""
         return 0
 
     def new_pieces_settings(self) -> NewPiecesSettings | None:
-        """What the vocabulary of the model to start from gets; None if it stays."""
+        """Settings for extending the vocabulary of the initial model; None to keep it."""
         return None
 
     def batch_size(self, phase: Phase) -> int:
@@ -417,7 +418,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return phase.per_device_train_batch_size * devices * phase.gradient_accumulation_steps
 
     def decisive(self) -> dict[str, Any]:
-        """What decides the result of a run, as JSON values; the data's contents apart."""
+        """The settings that determine the result of a run, as JSON values, without the data."""
         settings = {"command": "pretrain"} | {name: getattr(self, name) for name in _DECISIVE}
         phases = [
             [phase.objective, phase.max_length, self.batch_size(phase), phase.last_step] for phase in self.phases()
@@ -429,11 +430,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return settings | filters | {"phases (objective, length, batch size, last step)": phases}
 
     def model_config(self, tokenizer: MyBertTokenizer) -> MyBertConfig:
-        """Configuration of the model: a new one for a tokenizer, or that of the model to start from.
+        """Configuration of the model: a new one for a tokenizer, or that of the initial model.
 
         Raises:
-            ValueError: If a value is out of its range, or the model to start from does not fit tokenizer or lengths.
-            OSError: If the folder to start from holds no configuration.
+            ValueError: If a value is out of range, or the initial model does not fit the tokenizer or the lengths.
+            OSError: If the initial model's folder has no configuration.
         """
         longest = max(phase.max_length for phase in self.phases())
         if self.model is None:
@@ -471,7 +472,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
 
 def _named_or_given(text: Any) -> list[Any]:
-    """Files by their names; a table, or documents in an iterable that is no list of names, as `GivenData`."""
+    """File names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
     if isinstance(text, (str, Path, GivenData)) or text is None:
         text = [] if text is None else [text]
     is_list = isinstance(text, (list, tuple, set, frozenset))

@@ -26,13 +26,13 @@ _OPTIMIZERS = {
     "muon": "Muon for the layers' matrices, AdamW for the rest",
     "lamb": "LAMB",
 }
-_FILES_NAMED = 8  # of a corpus
+_FILES_NAMED = 8  # of a corpus, named on the card
 
 
 def fill_mask_examples(
     output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
 ) -> list[Example]:
-    """Fill-mask on a few sentences of the given documents, a word of each hidden; the code was run."""
+    """Fill-mask results for a few sentences of the documents, with one word of each masked."""
     generator = np.random.default_rng(0)
     calls: list[PipelineCall] = []
     for document in generator.permutation(documents)[:200]:
@@ -65,7 +65,7 @@ def write_pretraining_card(
     wall_time: float | None,
     examples: list[Example],
 ) -> None:
-    """Write `README.md`; `wall_time` is in seconds, None if it is not known."""
+    """Write `README.md`; `wall_time` is in seconds, None if unknown."""
     summary = store.summary
     write_card(
         output_dir,
@@ -96,8 +96,8 @@ def _corpus(sources: Sequence[str | GivenData]) -> str:
 
 
 def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
-    """What decided the result, in words; what changed over the run with its first and later values."""
-    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are of an enumeration
+    """The settings that determined the result, in words; for those that changed, the first and later values."""
+    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are an enumeration
     phases = arguments.phases()
 
     def course(values: Iterable[Any]) -> str:

@@ -49,21 +49,21 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         >>> mybert.pretrain(text=frame, model_size="tiny", max_steps=2000, output_dir="my-bert")
 
     The output folder becomes a model folder: model, tokenizer, `README.md`, `training_curves.png` and
-    `trainer_state.json`, beside `tokens.safetensors` and the checkpoints. The same call resumes one that was
-    interrupted. In a run of several processes all of them call this; the first one prepares and writes.
+    `trainer_state.json`, in addition to `tokens.safetensors` and the checkpoints. The same call resumes an interrupted
+    run. In a run of several processes all of them call this; the first one prepares and writes.
 
     Args:
         arguments: The settings.
-        **settings: In their place the fields of `PretrainingArguments`, which are those of the command; `text` may
+        **settings: Instead, the fields of `PretrainingArguments`, which are those of the command; `text` may
             also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
 
     Returns:
-        What was measured: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
-        `examples`, the fill-mask examples of the card; `interrupted`, whether there was a Ctrl-C;
-        that alone if it ended the run early.
+        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
+        `examples`, the fill-mask examples of the card; and `interrupted`, whether there was a Ctrl-C. If the run ended
+        early, only `interrupted`.
 
     Raises:
-        ValueError: If the text is empty, too short or not in the encoding, the output folder holds other things or a
+        ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
             run with other settings or text, or training diverges.
         OSError: If a file cannot be read or written.
     """
@@ -83,10 +83,11 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
         return {"interrupted": True}
     examples = []
     if arguments.should_save:
-        if arguments.objective != "ltr":  # which never saw [MASK]
+        if arguments.objective != "ltr":  # whose model never saw [MASK]
             shown = run.heldout if len(run.heldout) else run.training
             examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
-        if state["steps"] or not (output_dir / "README.md").is_file():  # a finished run's may have been edited since
+        # the card of a finished run may have been edited
+        if state["steps"] or not (output_dir / "README.md").is_file():
             write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
     described = {"examples": [asdict(example) for example in examples]}
     return state["metrics"] | described | {"interrupted": state["interrupted"]}
@@ -95,12 +96,12 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     """Train phase by phase, and save the model.
 
-    A phase begins as a resumed run does, from the checkpoint that the one before ended with: optimizer, schedule, step
-    count and log continue, only the data is different.
+    A phase begins like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step count
+    and log continue, and only the data is different.
 
     Returns:
-        `interrupted`; and, if training got to its end, `metrics`, `steps` (those taken by this call) and `wall_time`
-        in seconds (None if earlier calls took steps too).
+        `interrupted`; and, if training was completed, `metrics`, `steps` (those taken by this call) and `wall_time`
+        in seconds (None if earlier calls took some of the steps).
     """
     checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
@@ -150,7 +151,7 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 
 
 class _EndOfPhase(TrainerCallback):
-    """Stops a phase at its last step, or part of the time, with a checkpoint that the next one continues from."""
+    """Ends a phase at its last step, or when its time is up, with a checkpoint from which the next phase continues."""
 
     def __init__(
         self,
@@ -170,12 +171,12 @@ class _EndOfPhase(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
-            if self.phase.repeats_positions:  # now, so that the checkpoint has it
+            if self.phase.repeats_positions:  # now, so that it is in the checkpoint
                 weight = model.base_model.embeddings.position_embeddings.weight
                 repeat_positions(weight, self.phase.max_length)
                 with self.averaged_weights():
                     repeat_positions(weight, self.phase.max_length)
-            # Else transformers warns that its batch is another.
+            # Otherwise transformers warns that the batch size has changed.
             state.train_batch_size = self.following.per_device_train_batch_size * max(1, args.n_gpu)
             control.should_save = True
             control.should_training_stop = True
@@ -223,7 +224,7 @@ def _trainer(
         train_dataset=dataset,
         eval_dataset=evaluation,
         data_collator=collator,
-        # At the paper's rates whatever the training does, so that runs compare.
+        # At the paper's rates, whatever those of the training, so that runs are comparable.
         eval_collator=PretrainingCollator(
             tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
         ),
@@ -238,7 +239,7 @@ def _trainer(
         trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget, trainer.averaged_weights))
     if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
-    # Every process drops out something else.
+    # Dropout must differ between processes.
     torch.manual_seed(arguments.seed + arguments.process_index)
     return trainer
 
@@ -261,12 +262,12 @@ def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -
     if len(run.heldout) < 2:
         return training, None
     held_out = examples(run.heldout, pack=False, objective=arguments.objective)
-    # Without `set_epoch`, which is called where workers last: every evaluation sees the examples of epoch 0.
+    # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
     return training, Subset(held_out, range(len(held_out)))
 
 
 def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
-    """Advise against dropout where it keeps packed rows from the flash kernel."""
+    """Advise against dropout if it prevents the flash kernel for packed rows."""
     if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
         logger.info(
             "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
@@ -277,7 +278,7 @@ def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) ->
 
 
 def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:
-    """The masking rate of each example, from where masks begin to the end of the run, if it changes."""
+    """The masking rate by example, from the first masked step to the end of the run; None if it is constant."""
     if arguments.mlm_probability_end is None:
         return None
     begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
@@ -285,11 +286,11 @@ def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
-    """The model to train; if it is not new, its weights are those of a checkpoint, which is read later."""
+    """The model to train. If `is_new` is false, its weights are read from a checkpoint later."""
     set_seed(arguments.seed)
     has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
     model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
-    config = copy.deepcopy(run.config)  # a phase's model may change its own
+    config = copy.deepcopy(run.config)  # a phase may change its copy
     if arguments.model is None:
         model = model_class(config)
         if arguments.embeddings == "cooccurrence" and is_new:
@@ -302,7 +303,7 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
         model, found = model_class.from_pretrained(
             arguments.model,
             config=config,
-            dtype=torch.float32,  # whatever the folder has: half precision rounds small steps away
+            dtype=torch.float32,  # whatever the saved dtype: half precision would round small updates to 0
             use_safetensors=True,
             output_loading_info=True,
         )

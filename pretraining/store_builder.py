@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a kill loses per process
+_CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a process loses when killed
 _JOINED = "joined"  # beside the chunks: which file they have become
 
 
@@ -70,10 +70,10 @@ def build_token_store(
 ) -> StoreSummary:
     """Tokenize documents into a token store.
 
-    The text is worked through in chunks; memory does not grow with the corpus, and the bytes written do not depend on
-    the number of processes. Finished chunks lie in a hidden folder beside `path` until all are there: after an
-    interruption, of whatever kind, the same call takes up those whose text is still the same, and what it has appended
-    already it does not append again. Sentences without tokens and documents without sentences are left out.
+    The text is processed in chunks. Memory does not grow with the corpus, and the bytes written do not depend on the
+    number of processes. Finished chunks stay in a hidden folder next to `path` until the store is complete: after any
+    interruption, the same call reuses the chunks whose text is unchanged, and does not append again what it has
+    already appended. Sentences without tokens and documents without sentences are dropped.
 
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of

@@ -2,8 +2,8 @@
 
 Format: safetensors with `tokens` (uint16 where the vocabulary fits, else uint32), `sentence_starts` (int64, number of
 sentences + 1: offsets into `tokens`), `document_starts` (int64, number of documents + 1: offsets into the sentences).
-Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`, and
-where text was left out `filters` (the settings) and `left_out` (how much was read, and went for each reason), as JSON.
+Metadata: `format`, `version`, `tokenizer` (fingerprint), `documents`, `sentences`, `tokens`, `unknown_tokens`, and, if
+text was filtered, `filters` (the settings) and `left_out` (what was read, and what was dropped by reason), as JSON.
 The shards of a folder are named `tokens-00000-of-00004.safetensors`; their documents follow one another in this order.
 """
 
@@ -24,7 +24,7 @@ from ..tokenization import MyBertTokenizer
 FORMAT = "mybert-token-store"
 VERSION = "1"
 FILTERS, LEFT_OUT = "filters", "left_out"
-ARRAYS = ("document_starts", "sentence_starts", "tokens")  # widest type first keeps every array aligned
+ARRAYS = ("document_starts", "sentence_starts", "tokens")  # the widest dtype first keeps every array aligned
 SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
 _COPIED_AT_A_TIME = 1 << 20  # entries
@@ -33,7 +33,7 @@ _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
 @dataclass(frozen=True)
 class StoreSummary:
-    """What a token store holds: numbers of documents, sentences, tokens and, among these, [UNK]; its size in bytes."""
+    """Contents of a token store: numbers of documents, sentences, tokens and [UNK] tokens; size in bytes."""
 
     documents: int
     sentences: int
@@ -50,7 +50,7 @@ class StoreSummary:
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:
-    """SHA-256 (hexadecimal) of what decides a tokenizer's ids: its vocabulary, normalizer and pre-tokenizer."""
+    """SHA-256 (hexadecimal) of what determines a tokenizer's ids: vocabulary, normalizer and pre-tokenizer."""
     saved = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {name: saved[name] for name in ("added_tokens", "normalizer", "pre_tokenizer", "model")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
@@ -70,8 +70,8 @@ class TokenStore:
             `document_starts[i + 1]`.
         metadata: The (first) file's metadata.
 
-    These are numpy arrays where the store is one file; those of several shards know only `len`, `dtype` and indexing
-    with a number, a slice or an array of numbers.
+    These are numpy arrays if the store is one file. Those of several shards support only `len`, `dtype` and indexing
+    with an integer, a slice or an array of integers.
 
     Raises:
         FileNotFoundError: If there is no such file or folder, or a shard is missing.
@@ -89,15 +89,15 @@ class TokenStore:
         self.document_starts = _one_after_another([shard["document_starts"] for shard in shards], are_starts=True)
 
     def __reduce__(self) -> tuple:
-        # Another process maps the files itself; that they fit the tokenizer was checked.
+        # A copy in another process maps the files itself; the tokenizer has been checked already.
         return TokenStore, (self.path,)
 
 
 class _Shards:
-    """Arrays of shards as one; those of starts count on from shard to shard."""
+    """Arrays of several shards as one; offsets continue from shard to shard."""
 
     def __init__(self, arrays: Sequence[np.ndarray], are_starts: bool) -> None:
-        # What a shard's last start says, the next one's first repeats.
+        # The last offset of a shard is also the first of the next one.
         self._arrays = [array[1:] if are_starts and number else array for number, array in enumerate(arrays)]
         lasts = [int(array[-1]) if are_starts else 0 for array in arrays]
         self._shifts = np.cumsum([0, *lasts[:-1]])
@@ -132,7 +132,7 @@ class _Shards:
 
 
 def _one_after_another(arrays: Sequence[np.ndarray], are_starts: bool = False) -> "np.ndarray":
-    # A `_Shards` has what users of a store need of an array.
+    # `_Shards` has the parts of an array's interface that users of a store need.
     return arrays[0] if len(arrays) == 1 else _Shards(arrays, are_starts)  # type: ignore[return-value]
 
 
@@ -140,8 +140,8 @@ def store_files(path: Path) -> list[Path]:
     """The files of a token store: the file itself, or the shards of a folder in their order.
 
     Raises:
-        FileNotFoundError: If there is none, or a folder holds no shards, or not all of a store's.
-        ValueError: If it holds those of several stores.
+        FileNotFoundError: If there is none, or a folder has no shards or not all shards of a store.
+        ValueError: If a folder has shards of several stores.
     """
     if not path.is_dir():
         if not path.is_file():
@@ -164,11 +164,11 @@ def store_files(path: Path) -> list[Path]:
 
 
 def store_metadata(file: Path) -> dict[str, str]:
-    """The metadata of a safetensors file that should be a token store, or a part of one.
+    """Read the metadata of a safetensors file, which should be a token store or a shard.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no safetensors file.
+        ValueError: If it is not a safetensors file.
     """
     if not file.is_file():
         raise FileNotFoundError(f"There is no token store {file}.")
@@ -180,11 +180,11 @@ def store_metadata(file: Path) -> dict[str, str]:
 
 
 def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
-    """Check that a file is a token store made with a tokenizer; returns what it holds.
+    """Check that a file is a token store made with a tokenizer; returns its contents in numbers.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is not.
+        ValueError: If it is not, or was made with another tokenizer.
     """
     metadata = store_metadata(file)
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
@@ -198,11 +198,12 @@ def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
 
 
 def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreSummary:
-    """What a token store holds, and whether it was made with a tokenizer.
+    """Summarize a token store, after checking that it was made with the tokenizer.
 
     Raises:
         FileNotFoundError: See `store_files`.
-        ValueError: If a file is not a token store, or was made with another tokenizer, or shards with other filters.
+        ValueError: If a file is not a token store, or was made with another tokenizer, or its shards differ in their
+            filters.
     """
     files = store_files(path)
     fingerprint = store_metadata(files[0]).get("tokenizer") if tokenizer is None else tokenizer_fingerprint(tokenizer)
@@ -214,7 +215,7 @@ def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreS
 
 def _map(file: Path) -> dict[str, np.ndarray]:
     try:
-        # Tensors of torch are mapped into memory; numpy's would be copied.
+        # torch tensors are memory-mapped; numpy arrays would be copied.
         with safe_open(file, framework="pt") as store:
             arrays = {name: store.get_tensor(name).numpy() for name in ARRAYS}
     except SafetensorError as error:
@@ -229,7 +230,7 @@ def _map(file: Path) -> dict[str, np.ndarray]:
 
 
 def array_place(file: Path, name: str) -> tuple[np.dtype, int, int]:
-    """Type, length and place (in bytes) of an array in a file of ours."""
+    """Dtype, length and offset (in bytes) of an array in a token store file."""
     with file.open("rb") as data:
         (size,) = struct.unpack("<Q", data.read(8))
         entry = json.loads(data.read(size))[name]
@@ -242,7 +243,7 @@ def array_length(file: Path, name: str) -> int:
 
 
 def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
-    """Read an array piece by piece. Not mapped: pages of a large mapped file would count as this process's memory."""
+    """Read an array in chunks. Not mapped: mapped pages of a large file would count as this process's memory."""
     dtype, length, offset = array_place(file, name)
     with file.open("rb") as data:
         data.seek(offset + skip * dtype.itemsize)
@@ -253,7 +254,7 @@ def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
 def write_arrays(
     path: Path, metadata: dict[str, str], arrays: Mapping[str, tuple[int, Iterable[np.ndarray]]], token_type: np.dtype
 ) -> None:
-    """Write a safetensors file of `ARRAYS`, each given as its length and its pieces.
+    """Write a safetensors file of `ARRAYS`, each given by its length and its chunks.
 
     Format: 8 bytes header length (little-endian), JSON header, data (safetensors documentation, "Format").
     """

@@ -17,7 +17,7 @@ from .store_format import StoreSummary
 if TYPE_CHECKING:
     from _typeshed import StrPath
 
-_NUMBER = "id"  # the column of `ray.data.range` and of Spark's `range`
+_NUMBER = "id"  # the column in `ray.data.range` and Spark's `range`
 
 
 class StoreShards:
@@ -26,23 +26,23 @@ class StoreShards:
         ray.data.range(8, override_num_blocks=8).map_batches(shards, batch_size=1).take_all()  # Ray Data
         spark.range(0, 8, numPartitions=8).mapInPandas(shards, shards.schema).collect()  # Spark
 
-    A shard is what `build_token_store` makes with its `shard_index`, byte for byte, whoever builds it. What a worker
-    has tokenized of a shard when it is lost lies beside it: the next one that builds the shard continues from there.
+    Shards are byte for byte those of `build_token_store` with the same `shard_index`, whichever worker builds them. If
+    a worker is lost, its tokenized chunks remain next to the shard, and the next worker continues from there.
 
     Args:
-        files: Files, folders, patterns or data sets of the Hub, which every machine sees under these names.
+        files: Files, folders, patterns or data sets of the Hub, under names valid on every machine.
         tokenizer: The tokenizer.
-        path: The folder of the shards, which every machine sees under this name.
-        num_shards: How many there are in all.
+        path: The folder of the shards, valid on every machine.
+        num_shards: Total number of shards.
         settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
 
     Raises:
-        ValueError: If a setting is out of its range, or text is to be appended, which cannot be repeated.
-        TypeError: If there is no such setting.
+        ValueError: If a setting is out of range, or `append` is set, which would not be safe to repeat.
+        TypeError: If a setting does not exist.
     """
 
     schema = ", ".join(f"{name} long" for name in (_NUMBER, *(item.name for item in fields(StoreSummary))))
-    """The columns of what it gives, in Spark's words."""
+    """Schema of the returned batches, for Spark."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class StoreShards:
                 or an iterator of these.
 
         Returns:
-            The same kind of batch: `id`, and in columns what each shard holds, see `StoreSummary`.
+            The same kind of batch: `id`, and the counts of each shard as columns, see `StoreSummary`.
 
         Raises:
-            ValueError: If there is no such column, or shard; or see `build_token_store`.
+            ValueError: If there is no such column or shard; see also `build_token_store`.
             OSError, ImportError: See `build_token_store`.
         """
         if isinstance(batch, Iterator):

@@ -1,4 +1,4 @@
-"""The trainer of pretraining: both means right, both losses and accuracies in the log."""
+"""The trainer of pretraining: exact means of both losses, and both losses and accuracies in the log."""
 
 import time
 from collections.abc import Iterator
@@ -24,26 +24,26 @@ from ..runs import (
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 
 
-# Names for `optim` beside those of transformers: Google's Adam, Adam with bias correction, Muon beside it, LAMB.
+# Names for `optim` in addition to transformers': Google's Adam, Adam with bias correction, Muon, LAMB.
 OPTIMIZERS = ("google", "adamw", "muon", "lamb")
 _OF_WHOLE_PARAMETERS = ("muon", "lamb")
-# What has another length in every batch; a compiled graph is for all of them.
+# Inputs whose length varies from batch to batch; a compiled graph must treat it as dynamic.
 _OF_ANY_LENGTH = {"prediction_indices", "cu_seq_lens_q", "cu_seq_lens_k", "next_sentence_label"}
 
 
 class WholeBatches(Sampler[int]):
-    """Indices in order, up to the last whole batch, so that every step of an epoch sees equally many examples.
+    """Indices in order, up to the last whole batch, so that every step of an epoch has equally many examples.
 
     Args:
         length: Number of examples.
-        batch_size: Examples of an optimizer step, over all micro-batches and processes.
+        batch_size: Number of examples in an optimizer step, over all micro-batches and processes.
     """
 
     def __init__(self, length: int, batch_size: int) -> None:
         self.length = length - length % batch_size if length >= batch_size else length
 
     def __iter__(self) -> Iterator[int]:
-        """Count."""
+        """Yield the indices."""
         return iter(range(self.length))
 
     def __len__(self) -> int:
@@ -57,27 +57,27 @@ class PretrainingTrainer(ResumableTrainer):
       masked tokens) and the next-sentence loss (a mean over sequences) alike.
     - The log has `mlm_loss`, `mlm_accuracy`, `nsp_loss`, `nsp_accuracy` and `tokens_per_second` (real tokens, padding
       left out); evaluation has the same with the prefix `eval_`, `eval_perplexity` = exp(mlm_loss) and
-      `eval_nsp_majority`, the accuracy of always giving the more frequent answer (by Google's rule more than half of
-      the pairs are random).
-    - The optimizer is Google's unless `optim` is set to another than its default or one is passed; besides
-      transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". So is the schedule
-      where `lr_scheduler_type` is linear.
-    - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches:
-      an epoch ends with the last one. A step sees the same examples whatever the number of processes and micro-batches
-      that share its batch.
+      `eval_nsp_majority`, the accuracy of always predicting the more frequent answer (by Google's rule more than half
+      of the pairs are random).
+    - The optimizer is Google's unless `optim` is set to something other than its default or an optimizer is passed.
+      In addition to transformers' names there are "google", "adamw" (with bias correction), "muon" and "lamb". The
+      schedule is Google's if `lr_scheduler_type` is linear.
+    - The data comes in the data set's own order (`PretrainingDataset` draws a new one each epoch), in whole batches: a
+      last incomplete batch is dropped. A step uses the same examples however its batch is divided among processes and
+      micro-batches.
     - Training may be left to right (`is_causal`); evaluation is always in the model's own direction.
-    - Layers may be frozen; the optimizer holds them nevertheless, so that its checkpoints serve when they are trained.
+    - Layers may be frozen; they stay in the optimizer, so that its checkpoints still fit once they are trained.
     - Checkpoints and divergence: see `ResumableTrainer`.
 
     Args:
-        *args: Those of `ResumableTrainer`.
+        *args: Arguments of `ResumableTrainer`.
         eval_collator: Makes the batches of evaluation; `data_collator` if None.
-        is_causal: Whether tokens see only those before them in training, whatever the model's configuration says.
+        is_causal: Whether attention is causal in training, whatever the model's configuration.
         freezes_layers: Whether only embeddings and heads are trained.
-        **kwargs: Those of `ResumableTrainer`.
+        **kwargs: Arguments of `ResumableTrainer`.
 
     Raises:
-        ValueError: If another loss or other metrics are asked for (`label_smoothing_factor`, `compute_loss_func`,
+        ValueError: If another loss or other metrics are requested (`label_smoothing_factor`, `compute_loss_func`,
             `compute_metrics`).
     """
 
@@ -108,8 +108,8 @@ class PretrainingTrainer(ResumableTrainer):
         if is_causal is not None:
             self._evaluation_settings["is_decoder"] = self.model.config.is_decoder
             self.model.config.is_decoder = is_causal
-        self.label_names = ["labels"]  # without this an evaluation of data without pairs would compute no loss
-        self.args.remove_unused_columns = False  # the collator draws the masks from more than the model's arguments
+        self.label_names = ["labels"]  # otherwise an evaluation of data without pairs would compute no loss
+        self.args.remove_unused_columns = False  # the collator needs the column `example` to draw masks
         self._num_sequences_in_batch: torch.Tensor | int | None = None
         self._sums = self._zeros()
         self._since = time.perf_counter()
@@ -118,7 +118,7 @@ class PretrainingTrainer(ResumableTrainer):
         """The optimizer that `optim` names, with the arguments' learning rate, betas, epsilon and weight decay.
 
         Raises:
-            ValueError: If it is LAMB or Muon, which take parameters as a whole, with FSDP 1, which cuts across them.
+            ValueError: If it is LAMB or Muon, which need whole parameters, with FSDP 1, which splits them.
         """
         name = self.args.optim
         if name not in OPTIMIZERS and name == type(self.args).optim:  # transformers' default, not the user's choice
@@ -147,7 +147,7 @@ class PretrainingTrainer(ResumableTrainer):
         return optimizer
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        """Google's where `lr_scheduler_type` is linear, its default."""
+        """Google's schedule if `lr_scheduler_type` is linear, its default."""
         if self.args.lr_scheduler_type != "linear":
             return None
         position = None if self.budget is None else self.budget.position.item
@@ -159,7 +159,7 @@ class PretrainingTrainer(ResumableTrainer):
         return WholeBatches(len(dataset), self.get_total_train_batch_size(self.args))
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """The masked tokens; the sequences are counted beside them."""
+        """Count the masked tokens; also counts the sequences."""
         self._num_sequences_in_batch = self.count_labels(batches, device, "next_sentence_label")
         return super().count_items(batches, device)
 
@@ -170,8 +170,8 @@ class PretrainingTrainer(ResumableTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor | tuple[torch.Tensor, Any]:
-        """`Trainer.compute_loss` with both numbers of items; adds to the sums for the log."""
-        if self.args.n_gpu > 1:  # of one process, which divide each tensor among them
+        """`Trainer.compute_loss` with the counts of masked tokens and sequences; updates the sums for the log."""
+        if self.args.n_gpu > 1:  # in one process, which split each tensor among them
             inputs = {name: value for name, value in inputs.items() if not name.endswith("_indices")}
         model_inputs = inputs
         if self.args.torch_compile:
@@ -184,7 +184,7 @@ class PretrainingTrainer(ResumableTrainer):
         )
         self._add_to_sums(inputs, outputs, num_items_in_batch)
         if model.training and "seq_relationship_logits" in outputs and not _has_nsp(inputs):
-            # Pooler and head on pairs are not trained yet, but DDP waits for their gradients, FSDP for their states.
+            # Pooler and NSP head are not trained yet, but DDP waits for their gradients, and FSDP for their states.
             loss = loss + 0 * outputs["seq_relationship_logits"].sum()
         return (loss, outputs) if return_outputs else loss
 
@@ -198,7 +198,7 @@ class PretrainingTrainer(ResumableTrainer):
         labels = inputs["labels"]
         if "mlm_loss" in outputs:
             loss, logits = outputs["mlm_loss"], outputs["prediction_logits"]
-        else:  # a share of masked LM alone, which `Trainer` has scaled in place against the mean over processes
+        else:  # only masked LM, whose share `Trainer` has scaled in place for the mean over processes
             scaled = num_items_in_batch is not None and self.args.average_tokens_across_devices
             loss = outputs["loss"] / (self.args.world_size * max(1, self.args.n_gpu) if scaled else 1)
             logits = outputs["logits"]
@@ -220,14 +220,14 @@ class PretrainingTrainer(ResumableTrainer):
             sums["nsp_count"] += (labels != IGNORED_LABEL).sum()
             sums["nsp_random"] += (labels == 1).sum()
         mask = inputs.get("attention_mask")
-        if mask is None:  # packed rows; what is left of them is padding
+        if mask is None:  # packed rows, which end in padding
             padding = self.model.config.pad_token_id
             mask = inputs["input_ids"] != (-1 if padding is None else padding)
         sums["tokens"] += mask.sum()
 
     def _zeros(self) -> dict[str, torch.Tensor]:
         device = self.args.device
-        dtype = torch.float32 if device.type == "mps" else torch.float64  # which Apple's GPUs do not have
+        dtype = torch.float32 if device.type == "mps" else torch.float64  # Apple GPUs have no float64
         return {name: torch.zeros((), dtype=dtype, device=device) for name in _SUMS}
 
     def _take_means(self) -> dict[str, float]:
@@ -250,9 +250,10 @@ class PretrainingTrainer(ResumableTrainer):
         """Add both losses and accuracies to what `Trainer` logs during training."""
         if "loss" in logs:
             means = self._take_means()
-            means.pop("nsp_majority", None)  # of so few pairs it says nothing
+            means.pop("nsp_majority", None)  # too few pairs for this to be meaningful
             logs |= {name: round(value, 4) for name, value in means.items()}
-        if self.budget is not None and "train_steps_per_second" in logs:  # Trainer takes the steps for those of a plan
+        # Trainer computes this from the planned steps
+        if self.budget is not None and "train_steps_per_second" in logs:
             rows = self.get_total_train_batch_size(self.args)
             logs["train_samples_per_second"] = round(rows * logs["train_steps_per_second"], 3)
         super().log(logs, start_time)
@@ -260,7 +261,7 @@ class PretrainingTrainer(ResumableTrainer):
     def prediction_step(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor | None, Any, Any]:
-        """`Trainer.prediction_step`; examples that fill up the last batch of several processes do not count."""
+        """`Trainer.prediction_step`; examples that pad the last batch of several processes are not counted."""
         state = self.accelerator.gradient_state
         if self.args.world_size > 1 and state.end_of_dataloader and state.remainder > 0:
             rows = len(inputs["labels"])
@@ -303,9 +304,9 @@ class PretrainingTrainer(ResumableTrainer):
 def _sum_over_labels(
     loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """The sum of which a loss is the share of an optimizer step's mean, or the mean over the labels of a batch.
+    """Recover the sum over labels from a loss that is a batch's mean or its share of an optimizer step's mean.
 
-    Several GPUs of one process give a loss each, of its part of the rows.
+    Several GPUs in one process return one loss each, for their part of the rows.
     """
     if num_items_in_batch is None:
         counts = torch.stack([(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())])

@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from functools import cache
 
-_PLANES = 0x20000  # code points; scripts other than Han lie in the first two planes
+_PLANES = 0x20000  # number of code points; scripts other than Han are in the first two planes
 
 
 def _script_of(character: str) -> str | None:
@@ -19,10 +19,10 @@ _known_script = cache(_script_of)
 
 
 def count_scripts(text: str) -> Counter[str]:
-    """How many letters of each script a text has.
+    """Count the letters of each script in a text.
 
     A letter's script is the first word of its name in Unicode. Other forms of a letter (full-width, superscript,
-    mathematical) have the script of the letter.
+    mathematical) count as the letter itself.
     """
     found: Counter[str] = Counter()
     for character, count in Counter(text).items():
@@ -33,5 +33,5 @@ def count_scripts(text: str) -> Counter[str]:
 
 @cache
 def script_names() -> frozenset[str]:
-    """All names that `count_scripts` may give."""
+    """All names that `count_scripts` can return."""
     return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))

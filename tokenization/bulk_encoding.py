@@ -18,13 +18,13 @@ from .tokenization_mybert import MyBertTokenizer
 from .vocab import MAX_WORD_LENGTH
 from .word_splitting import END_OF_CHUNK, WordSplitter
 
-# Texts are worked through in slices of about so many characters: enough for numpy, little for memory.
+# Texts are processed in slices of about this many characters: enough for numpy, little memory.
 _SLICE_CHARACTERS = 1 << 18
 
-# What a process is given at a time.
+# The same for what a process is given at a time.
 _BATCH_CHARACTERS = 1 << 20
 
-# What a byte of UTF-8 is to BERT. Chunks with a hard one are left to `WordSplitter`.
+# Classes of UTF-8 bytes. Chunks with a `_HARD` byte are left to `WordSplitter`.
 _SPACE, _PUNCTUATION, _LETTER, _HARD = range(4)
 _kinds = np.full(256, _HARD, np.uint8)
 _kinds[0x20:0x7F] = _LETTER
@@ -42,14 +42,14 @@ class BulkEncoder:
 
     BERT's tokens never cross white space, so words, and whole chunks that are not plain ASCII, are encoded once and
     then looked up. On every string the ids are those of `tokenizer(text, add_special_tokens=False)`; special tokens
-    that stand in the text are recognised as there.
+    in the text are recognized as well.
 
     Args:
-        tokenizer: Whose ids to give; later changes to it have no effect.
-        num_processes: 1 works in this process; more start that many workers, each with a memo of its own. Use the
+        tokenizer: The tokenizer; later changes to it have no effect.
+        num_processes: 1 encodes in this process; more start that many workers, each with its own cache. Use the
             encoder in a `with` block then, or call `close`.
-        memo_characters: How much to remember: the total length of different words and chunks, in characters, before
-            the memo is emptied. The default takes about 200 MB per process at most.
+        memo_characters: Size of the cache: the total length of different words and chunks, in characters, at which
+            it is emptied. The default takes at most about 200 MB per process.
 
     Raises:
         TypeError: Not a `MyBertTokenizer`.
@@ -71,7 +71,7 @@ class BulkEncoder:
 
     @property
     def dtype(self) -> np.dtype:
-        """The ids' type: uint16 where the vocabulary fits, else uint32."""
+        """Dtype of the ids: uint16 if the vocabulary fits, otherwise uint32."""
         return self._encoder.dtype
 
     def encode(self, texts: Sequence[str]) -> Encoded:
@@ -85,7 +85,7 @@ class BulkEncoder:
             `ids[offsets[i]:offsets[i + 1]]`.
 
         Raises:
-            TypeError: A single text, which would be taken for one text a character.
+            TypeError: `texts` is a single string, which would be read as one text per character.
         """
         if isinstance(texts, str):
             raise TypeError("texts is a str, expected a list of them.")
@@ -125,7 +125,7 @@ class BulkEncoder:
 
 
 def encode_words(texts: Sequence[str], tokenizer: MyBertTokenizer, num_processes: int = 1) -> Encoded:
-    """Encode texts by a `BulkEncoder` that is needed only once.
+    """Encode texts with a `BulkEncoder` for a single call.
 
     Args:
         texts: The texts.
@@ -152,7 +152,7 @@ class _MemoEncoder:
         for token in added:
             if re.search(r"\s", token.content):
                 raise ValueError(f"The added token {token.content!r} holds white space; BulkEncoder cannot cut there.")
-        # A copy without the truncation and padding of the last call; much faster than through JSON.
+        # A copy without the last call's truncation and padding; much faster than via JSON.
         self._backend = Tokenizer(backend.model)
         self._backend.normalizer, self._backend.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
         self._backend.add_tokens(added)
@@ -161,7 +161,7 @@ class _MemoEncoder:
         self._splitter = WordSplitter(
             tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars
         )
-        # Chunks with an added token are left to the backend. What is matched after normalization may be anywhere.
+        # Chunks with an added token are left to the backend; all chunks, if tokens match after normalization.
         anywhere = any(token.normalized for token in added)
         self._added = re.compile("|".join(r"\S+" if anywhere else re.escape(token.content) for token in added))
         self._lower_case = tokenizer.do_lower_case
@@ -178,7 +178,7 @@ class _MemoEncoder:
         """As `BulkEncoder.encode`."""
         try:
             return _join(map(self._encode_slice, _slices(texts, _SLICE_CHARACTERS)), self.dtype)
-        except BaseException:  # what was interrupted while learning is half remembered
+        except BaseException:  # an interruption may have left the cache inconsistent
             self._forget()
             raise
 
@@ -222,7 +222,7 @@ class _MemoEncoder:
         )
 
     def _learn_chunks(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Append the ids of chunks, whatever is in them, and return their rows."""
+        """Append the ids of arbitrary chunks and return their rows."""
         chunks = _cut_out(characters, starts, ends)
         self._remembered += sum(map(len, chunks))
         has_added = np.array([self._added.search(chunk) is not None for chunk in chunks])
@@ -251,7 +251,7 @@ class _MemoEncoder:
 
 
 def _find_hard_chunks(kinds: np.ndarray, added: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the chunks start and end that hold a hard byte, or an added token (given by where it starts)."""
+    """Return start and end of the chunks with a hard byte, or with an added token (given by its start)."""
     is_hard = kinds == _HARD
     hard = np.concatenate((np.flatnonzero(is_hard[1:] & ~is_hard[:-1]) + 1, added))
     if not len(hard):
@@ -272,7 +272,7 @@ def _find_words(kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _cut_out(characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> list[str]:
-    """Return the strings that start and end at these places; they hold no line ends."""
+    """Return the strings with these starts and ends; they contain no line breaks."""
     lengths = ends - starts + 1
     cut = characters[joined_ranges(starts, lengths)]
     cut[np.cumsum(lengths) - 1] = ord("\n")
@@ -288,7 +288,7 @@ def _offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def _slices(texts: Sequence[str], characters: int) -> Iterator[Sequence[str]]:
-    """Cut a list of texts into slices of about a number of characters."""
+    """Split a list of texts into slices of about this many characters."""
     last_in_slice = np.diff(np.cumsum(_lengths(texts)) // characters, append=-1) != 0
     ends = np.flatnonzero(last_in_slice) + 1
     return (texts[start:end] for start, end in pairwise((0, *ends.tolist())))

@@ -1,8 +1,8 @@
-"""What BERT does to characters, and where it cuts words: Google's `BasicTokenizer`, of parts of `tokenizers`.
+"""How BERT normalizes characters and splits words: Google's `BasicTokenizer`, built from parts of `tokenizers`.
 
-Google asks Python's `unicodedata` for the classes of characters, so its answer changes with the Python version. Here
-they are written down once, for the version its reference fixtures were made with (Python 3.11, Unicode 14.0); they
-travel inside `tokenizer.json`, so every machine and every version of the `tokenizers` library splits alike.
+Google takes character classes from Python's `unicodedata`, so its results change with the Python version. Here they
+are fixed for the version of its reference fixtures (Python 3.11, Unicode 14.0) and stored in `tokenizer.json`, so
+every machine and every version of the `tokenizers` library splits alike.
 
 Each class is a list of inclusive `(first, last)` code-point ranges; `regex_class` writes it as the inside of a
 regular expression's brackets. The tests compare every table with `unicodedata`.
@@ -23,7 +23,7 @@ def _parse(text: str) -> Ranges:
 def regex_class(ranges: Ranges) -> str:
     r"""Write code-point ranges as the inside of a regular expression's `[...]`.
 
-    Code points below 0x10000 become `\uXXXX` escapes, the others stand for themselves: a form that Oniguruma
+    Code points below 0x10000 become `\uXXXX` escapes, the others are written literally, a form that Oniguruma
     (inside `tokenizers`), Python's `re` and JavaScript all read alike.
     """
 
@@ -33,7 +33,7 @@ def regex_class(ranges: Ranges) -> str:
     return "".join(escape(a) if a == b else f"{escape(a)}-{escape(b)}" for a, b in ranges)
 
 
-# NUL, U+FFFD and the categories Cc and Cf, without tab, newline and carriage return: BasicTokenizer._clean_text.
+# NUL, U+FFFD and the categories Cc and Cf, except tab, newline and carriage return: BasicTokenizer._clean_text.
 DELETED = _parse("""
     0-8 b-c e-1f 7f-9f ad 600-605 61c 6dd 70f 890-891 8e2 180e 200b-200f 202a-202e 2060-2064 2066-206f feff
     fff9-fffb fffd 110bd 110cd 13430-13438 1bca0-1bca3 1d173-1d17a e0001 e0020-e007f
@@ -120,19 +120,19 @@ CASE_IGNORABLE = _parse("""
 # The blocks that _is_chinese_char names (CJK ideographs; not kana, not Hangul).
 CJK = _parse("3400-4dbf 4e00-9fff f900-faff 20000-2a6df 2a700-2b73f 2b740-2b81f 2b820-2ceaf 2f800-2fa1f")
 
-# How far back a final sigma looks for its letter, over case-ignorable characters. Python looks back without limit;
-# in a regular expression that would make a line of single capital sigmas cost quadratic time.
+# How far back the final-sigma rule looks for a letter, over case-ignorable characters. Python has no limit;
+# without one, a regular expression takes quadratic time on a line of single capital sigmas.
 _SIGMA_REACH = 1000
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def build_normalizer(do_lower_case: bool, strip_accents: bool | None = None) -> normalizers.Normalizer:
-    """Compose `BasicTokenizer`'s work on characters, in its order: clean, lower-case, strip accents.
+    """Build the normalizer, in the order of `BasicTokenizer`: clean, lower-case, strip accents.
 
     Args:
         do_lower_case: Whether to lower-case as Python's `str.lower` does, final sigma included.
-        strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which takes Hangul apart into jamo; by
+        strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which splits Hangul into jamo; by
             default Google's rule, the same as `do_lower_case`.
     """
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
@@ -153,7 +153,7 @@ def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreToken
     here gives the same words.
 
     Args:
-        tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
+        tokenize_chinese_chars: Whether every CJK ideograph is a separate word.
     """
     alone = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
     isolate = pre_tokenizers.Split(Regex(f"[{regex_class(alone)}]"), behavior="isolated")
@@ -161,8 +161,8 @@ def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreToken
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace halves of surrogate pairs, which the `tokenizers` library does not take, by U+FFFF.
+    """Replace lone surrogates, which the `tokenizers` library rejects, by U+FFFF.
 
-    To BERT both are a character without properties that no vocabulary knows, so the tokens stay the same.
+    BERT treats both as an unknown character without properties, so the tokens stay the same.
     """
     return _LONE_SURROGATE.sub("\uffff", text)

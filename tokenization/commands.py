@@ -1,4 +1,4 @@
-"""The command of this room: text in, tokenizer folder and report out."""
+"""`mybert vocab`: text in, tokenizer folder and report out."""
 
 import logging
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class VocabArguments(VocabularySettings):
         }
     )
     output_dir: str = field(metadata={"help": f"Folder for {', '.join(_TOKENIZER_FILES)}."})
-    # With a report to print, it is worth measuring on text that was not learnt from.
+    # The command prints a report, which should be measured on text that was not used for learning.
     held_out_fraction: float = field(
         default=0.005, metadata=VocabularySettings.__dataclass_fields__["held_out_fraction"].metadata, kw_only=True
     )
@@ -43,9 +43,9 @@ class VocabArguments(VocabularySettings):
 
 
 def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
-    """Train a vocabulary and write the tokenizer folder and, if asked for, the report.
+    """Train a vocabulary and write the tokenizer folder and, if requested, the report.
 
-    A tokenizer that is there already is replaced at the end, in one step. Meanwhile the folder is locked.
+    An existing tokenizer is replaced at the end, in one step. Until then the folder is locked.
 
     Args:
         arguments: See `VocabArguments`.
@@ -54,7 +54,7 @@ def train_vocabulary(arguments: VocabArguments) -> MyBertTokenizer:
         The tokenizer that was saved; its `training_report` holds the figures.
 
     Raises:
-        ValueError: The output folder holds other things, the report is there or the text itself, or see
+        ValueError: The output folder contains other files, the report exists or is the text itself, or see
             `train_wordpiece`.
         OSError: A file cannot be read or written, or another process writes to the folder.
     """

@@ -1,8 +1,9 @@
-"""Sentences and pairs cut to a length as Google's `_truncate_seq_pair` cuts them, with any fast tokenizer.
+"""Truncate sentences and pairs as Google's `_truncate_seq_pair` does, with any fast tokenizer.
 
-The longer one loses its last token until both fit, and of two equally long ones the second (google-research/bert,
-`run_classifier.py`, also in `extract_features.py`). The tokenizers' own "longest_first" gives a token more to the
-second where both are cut, the room is odd and the second was not the shorter one; Google's leaves it to the first.
+The longer sentence loses its last token until both fit; of two equally long ones, the second does
+(google-research/bert, `run_classifier.py`, also in `extract_features.py`). The tokenizers' own "longest_first" differs
+if both sentences are cut, the number of tokens left is odd and the second was not the shorter: it gives the extra
+token to the second.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-# What is tokenized at a time: whole, texts may be many times longer than cut.
+# Number of texts tokenized at a time: before truncation, texts may be many times longer.
 _CHUNK_TEXTS, _CHUNK_CHARACTERS = 1000, 1 << 20
 
 
@@ -19,9 +20,9 @@ class CutTexts(NamedTuple):
 
     Attributes:
         inputs: Name -> values for each token of each text, such as `input_ids`.
-        sides: For each token of each text 0 in the first sentence, 1 in the second, and None for special tokens.
-        too_long: The texts that were too long.
-        owners: The text of each sequence, where texts that are too long become several.
+        sides: For each token of each text, 0 in the first sentence, 1 in the second, None for special tokens.
+        too_long: Indices of the texts that were too long.
+        owners: Index of the text of each sequence, if long texts are split into several sequences.
     """
 
     inputs: dict[str, list[list[Any]]]
@@ -36,12 +37,15 @@ class CutTexts(NamedTuple):
 
 
 def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two sentences stay, as in Google's `_truncate_seq_pair`.
+    """How many tokens of two sentences are kept, as in Google's `_truncate_seq_pair`.
 
     Args:
-        first: Tokens of the first sentence.
-        second: Tokens of the second one.
-        room: Tokens that both may have together.
+        first: Length of the first sentence, in tokens.
+        second: Length of the second one.
+        room: Maximum of their total length.
+
+    Returns:
+        How many tokens of the first and of the second sentence are kept.
     """
     if first + second <= room:
         return first, second
@@ -56,19 +60,19 @@ def encode_and_cut(
     windows: Callable[[Sequence[int | None], int], Sequence[Sequence[int]]] | None = None,
     **options: Any,
 ) -> CutTexts:
-    """Tokenize sentences or pairs, and cut those that are too long.
+    """Tokenize sentences or pairs, and truncate those that are too long.
 
     Args:
-        tokenizer: A fast tokenizer; another one cuts by itself, in its own way.
-        texts: For each text one sentence, or two; all alike.
-        max_length: Tokens of a text, special tokens included.
-        windows: What makes several sequences of a text that is too long, in place of cutting it: from sides and
-            `max_length` the places of the tokens of each sequence.
-        **options: Further arguments of the tokenizer, such as `return_offsets_mapping`.
+        tokenizer: A fast tokenizer; a slow one truncates by its own rule.
+        texts: For each text one sentence or two, the same number for all.
+        max_length: Maximum length in tokens, special tokens included.
+        windows: Splits a long text into several sequences instead of truncating it: called with the sides and
+            `max_length`, it returns the indices of the tokens of each sequence.
+        **options: Other arguments of the tokenizer, such as `return_offsets_mapping`.
 
     Raises:
-        ValueError: If the special tokens alone are more than `max_length`, or the tokenizer is no fast one and there
-            are to be windows.
+        ValueError: If the special tokens alone are more than `max_length`, or `windows` is given with a slow
+            tokenizer.
     """
     inputs: dict[str, list[list[Any]]] = {}
     sides: list[list[int | None]] = []
@@ -101,7 +105,7 @@ def encode_and_cut(
 
 
 def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequence[str]]]]:
-    """The texts, some at a time, with the number of the first; memory does not grow with their lengths."""
+    """Yield the texts in chunks, each with the index of its first text, to bound memory."""
     start = size = 0
     for end, text in enumerate(texts, start=1):
         size += sum(map(len, text))
@@ -111,7 +115,7 @@ def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequ
 
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:
-    """Places of the tokens that stay."""
+    """Indices of the tokens to keep."""
     places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
     room = max_length - side.count(None)
     if room < 0:

@@ -1,4 +1,4 @@
-"""New pieces for an old vocabulary: what saves most tokens of a text, given the pieces that are there."""
+"""New pieces for an existing vocabulary: those that save most tokens of a text."""
 
 import copy
 import json
@@ -18,7 +18,7 @@ from .word_counting import count_words
 from .word_splitting import WordSplitter
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-_LOOK_AHEAD = 3  # characters behind a piece by which words are found
+_LOOK_AHEAD = 3  # characters after a piece that index the words
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Extension:
 
     Attributes:
         tokenizer: The tokenizer; the old pieces keep their ids.
-        spellings: New piece -> the old pieces that stood for it, none for a character that was unknown.
-        in_place: How many took the places of `[unused...]` entries; the others follow the old pieces.
-        tokens_per_word: Of the text it was learnt from, before and after.
+        spellings: New piece -> the old pieces that it replaces, none for an unknown character.
+        in_place: How many replaced `[unused...]` entries; the others are appended.
+        tokens_per_word: Tokens per word of the training text, before and after.
     """
 
     tokenizer: MyBertTokenizer
@@ -41,24 +41,23 @@ class Extension:
 def extend_vocabulary(
     tokenizer: MyBertTokenizer, words: Counter[str], number: int, min_frequency: int = 5, append: bool = True
 ) -> Extension:
-    """Learn pieces from the words of a text, and put them into a tokenizer's vocabulary.
+    """Learn pieces from the words of a text, and add them to a tokenizer's vocabulary.
 
-    First come characters that the vocabulary cannot spell, the most frequent first; then, again and again, the run of
-    neighbouring pieces whose place one piece could take with the greatest saving of tokens over the whole text (of
-    equal ones the first by code points). Before a piece is taken, all words that it would change are cut again by
-    BERT's rule, longest piece first, so that it saves what it is taken for. The same words give the same pieces in
-    the same order.
+    Unknown characters are added first, the most frequent first. Then, repeatedly, the sequence of adjacent pieces that
+    saves most tokens of the whole text when one piece replaces it (ties by code points). Before a piece is added, all
+    words that it would change are split again by BERT's rule, longest piece first, so the saving is exact. The same
+    words give the same pieces in the same order.
 
     Args:
-        tokenizer: The tokenizer; it stays as it is.
-        words: BERT's words of the text -> how often they occur (`count_words`).
-        number: How many pieces are wanted, at least 1; there are fewer where the text gives no more.
-        min_frequency: Least occurrences of a new piece, at least 1.
-        append: Whether new pieces may follow the old ones once `[unused...]` entries are taken, which changes the size
+        tokenizer: The tokenizer; it is not changed.
+        words: Counts of BERT's words in the text (`count_words`).
+        number: Number of new pieces, at least 1; fewer if the text has no more.
+        min_frequency: Minimum count of a new piece, at least 1.
+        append: Whether new pieces may be appended once `[unused...]` entries are used up, which changes the size
             of a model's embeddings.
 
     Raises:
-        ValueError: If a value is out of its range, there are no words, or no entry is free and none may be appended.
+        ValueError: If a value is out of range, there are no words, or no entry is free and none may be appended.
     """
     if number < 1 or min_frequency < 1:
         raise ValueError(f"number is {number} and min_frequency {min_frequency}; expected at least 1.")
@@ -96,23 +95,23 @@ def count_corpus_words(
 
     Args:
         documents: Each a list of sentences.
-        tokenizer: Says what a word is.
-        num_processes: By default one per core.
-        show_progress: Whether to show a bar.
+        tokenizer: Splits text into words.
+        num_processes: Number of processes; by default one per core.
+        show_progress: Whether to show a progress bar.
     """
     splitter = WordSplitter(tokenizer.do_lower_case, tokenizer.strip_accents, tokenizer.tokenize_chinese_chars)
     return count_words(read_texts(documents), splitter, 0.0, num_processes, show_progress).words
 
 
 def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
-    """Cut a word, or what a piece stands for, as BERT does: longest piece first.
+    """Split a word, or the text of a piece, as BERT does: longest piece first.
 
     Args:
         piece: A word without white space, or a piece with `##`.
         vocab: The pieces.
 
     Returns:
-        The pieces; None if there are none for it.
+        The pieces; None if the vocabulary cannot spell it.
     """
     is_continuation = piece.startswith(CONTINUATION_PREFIX) and len(piece) > len(CONTINUATION_PREFIX)
     text = piece[len(CONTINUATION_PREFIX) :] if is_continuation else piece
@@ -131,11 +130,11 @@ def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
 
 
 class _Learner:
-    """Words as the vocabulary cuts them, and how many tokens each run of pieces costs.
+    """Words as the vocabulary splits them, and how many tokens each sequence of pieces costs.
 
-    What a run saves, by counts, is exact for words that are cut as before around it; a word that the new piece cuts
-    differently is only known when it is cut. So runs wait in a heap with their counts, and the first one is computed
-    exactly before it is taken.
+    The saving of a sequence, by counts, is exact for words that are otherwise split as before; for words that the new
+    piece splits differently, it is known only after splitting them. So sequences wait in a heap by their counts, and
+    the first one is computed exactly before it is added.
     """
 
     def __init__(self, vocab: Mapping[str, int], words: Counter[str], min_frequency: int) -> None:
@@ -144,11 +143,12 @@ class _Learner:
         self._texts = sorted(word for word in words if len(word) <= MAX_WORD_LENGTH)
         self._counts = [words[word] for word in self._texts]
         self._cut: list[list[str] | None] = []
-        self._runs: Counter[str] = Counter()  # run, joined to a piece -> tokens that it would save
-        self._places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)  # piece, what follows -> words
+        self._runs: Counter[str] = Counter()  # sequence, joined to a piece -> tokens that it would save
+        # (piece, characters after it) -> words
+        self._places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
 
     def pieces(self) -> Iterator[str]:
-        """New pieces, the most saving first."""
+        """New pieces, those with the largest saving first."""
         for piece in self._characters():
             self._vocab[piece] = len(self._vocab)
             yield piece
@@ -171,7 +171,7 @@ class _Learner:
                 heappush(heap, (-self._runs[other], other))
 
     def _characters(self) -> list[str]:
-        """Characters that are missing, as pieces, the most frequent first."""
+        """Characters missing from the vocabulary, as pieces, the most frequent first."""
         missing: Counter[str] = Counter()
         for text, count in zip(self._texts, self._counts, strict=True):
             for place, character in enumerate(text):
@@ -188,7 +188,7 @@ class _Learner:
             self._add(number, 1)
 
     def _add(self, number: int, sign: int) -> list[str]:
-        """Count a word's runs and places, or take them back; returns the runs."""
+        """Add (or subtract) a word's sequences and places; returns the sequences."""
         parts = self._cut[number]
         if parts is None or len(parts) < 2:
             return []
@@ -209,7 +209,7 @@ class _Learner:
         return runs
 
     def _effect_of(self, run: str) -> tuple[int, int, list[tuple[int, list[str]]]]:
-        """What a new piece saves, how often it is used, and the words that it changes, as they are then cut."""
+        """The tokens that a new piece saves, its count, and the words that it changes with their new split."""
         head = (spell(run, self._vocab) or [""])[0]
         key = (head, run[len(head) :][:_LOOK_AHEAD])
         self._vocab[run] = -1
@@ -227,7 +227,7 @@ class _Learner:
         return saved, frequency, changed
 
     def _recut(self, changed: list[tuple[int, list[str]]]) -> list[str]:
-        """Cut words differently; returns the runs that are new in them."""
+        """Store the new splits of words; returns the sequences that are new in them."""
         new: dict[str, None] = {}
         for number, parts in changed:
             before = set(self._add(number, -1))

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LearnedVocabulary:
-    """The pieces in the order of their ids, and what learning them found."""
+    """The pieces in the order of their ids, and the report on learning them."""
 
     pieces: list[str]
     report: VocabularyReport
@@ -30,15 +30,15 @@ class LearnedVocabulary:
 def learn_vocabulary(
     blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
 ) -> LearnedVocabulary:
-    """Learn a vocabulary; `train_wordpiece` says how.
+    """Learn a vocabulary; `train_wordpiece` describes the algorithm.
 
     Args:
         blocks: The text, in blocks of whole lines.
-        settings: What the vocabulary is to be.
+        settings: Settings of the vocabulary.
         show_progress: Whether to show progress bars.
 
     Raises:
-        ValueError: The text holds no word, or reserved tokens and alphabet do not fit into `vocab_size`.
+        ValueError: The text has no words, or reserved tokens and alphabet do not fit into `vocab_size`.
     """
     start = time.perf_counter()
     splitter = WordSplitter(settings.lower_case, settings.strip_accents)
@@ -70,8 +70,8 @@ def choose_alphabet(characters: Counter[str], coverage: float) -> list[str]:
     """Return the most frequent characters that make up this share of the text, sorted by code point.
 
     Args:
-        characters: Character -> how often it occurs.
-        coverage: Above 0 up to 1.
+        characters: Count of each character.
+        coverage: Share of the text, above 0 up to 1.
     """
     alphabet: list[str] = []
     missing = coverage * characters.total()

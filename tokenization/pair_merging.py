@@ -1,8 +1,8 @@
-"""Learning pieces by merging neighbours, over a table of counted words.
+"""Learning pieces by merging adjacent pieces, over a table of counted words.
 
-Both algorithms start from single characters and merge one pair of neighbouring pieces everywhere, again and again;
-they differ in the score that picks the pair. Nothing is recounted: a merge updates the counts and scores of the pairs
-that it touches. Everything lies in flat numpy arrays, so a merge costs a few dozen array operations, small or large.
+Both algorithms start from single characters and repeatedly merge one pair of adjacent pieces everywhere. They differ
+in the score that selects the pair. Nothing is recounted: a merge updates the counts and scores of the pairs that it
+affects. All data is in flat numpy arrays, so a merge takes a few dozen array operations, whatever its size.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,8 +18,8 @@ Algorithm = Literal["bpe", "wordpiece"]
 _SHIFT = 32
 _RIGHT = (1 << _SHIFT) - 1
 
-_OUT = -1.0  # the score of a pair that is too rare
-_FAN = 64  # scores under one entry of the next level
+_OUT = -1.0  # score of a pair that is too rare
+_FAN = 64  # number of scores under one entry of the next level
 
 
 def learn_pieces(
@@ -28,20 +28,20 @@ def learn_pieces(
     """Yield new pieces, best first, until no pair is frequent enough.
 
     `bpe` merges the pair with the highest count(ab); `wordpiece` the one with the highest
-    count(ab) / (count(a) * count(b)), computed in float64, where count() is how often a pair or piece stands in the
-    words as they are cut so far. Of equal pairs the one whose left piece is older wins, then the one whose right piece
-    is older; pieces are as old as their place in the list: alphabet, alphabet with `##`, learned pieces. In a run
-    (`##a ##a ##a`) pairs are merged from the left. A merge may give a piece that another merge gave before (`##a`
-    with `##bc` after `##ab` with `##c`); it is carried out, but yields nothing.
+    count(ab) / (count(a) * count(b)), computed in float64, where count() is how often a pair or piece occurs in the
+    words as they are currently split. Ties go to the pair with the older left piece, then the older right piece, in
+    the order alphabet, alphabet with `##`, learned pieces. In a run (`##a ##a ##a`) pairs are merged from the left. A
+    merge may produce a piece that an earlier merge produced (`##a` with `##bc` after `##ab` with `##c`); it is carried
+    out, but yields nothing.
 
     Args:
-        words: Word -> how often it occurs (at least 1). Every character must be in `alphabet`.
+        words: Count of each word (at least 1). Every character must be in `alphabet`.
         alphabet: Characters, each a piece as word start and, with `##`, as continuation.
         algorithm: `"bpe"` or `"wordpiece"`.
         min_frequency: Pairs with a lower count are not merged.
 
     Yields:
-        Pieces that are neither characters nor were yielded before.
+        New pieces: neither characters nor yielded before.
 
     References:
         Sennrich et al. 2016, https://arxiv.org/abs/1508.07909 (bpe). Schuster and Nakajima 2012, "Japanese and Korean
@@ -55,10 +55,10 @@ def learn_pieces(
 
 
 class _PairTable:
-    """All words, cut into pieces, with the counts of pieces and pairs.
+    """All words, split into pieces, with the counts of pieces and pairs.
 
-    A piece sits at the position of its first character in the concatenated words. A pair keeps the slot that it got
-    when it was first seen, also while it does not occur.
+    A piece is stored at the position of its first character in the concatenated words. A pair keeps the slot that it
+    got when it was first seen, even while it does not occur.
     """
 
     def __init__(self, words: Mapping[str, int], alphabet: list[str], by_likelihood: bool, min_frequency: int) -> None:
@@ -87,11 +87,11 @@ class _PairTable:
         # Per piece.
         self._piece_count = np.zeros(len(self._pieces), np.int64)
         np.add.at(self._piece_count, self._piece, self._weight)
-        self._slots_of_piece: list[list[int]] = [[] for _ in self._pieces]  # of the frequent pairs, maybe twice
+        self._slots_of_piece: list[list[int]] = [[] for _ in self._pieces]  # of the frequent pairs, possibly twice
 
         # Per slot.
         self._slot_of_pair: dict[int, int] = {}
-        self._positions: list[list[np.ndarray]] = []  # of left pieces; may name places that have changed since
+        self._positions: list[list[np.ndarray]] = []  # of left pieces; some may be out of date
         self._pair = np.zeros(0, np.int64)
         self._count = np.zeros(0, np.int64)
         self._scores = _Tournament()
@@ -154,7 +154,7 @@ class _PairTable:
         return name if is_new else None
 
     def _sites(self, slot: int, left: int, right: int) -> np.ndarray:
-        """Return where the left pieces of a pair stand that are to be merged."""
+        """Return the positions of the left pieces of the pairs to merge."""
         sites = np.concatenate(self._positions[slot])
         partners = self._next[sites]
         sites = sites[(self._piece[sites] == left) & (partners >= 0) & (self._piece[partners] == right)]
@@ -203,14 +203,14 @@ class _PairTable:
         return slots
 
     def _frequent_pairs_of(self, piece: int) -> list[int]:
-        """Return the slots of the pairs with this piece that may have a score."""
+        """Return the slots of the pairs with this piece that may be frequent enough for a score."""
         slots = np.array(self._slots_of_piece[piece], np.int64)
         frequent = slots[self._count[slots] >= self._min_frequency].tolist()
         self._slots_of_piece[piece] = frequent
         return frequent
 
     def _score(self, slots: list[int]) -> None:
-        """Bring the scores of pairs up to date."""
+        """Recompute the scores of pairs."""
         which = np.array(slots, np.int64)
         counts = self._count[which]
         scores = counts.astype(np.float64)
@@ -223,7 +223,7 @@ class _PairTable:
 
 
 class _Tournament:
-    """Numbers by slot that knows where the greatest are: every level holds the maxima of `_FAN` entries below."""
+    """A tree of maxima over values by slot: every entry is the maximum of `_FAN` entries below."""
 
     def __init__(self) -> None:
         self._levels = [np.full(_FAN**level, _OUT) for level in (3, 2, 1)]
@@ -239,7 +239,7 @@ class _Tournament:
             upper[slots] = lower.reshape(-1, _FAN)[slots].max(axis=1)
 
     def best(self) -> np.ndarray | None:
-        """Return the slots with the greatest value, None if all are out."""
+        """Return the slots with the greatest value, None if all pairs are too rare."""
         greatest = self._levels[-1].max()
         if greatest == _OUT:
             return None

@@ -1,10 +1,10 @@
-"""Rows of ids, remembered by string: encoding a corpus becomes mostly look-ups."""
+"""A cache of token ids by string, so that encoding a corpus is mostly look-ups."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-# Strings of up to so many bytes are looked up all at once.
+# Strings of up to this many bytes are looked up in one vectorized operation.
 KEY_BYTES = 16
 _KEY = np.dtype(f"V{KEY_BYTES}")
 _KEY_MASKS = (
@@ -45,7 +45,7 @@ class IdRows:
         self._lengths = _GrowingArray(np.dtype(np.int64))
 
     def append(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Add rows and return their numbers."""
+        """Add rows and return their indices."""
         first = len(self._lengths)
         self._starts.extend(len(self._ids) + np.cumsum(lengths) - lengths)
         self._lengths.extend(lengths)
@@ -53,20 +53,20 @@ class IdRows:
         return np.arange(first, len(self._lengths))
 
     def gather(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of these rows, joined, and how many ids each has."""
+        """Return the concatenated ids of these rows, and the number of ids of each."""
         lengths = self._lengths.values.take(rows)
         return self._ids.values.take(joined_ranges(self._starts.values.take(rows), lengths)), lengths
 
 
 class StringMemo:
-    """Remembers which row of ids belongs to a string.
+    """Cache which row of ids belongs to a string.
 
     Short strings are in a hash table with open addressing, in numpy arrays. Their key is the string itself: its bytes,
-    filled up with zeros, as two 64-bit integers. So strings are never taken for one another (but for NULs at their
-    end, which BERT deletes). Long strings are in a dict.
+    padded with zeros, as two 64-bit integers. So different strings are never confused (except for NULs at their end,
+    which BERT deletes). Long strings are in a dict.
 
     Args:
-        learn: Called with an array of bytes, and where new strings start and end in it; returns their rows.
+        learn: Called with a byte array and the starts and ends of new strings; returns their rows.
     """
 
     def __init__(self, learn: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
@@ -75,12 +75,12 @@ class StringMemo:
         self._make_table(1 << 14)
 
     def look_up(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the rows of strings; new ones are learnt.
+        """Return the rows of strings, (n,); new strings are passed to `learn`.
 
         Args:
-            characters: UTF-8, shape (c,), with at least `KEY_BYTES` bytes behind the last string.
-            starts: Where in it the n strings start, shape (n,).
-            ends: Where they end, shape (n,).
+            characters: UTF-8 bytes, (c,), with at least `KEY_BYTES` bytes after the last string.
+            starts: Start of each of the n strings, (n,).
+            ends: End of each string, (n,).
         """
         lengths = ends - starts
         short, long = np.flatnonzero(lengths <= KEY_BYTES), np.flatnonzero(lengths > KEY_BYTES)
@@ -89,7 +89,7 @@ class StringMemo:
         keys.view(np.uint64)[:] &= _KEY_MASKS.take(lengths[short]).view(np.uint64)
         long_keys = [characters[starts[index] : ends[index]].tobytes() for index in long.tolist()]
 
-        # Instead of a row, a new string gets a negative number that says where one of its occurrences is.
+        # Until it has a row, a new string gets a negative number that encodes one of its occurrences.
         places = -1 - np.arange(len(starts), dtype=np.int32)
         slots = self._claim(keys, places[short])
         rows = np.empty(len(starts), np.int32)
@@ -110,7 +110,7 @@ class StringMemo:
         self._filled = 0
 
     def _claim(self, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the slots of keys, shape (n,); unknown ones are put in, with one of their (different) rows."""
+        """Return the slots of keys, (n,); insert unknown keys with one of their rows."""
         first, second = _halves(keys)
         mixed = first * np.uint64(0x9E3779B97F4A7C15) + second * np.uint64(0xC2B2AE3D27D4EB4F)
         mixed ^= mixed >> np.uint64(29)
@@ -118,7 +118,7 @@ class StringMemo:
         self._probe(keys, slots)
         left = np.flatnonzero(self._rows.take(slots) == _FREE)
         while len(left):
-            self._rows[slots[left]] = rows[left]  # of several for one slot, one stays
+            self._rows[slots[left]] = rows[left]  # if several share a slot, one wins
             put = left[self._rows[slots[left]] == rows[left]]
             self._keys[slots[put]] = keys[put]
             self._filled += len(put)
@@ -133,7 +133,7 @@ class StringMemo:
         return slots
 
     def _probe(self, keys: np.ndarray, slots: np.ndarray) -> np.ndarray:
-        """Move slots on to where their key is, or else to a free one."""
+        """Advance slots to their key, or else to a free slot."""
         left = np.flatnonzero(self._is_taken(keys, slots))
         while len(left):
             slots[left] = (slots[left] + 1) % len(self._rows)
@@ -152,6 +152,6 @@ def _halves(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def joined_ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return `start, start + 1 ... start + length - 1` for each start, joined."""
+    """Return `start, start + 1 ... start + length - 1` for each start, concatenated."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -1,4 +1,4 @@
-"""The text that a vocabulary is learnt from: files or texts, read as blocks of whole lines."""
+"""The training text of a vocabulary: files or texts, read as blocks of whole lines."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..files.corpus import Corpus, DocumentSettings, TextSettings
 from ..files.frames import GivenData, is_frame
 
-# Text that one process counts at a time, in characters; less than one block is counted in the process that reads it.
+# Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
 
 Texts = Iterable[str | Sequence[str]]  # texts, or lists of texts
@@ -16,16 +16,16 @@ FilesOrTexts = str | Path | Collection[str | Path] | Texts
 
 
 def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: TextSettings) -> Iterator[str]:
-    """Read what `train_wordpiece` was given.
+    """Read the text given to `train_wordpiece`.
 
     Args:
-        source: Files, if it is a name or a list, tuple or set of names; a data frame or data set, of which a column
-            is read; else an iterable of texts.
-        texts: Texts in any iterable, in place of `source`.
-        settings: Of the files.
+        source: Files, if it is a name or a list, tuple or set of names; a data frame or data set, of which one column
+            is read; otherwise an iterable of texts.
+        texts: Texts in any iterable, instead of `source`.
+        settings: How files are read.
 
     Raises:
-        TypeError: None of the two is given, or both.
+        TypeError: Neither or both are given.
         ValueError: See `read_files` and `read_texts`.
         OSError: See `read_files`.
     """
@@ -55,10 +55,10 @@ def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings)
 
     Args:
         files: Plain text and tables, folders, patterns, data sets of the Hub: see `mybert.files.corpus.Corpus`.
-        settings: How they are read.
+        settings: How files are read.
 
     Raises:
-        ValueError: A file is not what its name says, or has no such column.
+        ValueError: A file does not have the format its name suggests, or lacks the column.
         OSError: A path does not exist, or a file cannot be read.
     """
     if not isinstance(files, (str, Path)):
@@ -74,13 +74,13 @@ def _lines_of_corpus(files: Any, settings: TextSettings) -> Iterator[str]:
 
 
 def read_texts(texts: Texts) -> Iterator[str]:
-    """Join texts to blocks.
+    """Join texts into blocks of whole lines.
 
     Args:
-        texts: Texts, or lists of texts; every one is one or more whole lines.
+        texts: Texts, or lists of texts; each is one or more whole lines.
 
     Raises:
-        ValueError: An item is neither text nor a list of texts.
+        ValueError: An item is neither a text nor a list of texts.
     """
     lines: list[str] = []
     size = 0

@@ -39,21 +39,21 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
     disagree.
 
     Args:
-        vocab: A `vocab.txt`, a mapping piece -> id (0 ... n - 1) or the list of pieces.
+        vocab: A `vocab.txt`, a mapping of piece to id (0 ... n - 1) or a list of pieces.
         do_lower_case: Whether to lower-case.
-        unk_token: Stands for words that the vocabulary cannot spell.
-        sep_token: Ends a text.
-        pad_token: Fills a batch.
+        unk_token: Replaces words that cannot be built from pieces.
+        sep_token: Ends each text.
+        pad_token: Pads a batch.
         cls_token: Starts the input.
-        mask_token: Stands for hidden tokens.
-        tokenize_chinese_chars: Whether every CJK ideograph is a word of its own.
+        mask_token: Replaces tokens to predict.
+        tokenize_chinese_chars: Whether every CJK ideograph is a separate word.
         strip_accents: Whether to drop accents; by default Google's rule, the same as `do_lower_case`. False for
-            Korean, which Google's rule takes apart into jamo.
+            Korean, whose syllables Google's rule splits into jamo.
         vocab_file: Another name for `vocab`, as in older versions of transformers.
         **kwargs: As in `transformers.PreTrainedTokenizerFast`.
 
     Raises:
-        ValueError: No vocabulary, or one that is not usable: see `load_vocab`; also when a special token is missing or
+        ValueError: There is no vocabulary, it is invalid (see `load_vocab`), a special token is missing, or
             ids have gaps.
 
     References:
@@ -119,12 +119,12 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         Args:
             pretrained_model_name_or_path: A folder, a `vocab.txt` or a name on the Hub.
             *args: As in `transformers.PreTrainedTokenizerFast.from_pretrained`.
-            **kwargs: As there.
+            **kwargs: As above.
 
         Raises:
             ValueError: A file is broken, `tokenizer.json` is not a WordPiece tokenizer, or the vocabulary is not
-                usable; the message names folder or file.
-            OSError: There is nothing of this name, or neither `tokenizer.json` nor `vocab.txt` in it.
+                valid; the message names the folder or file.
+            OSError: The name does not exist, or there is neither `tokenizer.json` nor `vocab.txt` in it.
         """
         name = str(pretrained_model_name_or_path)
         config = Path(name, "tokenizer_config.json")
@@ -134,7 +134,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
             tokenizer = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
             if not isinstance(tokenizer.model_max_length, (int, float)):
                 raise TypeError(f"model_max_length is {tokenizer.model_max_length!r}, expected a number")
-        except Exception as error:  # transformers and the library fail in every way on values they do not expect
+        except Exception as error:  # unexpected values can raise any exception in transformers and tokenizers
             if isinstance(error, (ValueError, OSError)) and name in str(error):
                 raise
             cause = " ".join(f"{type(error).__name__}: {error}".split())[:250]
@@ -176,7 +176,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         cased = looks_cased(vocab)
         assumed: dict[str, Any] = {"do_lower_case": not cased}
         if not cased and "strip_accents" not in kwargs and looks_accented(vocab):
-            assumed["strip_accents"] = False  # else most of a vocabulary of Hangul could never be found
+            assumed["strip_accents"] = False  # otherwise most pieces of a Hangul vocabulary would never be used
         logger.warning(
             "%s does not say whether it lower-cases; its vocabulary is %s, so %s is assumed.",
             kwargs.get("name_or_path"),
@@ -189,7 +189,7 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         try:
             return super()._encode_plus(text, text_pair, *args, **kwargs)
         except TypeError:
-            # The tokenizers library refuses strings with lone surrogates, without saying so.
+            # The tokenizers library rejects strings with lone surrogates, without a clear message.
             clean, clean_pair = _without_surrogates(text), _without_surrogates(text_pair)
             if (clean, clean_pair) == (text, text_pair):
                 raise
@@ -204,20 +204,20 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         special_tokens_map: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> "MyBertTokenizer":
-        """Learn a new vocabulary with this tokenizer's settings: `train_wordpiece` under transformers' name.
+        """Learn a new vocabulary with this tokenizer's settings, with `train_wordpiece`.
 
         Args:
             text_iterator: Texts, or lists of texts.
             vocab_size: Size of the new vocabulary, `new_special_tokens` included.
-            length: Number of texts; not needed.
-            new_special_tokens: Special tokens beside BERT's five; they get the last ids.
+            length: Number of texts; ignored.
+            new_special_tokens: Special tokens in addition to BERT's five; they get the last ids.
             special_tokens_map: Not supported: BERT's special tokens keep their names.
-            **kwargs: Further settings of `train_wordpiece`, such as `algorithm` and `min_frequency`; `layout` is
+            **kwargs: Other settings of `train_wordpiece`, such as `algorithm` and `min_frequency`; `layout` is
                 this vocabulary's unless it is given.
 
         Raises:
-            TypeError: An unknown setting.
-            ValueError: As `train_wordpiece`; also for special_tokens_map, and if this tokenizer keeps CJK words whole.
+            TypeError: A setting is unknown.
+            ValueError: As `train_wordpiece`; also for special_tokens_map, or if this tokenizer keeps CJK words.
         """
         if special_tokens_map:
             raise ValueError(f"special_tokens_map is {special_tokens_map}; BERT's special tokens keep their names.")
@@ -249,15 +249,15 @@ class MyBertTokenizer(PreTrainedTokenizerFast):
         legacy_format: bool | None = None,
         filename_prefix: str | None = None,
     ) -> tuple[str, ...]:
-        # The last call's truncation and padding would otherwise come back with the file.
+        # Otherwise the last call's truncation and padding would be saved with the tokenizer.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         files = super()._save_pretrained(save_directory, file_names, legacy_format, filename_prefix)
-        # A class that every transformers knows and that takes tokenizer.json as it is; it must be told to return
-        # token_type_ids. Where the files came from is no setting.
+        # A class that all versions of transformers know and that uses tokenizer.json unchanged; it must be told to
+        # return token_type_ids. The files' origin is not a setting.
         config = read_json_object(file_names[0])
         config |= {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": self.model_input_names}
-        # transformers keeps sides that were set later in what tokenizer.json has of the last call.
+        # transformers stores sides that were set later in the last call's state in tokenizer.json.
         sides = {name: getattr(self, name) for name in ("padding_side", "truncation_side")}
         config |= {name: side for name, side in sides.items() if name in config or side != "right"}
         config = {key: value for key, value in config.items() if key not in ("is_local", "local_files_only")}
@@ -275,42 +275,43 @@ def train_wordpiece(
 ) -> MyBertTokenizer:
     """Learn a WordPiece vocabulary and return its tokenizer.
 
-    The text is split into words as `MyBertTokenizer` does; the words are cut into characters, the first as it is, the
-    others with `##`; then neighbouring pieces are merged, one pair after the other, until the size is reached:
+    The text is split into words as by `MyBertTokenizer`, and words into characters, all but the first with `##`. Then
+    adjacent pieces are merged, one pair at a time, until the vocabulary has the requested size:
 
-    * `algorithm="bpe"`: always the most frequent pair, the highest count(ab). What `WordPieceTrainer` of the
-      `tokenizers` library does.
+    * `algorithm="bpe"`: always the most frequent pair, with the highest count(ab), as `WordPieceTrainer` of the
+      `tokenizers` library does it.
     * `algorithm="wordpiece"`: always the pair with the highest count(ab) / (count(a) count(b)) among those that
-      occur `min_frequency` times. It favours rare pieces: give a `min_frequency` in the hundreds.
+      occur at least `min_frequency` times. It favours rare pieces: give a `min_frequency` in the hundreds.
 
-    Equal scores are decided by age: the pair whose left piece came earlier into the vocabulary, then the one whose
-    right piece did (`pair_merging.learn_pieces` has every detail). So the same text gives the same `vocab.txt`, byte
-    for byte, whatever the order of files or lines, the number of processes, the hash seed or the machine.
+    Ties go to the older pair: the one whose left piece entered the vocabulary earlier, then the one whose right piece
+    did (details in `pair_merging.learn_pieces`). So the same text gives the same `vocab.txt`, byte for byte, for any
+    order of files or lines, number of processes, hash seed or machine.
 
-    The order of the vocabulary: reserved tokens, kept characters by code point, the same with `##`, learned pieces
-    as they were found. The characters kept are the most frequent ones that together make up `character_coverage` of
-    the text (of equally frequent ones the lower code point first). Words with another character become [UNK] and are
-    not learned from; nor are words of more than 200 characters, which BERT never splits.
+    The vocabulary is ordered as reserved tokens, characters by code point, the same with `##`, then learned pieces in
+    the order of learning. The alphabet is the most frequent characters that together make up `character_coverage` of
+    the text (ties: lower code point first). Words with other characters become [UNK] and are not used for learning;
+    nor are words of more than 200 characters, which BERT never splits.
 
     Args:
         files_or_iterator: Files, by a name or a list of names (plain text; a column of CSV, TSV, JSON lines or
             Parquet; compressed too; folders; patterns; `"-"` for standard input; `"hf:owner/name"`); or texts, by
             an iterator, a generator, a data frame or data set (`text_column`). A list holds names, never texts.
         vocab_size: Size of the vocabulary, reserved tokens included.
-        texts: In place of files: texts or lists of texts, in a list or any other iterable.
+        texts: Instead of files: texts or lists of texts, in a list or any other iterable.
         show_progress: Whether to show progress bars.
         **settings: The other fields of `VocabularySettings`: `layout`, `lower_case`, `algorithm`,
             `strip_accents`, `character_coverage`, `min_frequency`, `held_out_fraction`,
             `num_processes`, and of the files `encoding`, `text_column` and `join_lines`.
 
     Returns:
-        The tokenizer; its attribute `training_report` is a `VocabularyReport`. If the text cannot give the size, the
-        vocabulary is smaller, and a warning says so.
+        The tokenizer; its attribute `training_report` is a `VocabularyReport`. If the text has too few pieces for the
+        size, the vocabulary is smaller, and a warning says so.
 
     Raises:
-        TypeError: An unknown setting, neither files nor texts, or both.
-        ValueError: A setting is out of range, the text holds no word, an item is no text, a file is not what its
-            name says or has no such column, or reserved tokens and alphabet do not fit into `vocab_size`.
+        TypeError: A setting is unknown, or not exactly one of files and texts is given.
+        ValueError: A setting is out of range, the text has no words, an item is not text, a file does not have
+            the format its name suggests or lacks the column, or reserved tokens and alphabet do not fit into
+            `vocab_size`.
         OSError: A file cannot be read.
     """
     chosen = VocabularySettings(vocab_size=vocab_size, **settings)
@@ -320,7 +321,7 @@ def train_wordpiece(
 def learn_tokenizer(
     blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
 ) -> MyBertTokenizer:
-    """Do the work of `train_wordpiece`, for settings that are one object and text in blocks of whole lines."""
+    """`train_wordpiece` for a settings object and text in blocks of whole lines."""
     vocabulary = learn_vocabulary(blocks, settings, show_progress)
     tokenizer = MyBertTokenizer(
         vocabulary.pieces, do_lower_case=settings.lower_case, strip_accents=settings.strip_accents
@@ -336,7 +337,7 @@ def _without_surrogates(text: Any) -> Any:
 
 
 def _read_vocabulary(vocab: Vocabulary | None) -> tuple[dict[str, int], str]:
-    """Return piece -> id and what to call it in messages."""
+    """Return the mapping of piece to id, and the vocabulary's name in messages."""
     if vocab is None:
         raise ValueError("MyBertTokenizer needs a vocabulary: vocab='vocab.txt', or a mapping or list of pieces.")
     if isinstance(vocab, (str, Path)):

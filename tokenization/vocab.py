@@ -20,14 +20,14 @@ _GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vo
 
 
 def reserved_tokens(layout: Layout) -> list[str]:
-    """Return the pieces that stand before the learned ones.
+    """Return the pieces that come before the learned ones.
 
     Args:
         layout: `"google"`: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
             [unused99..993] 104-998, as in the released uncased vocabulary. `"compact"`: the five special tokens.
 
     Raises:
-        ValueError: Another layout.
+        ValueError: The layout is unknown.
     """
     if layout == "compact":
         return list(SPECIAL_TOKENS)
@@ -40,17 +40,17 @@ def reserved_tokens(layout: Layout) -> list[str]:
 def load_vocab(path: str | Path) -> dict[str, int]:
     r"""Read a vocabulary file.
 
-    Tolerated, as in Google's own reader: `\r\n` line ends, spaces and tabs around a piece, blank lines at the end;
-    also a UTF-8 byte-order mark. Anything else that would shift an id is an error.
+    Tolerated, as in Google's own reader: `\r\n` line ends, spaces and tabs around a piece, and blank lines at the end;
+    also a UTF-8 byte-order mark. Anything else that would shift the ids is an error.
 
     Args:
         path: A `vocab.txt` in UTF-8.
 
     Returns:
-        Piece -> id, in the order of the file.
+        A mapping of piece to id, in file order.
 
     Raises:
-        ValueError: Not UTF-8, empty, a blank line between pieces, or a piece twice.
+        ValueError: The file is not UTF-8 or is empty, or has a blank line between pieces or a duplicate piece.
         OSError: The file cannot be read.
     """
     data = Path(path).read_bytes()
@@ -69,10 +69,10 @@ def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[
 
     Args:
         pieces: All pieces in the order of their ids.
-        source: What error messages call them.
+        source: Name of the vocabulary in error messages.
 
     Raises:
-        ValueError: No piece, an empty piece, or a piece twice (the message gives lines, counted from 1).
+        ValueError: No pieces, an empty piece, or a duplicate piece (the message gives line numbers, from 1).
     """
     vocab: dict[str, int] = {}
     for index, piece in enumerate(pieces):
@@ -90,8 +90,8 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
     r"""Write a vocabulary file: UTF-8, one piece per line in the order of the ids, `\n` line ends.
 
     Args:
-        vocab: Piece -> id, the ids being 0 ... len(vocab) - 1.
-        path: Where to write; an older file is replaced in one step.
+        vocab: A mapping of piece to id; ids are 0 ... len(vocab) - 1.
+        path: Where to write; an existing file is replaced atomically.
     """
     pieces = sorted(vocab, key=vocab.__getitem__)
     assert [vocab[p] for p in pieces] == list(range(len(pieces))), "ids must be contiguous"
@@ -100,11 +100,11 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
 
 
 def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
-    """Make the part of a tokenizer that cuts words into pieces, as Google's `WordpieceTokenizer` does.
+    """Build the WordPiece model, which splits words into pieces as Google's `WordpieceTokenizer` does.
 
     Args:
-        vocab: Piece -> id.
-        unk_token: What a word becomes that the pieces cannot spell.
+        vocab: A mapping of piece to id.
+        unk_token: The token for words that cannot be built from pieces.
     """
     return WordPiece(
         vocab,
@@ -115,28 +115,28 @@ def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
 
 
 def looks_cased(vocab: Iterable[str]) -> bool | None:
-    """Tell whether a vocabulary was made from text that was not lower-cased.
+    """Tell whether a vocabulary was learned from text that was not lower-cased.
 
-    An uncased vocabulary holds (next to) no piece that lower-casing would change; a cased one holds thousands, and in
-    a script without case many among its few pieces with letters that have it.
+    An uncased vocabulary has almost no piece that lower-casing would change. A cased one has thousands; in a script
+    without case, at least a large share of its few pieces with cased letters.
 
     Args:
-        vocab: The pieces; those in square brackets are left out.
+        vocab: The pieces; those in square brackets are ignored.
 
     Returns:
-        None if no piece has a letter that knows case.
+        True or False; None if no piece has a letter with upper and lower case.
     """
     pieces = [piece for piece in _learned(vocab) if piece.lower() != piece.upper()]
     return sum(piece != piece.lower() for piece in pieces) * 100 > len(pieces) if pieces else None
 
 
 def looks_accented(vocab: Iterable[str]) -> bool:
-    """Tell whether a vocabulary was made from text whose accents were kept, or Hangul syllables.
+    """Tell whether a vocabulary was learned from text with accents, or with Hangul syllables.
 
-    A vocabulary made as Google's uncased ones were holds (next to) no piece that stripping accents would change.
+    A vocabulary learned like Google's uncased ones has almost no piece that stripping accents would change.
 
     Args:
-        vocab: The pieces; those in square brackets are left out.
+        vocab: The pieces; those in square brackets are ignored.
     """
     strip = build_normalizer(do_lower_case=False, strip_accents=True).normalize_str
     pieces = _learned(vocab)

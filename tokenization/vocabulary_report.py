@@ -20,28 +20,28 @@ class VocabularyReport:
     """What vocabulary training found; `MyBertTokenizer.training_report` after `train_wordpiece`.
 
     Attributes:
-        requested_size: Pieces asked for.
-        size: Pieces in the vocabulary; smaller only if no pair of pieces was left to merge.
-        reserved: Special and unused tokens among them.
-        alphabet: Characters kept; each is two pieces.
-        learned: Pieces longer than a character.
+        requested_size: Number of pieces requested.
+        size: Number of pieces in the vocabulary; smaller only if no pair of pieces was left to merge.
+        reserved: Number of special and unused tokens among them.
+        alphabet: Number of characters kept; each is two pieces.
+        learned: Number of pieces longer than a character.
         algorithm: As in `train_wordpiece`, like the following four.
         layout: See above.
         lower_case: See above.
         strip_accents: See above.
         min_frequency: See above.
         characters: Length of the text, in characters.
-        words: Words trained on.
-        distinct_words: Different ones among them.
-        character_coverage: Share of the characters of all words that the alphabet holds, 0 to 1.
-        dropped_characters: Different characters that it does not hold.
+        words: Number of words trained on.
+        distinct_words: Number of distinct words among them.
+        character_coverage: Share of the characters of all words that the alphabet covers, 0 to 1.
+        dropped_characters: Number of distinct characters that it does not cover.
         measured_on: `"held-out text"`, or `"training text"` if nothing was held out.
-        measured_words: Words in it.
+        measured_words: Number of words in that text.
         unk_rate: Share of these words that become [UNK], 0 to 1.
-        tokens_per_word: Tokens per word there.
-        longest_pieces: Longest first.
-        counting_seconds: Time for reading and counting words.
-        learning_seconds: Time for learning pieces.
+        tokens_per_word: Mean number of tokens per word in that text.
+        longest_pieces: The longest pieces, longest first.
+        counting_seconds: Time to read the text and count words.
+        learning_seconds: Time to learn pieces.
     """
 
     requested_size: int
@@ -68,7 +68,7 @@ class VocabularyReport:
     learning_seconds: float
 
     def summary(self) -> str:
-        """Return a few lines to read."""
+        """Return the report as a few lines of text."""
         return (
             f"Vocabulary: {self.size} pieces ({self.reserved} reserved, {self.alphabet} characters with and without "
             f"##, {self.learned} learned), algorithm {self.algorithm}, "
@@ -93,15 +93,15 @@ def report_on(
     settings: VocabularySettings,
     seconds: tuple[float, float],
 ) -> VocabularyReport:
-    """Report on a vocabulary that was learnt.
+    """Report on a learned vocabulary.
 
     Args:
         pieces: The vocabulary.
         alphabet: The characters in it.
-        characters: Characters of the words learnt from -> how often they occur.
-        counts: The words.
-        settings: What the vocabulary was to be.
-        seconds: Time for counting and for learning.
+        characters: Counts of the characters of the training words.
+        counts: The counted words.
+        settings: Settings of the vocabulary.
+        seconds: Time to count words and to learn pieces, in seconds.
     """
     reserved = len(reserved_tokens(settings.layout))
     measured = counts.held_out or counts.words
@@ -136,8 +136,8 @@ def count_pieces(vocab: dict[str, int], words: Counter[str]) -> tuple[float, flo
     """Return the share of words that become [UNK], and the tokens per word.
 
     Args:
-        vocab: Piece -> id.
-        words: BERT's words -> how often they occur; at least one.
+        vocab: A mapping of piece to id.
+        words: Counts of BERT's words; at least one word.
     """
     unknown = tokens = 0
     model = Tokenizer(build_model(vocab))

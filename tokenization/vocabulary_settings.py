@@ -1,4 +1,4 @@
-"""What a vocabulary is to be and how it is learnt: every setting once, for functions and commands alike."""
+"""Settings of a vocabulary and of its learning, each defined once for functions and commands."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from .vocab import Layout, reserved_tokens
 
 @dataclass(kw_only=True)
 class VocabularyBasics:
-    """What is to be decided about a new vocabulary."""
+    """The basic settings of a new vocabulary."""
 
     vocab_size: int = field(default=30522, metadata={"help": "Pieces of a new vocabulary, reserved ones included."})
     layout: Layout = field(
@@ -24,10 +24,10 @@ class VocabularyBasics:
 
 @dataclass(kw_only=True)
 class VocabularySettings(VocabularyBasics, TextSettings):
-    """All settings of `train_wordpiece`: those below, of the vocabulary and of the text.
+    """All settings of `train_wordpiece`: the fields below and those of `VocabularyBasics` and `TextSettings`.
 
     Raises:
-        ValueError: A setting is out of its range.
+        ValueError: A setting is out of range.
     """
 
     algorithm: Algorithm = field(

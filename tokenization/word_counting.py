@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from ..files import usable_cores, worker_processes
 from .word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
 
-# So many different white-space chunks are kept before they are split into words, of which there are far fewer.
+# Number of distinct white-space chunks collected before they are split into words, which are far fewer.
 _MAX_CHUNKS = 4 << 20
 
 _HELD_OUT_UNITS = 10_000
@@ -29,8 +29,8 @@ class WordCounts:
     """The words of a text, normalized and split as BERT does.
 
     Attributes:
-        words: Word -> how often it occurs.
-        held_out: The same for the lines that were put aside.
+        words: Count of each word.
+        held_out: The same for held-out lines.
         characters: Length of the whole text in characters.
     """
 
@@ -53,16 +53,16 @@ def count_words(
 
     Args:
         blocks: The text, in blocks of whole lines; a single one is counted in this process.
-        splitter: What a word is.
-        held_out_fraction: Share of the lines (0 to 0.5) to put aside. The lines' content decides, so equal lines stay
-            together and nothing depends on their order. Where nothing would be left, nothing is put aside.
-        num_processes: By default the number of usable cores.
-        show_progress: Whether to show a bar.
+        splitter: Splits text into words.
+        held_out_fraction: Share of the lines (0 to 0.5) to hold out. A hash of the line decides, so equal lines stay
+            together and their order does not matter. If all text would be held out, none is.
+        num_processes: Number of processes; by default one per usable core.
+        show_progress: Whether to show a progress bar.
     """
     total = WordCounts()
     held_out_units = round(held_out_fraction * _HELD_OUT_UNITS)
     count = partial(_count_block, held_out_units=held_out_units)
-    chunks = WordCounts()  # of white-space chunks, not of words
+    chunks = WordCounts()  # counts of white-space chunks, not of words
     first = next(blocks, None)
     second = next(blocks, None)
     processes = num_processes or usable_cores()
@@ -81,7 +81,7 @@ def count_words(
             if len(chunks.words) > _MAX_CHUNKS:
                 _add_words(chunks, total, splitter, pool, processes)
         _add_words(chunks, total, splitter, pool, processes)
-    if not total.words:  # a tiny text, put aside as a whole
+    if not total.words:  # a tiny text, all of it held out
         total.words, total.held_out = total.held_out, total.words
     return total
 
@@ -121,7 +121,7 @@ def _count_block(block: str, held_out_units: int) -> WordCounts:
 def _add_words(
     chunks: WordCounts, total: WordCounts, splitter: WordSplitter, pool: Executor | None, processes: int
 ) -> None:
-    """Move counted chunks to the counted words."""
+    """Split the counted chunks into words and add them to the counts."""
     for source, target in ((chunks.words, total.words), (chunks.held_out, total.held_out)):
         items = list(source.items())
         source.clear()

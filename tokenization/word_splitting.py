@@ -1,8 +1,8 @@
 """BERT's words of many texts at once, at the speed of numpy.
 
-Says the same as the normalizer and pre-tokenizer in `tokenizer.json`; used where their cost per call would dominate:
-counting words and encoding corpora. BERT's words never cross white space, so texts are first cut there, and equal
-chunks are split only once.
+Gives the same words as the normalizer and pre-tokenizer in `tokenizer.json`. Used where their cost per call would
+dominate: counting words and encoding corpora. BERT's words never cross white space, so texts are split there first,
+and equal chunks are processed only once.
 """
 
 import re
@@ -20,10 +20,10 @@ from .characters import (
     replace_lone_surrogates,
 )
 
-# Follows the words of each chunk. BERT deletes NUL, so it is part of no word; str.split does not take it for a space.
+# Comes after the words of each chunk. BERT deletes NUL, so no word contains it; str.split does not split at it.
 END_OF_CHUNK = "\0"
 
-# Characters that str.split takes for white space, while BERT deletes them and joins what stands around them.
+# Characters that str.split treats as white space, but BERT deletes, joining the characters around them.
 _DELETED_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHUNK = re.compile(r"(?:[\x0b\x0c\x1c-\x1f\x85]|\S)+")
 _DELETED_ASCII = re.compile(f"[{regex_class([r for r in DELETED if r[0] < 0x80])}]")
@@ -32,7 +32,7 @@ _NEWLINE, _SPACE = 10, 32
 
 
 def whitespace_chunks(text: str) -> list[str]:
-    """Cut a text at white space as BERT does; the words of the text are the words of its chunks."""
+    """Split a text at white space as BERT does; the words of the text are the words of its chunks."""
     return _CHUNK.findall(text) if _DELETED_SPACES.search(text) else text.split()
 
 
@@ -60,12 +60,12 @@ class WordSplitter:
             return []
         text = "\n".join(chunks)
         if text.isascii():
-            # No accents, no final sigma: what the normalizer would do, several times faster.
+            # No accents, no final sigma: same as the normalizer, several times faster.
             text = _DELETED_ASCII.sub("", text)
             text = text.lower() if self._lower_case else text
         else:
             text = self._normalizer.normalize_str(replace_lone_surrogates(text))
-        # Put spaces around what is a word of its own, and turn newlines into such words.
+        # Put spaces around single-character words, including newlines.
         code_points = np.frombuffer(f"{text}\n".encode("utf-32-le"), np.uint32)
         alone = self._is_alone[code_points]
         places = np.arange(len(code_points)) + 2 * np.cumsum(alone) - alone
@@ -76,7 +76,7 @@ class WordSplitter:
 
 @cache
 def _is_alone(tokenize_chinese_chars: bool) -> np.ndarray:
-    """Tell for every code point whether it is a word of its own; newlines, the ends of chunks, are too."""
+    """For every code point, whether it is a word by itself; so are newlines, which end chunks."""
     table = np.zeros(0x110000, bool)
     ranges: Ranges = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
     for first, last in ranges:

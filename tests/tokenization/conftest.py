@@ -27,7 +27,7 @@ def _is_punctuation(character):
 
 
 class GoogleTokenizer:
-    """Google's BasicTokenizer and WordpieceTokenizer, written anew, one character at a time."""
+    """Google's BasicTokenizer and WordpieceTokenizer, reimplemented one character at a time."""
 
     def __init__(self, vocab, lower):
         self.vocab = vocab
@@ -112,7 +112,7 @@ POOLS = [
 
 
 def hostile_string(rng):
-    """A random string of the characters that tokenizers disagree on."""
+    """A random string of characters on which tokenizers disagree."""
     parts = []
     for _ in range(rng.randint(1, 8)):
         kind = rng.random()

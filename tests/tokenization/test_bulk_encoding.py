@@ -49,7 +49,7 @@ def test_identical_on_hostile_strings(lower, tokenizers, hostile_strings):
 
 @pytest.fixture(scope="module")
 def encoders(google_vocab_file):
-    """For all settings: a tokenizer, and an encoder whose memo holds what the examples before left in it."""
+    """For all settings: a tokenizer, and an encoder whose cache keeps the strings of earlier examples."""
     ours = [
         MyBertTokenizer(google_vocab_file, lower, strip_accents=strip, tokenize_chinese_chars=chinese)
         for lower, strip, chinese in SETTINGS
@@ -112,14 +112,14 @@ def test_small_memo_and_slices(tokenizers, hostile_strings, monkeypatch):
 
 
 def test_memo_grows(tokenizers):
-    """More different chunks than the first hash table holds, with keys that share a slot."""
+    """More distinct chunks than the first hash table can hold, with keys that share a slot."""
     ours, _ = tokenizers[True]
     texts = [" ".join(f"{i:x}" for i in range(start, start + 1000)) for start in range(0, 100_000, 1000)]
     encoder = BulkEncoder(ours)
     check(encoder, ours, texts[:5])
     check(encoder, ours, texts)
     check(encoder, ours, texts[::-1])
-    assert encoder._encoder._remembered == sum(map(len, " ".join(texts).split()))  # each word was learnt once
+    assert encoder._encoder._remembered == sum(map(len, " ".join(texts).split()))  # each word was cached once
 
 
 def test_processes(tokenizers, hostile_strings, monkeypatch):

@@ -1,4 +1,4 @@
-"""Sentences and pairs are cut as Google's code cuts them, whatever the tokenizer."""
+"""Sentences and pairs are truncated as by Google's code, with any tokenizer."""
 
 import copy
 import csv

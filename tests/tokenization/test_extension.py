@@ -1,4 +1,4 @@
-"""New pieces for an old vocabulary: what they save, where they go, and that words are cut by BERT's rule."""
+"""New pieces for an existing vocabulary: their saving and their ids; words are split by BERT's rule."""
 
 import random
 from collections import Counter
@@ -79,7 +79,7 @@ def test_every_piece_saves_tokens_and_the_order_of_words_does_not_matter(letters
         assert list(shorter.spellings) == pieces[:count]
         saved, needed = needed - tokens(shorter.tokenizer, words), tokens(shorter.tokenizer, words)
         assert saved > 0, pieces[count - 1]
-    # What a piece replaces is what the old tokenizer makes of it.
+    # A new piece replaces the pieces into which the old tokenizer splits it.
     for piece, parts in extension.spellings.items():
         assert parts == spell(piece, letters.get_vocab())
         if not piece.startswith("##"):

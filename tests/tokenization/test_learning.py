@@ -95,7 +95,7 @@ class TestVocabulary:
         google = train(corpus(), 1200, algorithm=algorithm, layout="google", min_frequency=1)
         compact = train(corpus(), 206, algorithm=algorithm, min_frequency=1)
         assert (len(google), len(compact)) == (1200, 206)
-        assert caplog.text == ""  # nothing lacks
+        assert caplog.text == ""  # nothing is missing
         assert pieces(google)[:999] == reserved_tokens("google")
         assert pieces(google)[999:] == pieces(compact)[5:]
         assert pieces(google)[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -171,7 +171,7 @@ class TestInput:
             train_files(tmp_path / "a.txt")
 
     def test_a_list_holds_names_and_texts_hold_text(self, tmp_path, monkeypatch):
-        """What the strings look like, and which files there are, never decides."""
+        """The decision never depends on the strings themselves or on existing files."""
         monkeypatch.chdir(tmp_path)
         (tmp_path / "cat").write_text("text in a file " * 5, encoding="utf-8")
         for source in (["cat", "a dog"], ["no.txt"], ["a cat", "a dog"], "a cat sat", {"a cat"}):
@@ -256,7 +256,7 @@ class TestInput:
 
 
 class TestNewFromOld:
-    """transformers' name for it."""
+    """`train_new_from_iterator`, as in transformers."""
 
     def test_same_settings_same_vocabulary(self, tmp_path):
         old = MyBertTokenizer([*reserved_tokens("google"), "a"], do_lower_case=False, model_max_length=77)

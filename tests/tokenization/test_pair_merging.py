@@ -42,7 +42,7 @@ def slow_learner(words, alphabet, algorithm, min_frequency):
 @pytest.mark.parametrize("algorithm", ["bpe", "wordpiece"])
 @pytest.mark.parametrize("seed", range(40))
 def test_same_pieces_as_recounting(algorithm, seed, monkeypatch):
-    if seed % 2:  # a tournament of 27 places, that has to grow
+    if seed % 2:  # 27 slots, so that the tree of maxima has to grow
         monkeypatch.setattr("mybert.tokenization.pair_merging._FAN", 3)
     rng = random.Random(seed)
     letters = "abcdeΣ한é😀"[: rng.randint(1, 9)]

@@ -103,7 +103,7 @@ class TestGoogle:
     @pytest.mark.slow
     @LOWER
     def test_tokens_of_every_code_point(self, lower, tokenizers):
-        """With the released vocabulary a single one of these differences shows."""
+        """With the released vocabulary only one of these differences affects the tokens."""
         ours, reference = tokenizers[lower]
         backend = ours.backend_tokenizer
         different = set()

@@ -44,7 +44,7 @@ def test_tolerated(data, write):
 
 
 def test_unicode_line_ends_are_pieces(write):
-    """Only newlines end a line; splitlines would cut at these and shift every id behind them."""
+    """Only newlines end a line; splitlines would split at these and shift all later ids."""
     assert list(load_vocab(write("a\n\u2028\n\u0085\nb\n"))) == ["a", "\u2028", "\u0085", "b"]
 
 

@@ -82,7 +82,7 @@ def test_standard_input(tmp_path, monkeypatch):
 
 
 def write_table(path, rows):
-    """Rows as the table that the name says; the column of the text is `body`."""
+    """Write rows as a table of the format in the name; the text column is `body`."""
     if path.suffix == ".parquet":
         pyarrow = pytest.importorskip("pyarrow", reason="Parquet files are written with pyarrow")
         from pyarrow import parquet
@@ -183,7 +183,7 @@ def test_a_folder_is_written_by_one_process_at_a_time(text_file, tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_the_command(tmp_path, how):
-    """While it waits for more text; what they hold, such as its standard output, is free then."""
+    """While it waits for more text; the workers then release their handles, such as standard output."""
     script = (
         "import sys\nfrom mybert import cli\nfrom mybert.tokenization import text_source\n"
         "text_source.BLOCK_CHARACTERS = 1000\nsys.exit(cli.main(sys.argv[1:]))\n"
@@ -197,7 +197,7 @@ def test_workers_end_with_the_command(tmp_path, how):
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(how)
-        assert process.stdout.read().startswith(b"- begins:")  # returns when nobody holds it
+        assert process.stdout.read().startswith(b"- begins:")  # returns when no process holds it open
         assert not psutil.wait_procs(workers, timeout=20)[1]
         process.stdin.close()
     assert not (tmp_path / "out").exists()
