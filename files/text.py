@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, cast
 
 from .addresses import refuse_address
 
@@ -30,6 +30,7 @@ JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX = ".parquet"
 TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
+_COMPRESSED_AT_A_TIME = 1 << 14  # bytes, which may be a thousand times as many
 
 # Of a folder's files those with these endings are taken; all others have to be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
@@ -146,9 +147,10 @@ def read_blocks(
     """
     path = str(path)
     try:
+        "".encode(encoding)  # which knows codecs that are not of text
         decoder = codecs.getincrementaldecoder(encoding)()
-    except LookupError as error:
-        raise ValueError(f"Unknown encoding {encoding!r} (expected the name of a Python codec).") from error
+    except (LookupError, UnicodeError) as error:
+        raise ValueError(f"Unknown encoding {encoding!r} (expected the name of a Python codec of text).") from error
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
     tail: list[str] = []  # a line without its end yet, in pieces
     start = True
@@ -210,7 +212,7 @@ def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> 
     with nullcontext(sys.stdin.buffer) if path == STDIN else Path(path).open("rb") as file:
         raw = file if digests is None else _Digesting(file)
         stream = raw if path == STDIN else _decompressed(path, cast(IO[bytes], raw))
-        broken: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError)
+        broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, lzma.LZMAError)
         if "zstandard" in sys.modules:
             broken += (sys.modules["zstandard"].ZstdError,)
         offset = 0
@@ -218,6 +220,8 @@ def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> 
             try:
                 data = stream.read(block_bytes)
             except broken as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise  # the system's; gzip's and bz2's have no number
                 raise OSError(f"{path}: the compressed data is broken or cut off ({error}).") from error
             if not data and isinstance(raw, _Digesting):
                 assert digests is not None
@@ -241,5 +245,30 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
                 import zstandard
             except ImportError as error:
                 raise ValueError(f"Reading {path} needs the zstandard package: pip install zstandard.") from error
-            return zstandard.open(cast(BinaryIO, stream), "rb")
+            return cast(IO[bytes], _ZstdFrames(stream, zstandard.ZstdDecompressor()))
     return stream
+
+
+class _ZstdFrames:
+    """A stream of zstd frames to read from; zstandard's own reader takes one that was cut off for a whole one."""
+
+    def __init__(self, stream: IO[bytes], decompressor: Any) -> None:
+        self._stream = stream
+        self._decompressor = decompressor
+        self._frame: Any = None
+        self._left = b""  # behind the last frame
+
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while sum(map(len, parts)) < size:
+            data = self._left or self._stream.read(_COMPRESSED_AT_A_TIME)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends within a frame")
+                break
+            self._frame = self._frame or self._decompressor.decompressobj()
+            parts.append(self._frame.decompress(data))
+            self._left = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        return b"".join(parts)

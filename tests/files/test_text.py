@@ -32,9 +32,24 @@ def test_zstd(tmp_path):
     data = zstandard.ZstdCompressor().compress(TEXT.encode())
     (tmp_path / "a.zst").write_bytes(data)
     assert list(open_text(tmp_path / "a.zst")) == LINES
-    (tmp_path / "b.zst").write_bytes(b"not zstd at all, but long enough to read")
-    with pytest.raises(OSError, match=r"b.zst: the compressed data is broken"):
-        list(open_text(tmp_path / "b.zst"))
+    (tmp_path / "a.zst").write_bytes(data + data)
+    assert list(open_text(tmp_path / "a.zst")) == [*LINES[:-1], LINES[-1] + LINES[0], *LINES[1:]]
+    # Its own reader takes a file that was cut off for a whole one.
+    for broken in (b"not zstd at all, but long enough to read", *(data + data[:cut] for cut in (1, 9, -1))):
+        (tmp_path / "b.zst").write_bytes(broken)
+        with pytest.raises(OSError, match=r"b.zst: the compressed data is broken or cut off"):
+            list(open_text(tmp_path / "b.zst"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
+)
+def test_broken_compression_names_the_file(tmp_path, suffix, compress):
+    path = (tmp_path / "b.txt").with_suffix(suffix)
+    for broken in (compress(TEXT.encode())[:-9], b"not compressed at all"):
+        path.write_bytes(broken)
+        with pytest.raises(OSError, match=rf"b{suffix}: the compressed data is broken or cut off"):
+            list(open_text(path))
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1000])
@@ -51,8 +66,9 @@ def test_other_encodings(tmp_path):
     for encoding in ("utf-16", "utf-16-le", "cp949"):
         path.write_bytes("한국어\n텍스트".encode(encoding))
         assert list(open_text(path, encoding)) == ["한국어", "텍스트"]
-    with pytest.raises(ValueError, match="Unknown encoding 'klingon'"):
-        list(open_text(path, "klingon"))
+    for encoding in ("klingon", "hex", "rot13", "undefined"):
+        with pytest.raises(ValueError, match=f"Unknown encoding '{encoding}'"):
+            list(open_text(path, encoding))
 
 
 @pytest.mark.parametrize("offset", [0, 5, 4095, 1 << 20, (1 << 20) + 3])
