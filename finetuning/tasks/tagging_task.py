@@ -211,7 +211,11 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def _tag_ids(
         self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
-        """The target of every piece, -100 for none."""
+        """The target of every piece, -100 for none.
+
+        Raises:
+            ValueError: If further pieces are to be inside an entity, and the tags are not those of entities.
+        """
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
@@ -219,6 +223,11 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         if self.continuation_labels == "ignore":
             ids[~pieces.is_first] = IGNORED_LABEL
         else:
+            if other := next((name for name in labels.names if not _has_prefix(name)), None):
+                raise ValueError(
+                    f"continuation_labels is 'inside' and {source} has the tag {other[:40]!r}; expected tags of "
+                    "entities such as B-PER, or continuation_labels 'ignore'."
+                )
             index = {name: number for number, name in enumerate(labels.names)}
             inside = np.array([index.get(_inside(name), IGNORED_LABEL) for name in labels.names])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
@@ -483,6 +492,11 @@ def _are_of_entities(tags: Iterable[str]) -> bool:
     return True
 
 
+def _has_prefix(tag: str) -> bool:
+    """Whether a tag says what part of an entity a word is: O, B-PER, or a bare B."""
+    return tag[1:2] == "-" or _are_of_entities([tag])
+
+
 def _inside(tag: str) -> str:
-    """The tag of a further piece of a word with this tag."""
+    """The tag of a further piece of a word with this tag, see `_has_prefix`."""
     return tag if tag == OUTSIDE else f"I{tag[1:]}"
