@@ -21,7 +21,7 @@ from ..files import (
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
 from ..tokenization import CutTexts, encode_and_cut
-from .data.given_data import sources_of
+from .data.given_data import files_of, sources_of
 from .data.rows import DataSource
 from .network.features import (
     FEATURES,
@@ -184,7 +184,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
     """Refuse to replace files without being told to, and those that are read in any case."""
     for path in paths:
-        check_not_read(path, [source for source in read if isinstance(source, str)])
+        check_not_read(path, files_of(read))
     check_output_files(paths, overwrite)
 
 

@@ -130,3 +130,8 @@ def sources_of(data: Any, name: str) -> list[DataSource]:
     if isinstance(data, (list, tuple)) and all(isinstance(item, (str, Path, GivenData)) for item in data):
         return [str(item) if isinstance(item, Path) else item for item in data]
     return [GivenData(name, data)]
+
+
+def files_of(sources: Iterable[DataSource]) -> list[str]:
+    """The sources that are files."""
+    return [str(source) for source in sources if isinstance(source, (str, Path))]

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...files.frames import GivenData
 from ...files.hub_names import check_available
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
-from ..data.given_data import data_name, sources_of
+from ..data.given_data import data_name, files_of, sources_of
 from ..network.heads import check_model, check_start
 from ..tasks.task import Task
 from ..tasks.task_arguments import refuse_given, task_for_model
@@ -34,7 +33,7 @@ _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
 class DistillationArguments(FinetuningArguments):
     """Settings of `distill`: those below, and those of `finetune`, whose task and columns are the teacher's.
 
-    In Python `unlabelled` may also be data in memory, as `mybert.predict` takes it.
+    In Python `unlabelled` may also be data in memory, as `mybert.predict` takes it; a list of strings names files.
     """
 
     data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
@@ -227,7 +226,7 @@ class DistillationArguments(FinetuningArguments):
 
     def files_without_labels(self) -> list[str]:
         """The files of `unlabelled`."""
-        return [str(source) for source in self.unlabelled or () if not isinstance(source, GivenData)]
+        return files_of(self.unlabelled or ())
 
     def decisive(self) -> dict[str, Any]:
         """The settings that decide a run's result."""

@@ -33,7 +33,7 @@ from ...files import (
 )
 from ...files.hub_names import check_available
 from ...hub_card import CardContent, Comparison, write_card
-from ..data.given_data import sources_of
+from ..data.given_data import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
 from ..network.heads import check_model
 from ..prediction.finetuned_model import load_finetuned_model
@@ -217,7 +217,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     with ExitStack() as held:
         if arguments.output_dir:
             output = Path(arguments.output_dir)
-            check_not_read(output, [model, *arguments.data])
+            check_not_read(output, [model, *files_of(arguments.data)])
             check_output_folder(output, owned, arguments.overwrite)
             held.enter_context(locked(output, within=stays_in_place(output)))  # before it takes its time to measure
         found = None
