@@ -59,9 +59,10 @@ class DataRow:
         value = self.value(name)
         if isinstance(value, (list, dict, bytes)):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
-        if value is None or not (str(value).strip() or may_be_empty):
+        text = "" if value is None else str(value)
+        if not (text.strip() or may_be_empty):
             raise self.mistake(f"an empty {name}; expected a text")
-        return str(value)
+        return text
 
     def words(self, name: str) -> list[str]:
         """Words that a column holds: a list, or a text with spaces between them.

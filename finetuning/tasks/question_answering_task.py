@@ -138,7 +138,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def example(self, row: DataRow, labelled: bool) -> QuestionExample:
         """Question, text and answers of a row."""
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
-        name = str(row.values.get(self.id_column, row.number))
+        name = str(row.value(self.id_column) if row.has(self.id_column) else row.number)
         if not labelled:
             return QuestionExample(name, question, context, None)
         given = self._given_answers(row)
