@@ -15,6 +15,7 @@ from .rows import DataSource, in_one_line
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
 """The arguments of models that are labels."""
 
+_LONGEST_NAME = 40  # in messages
 _TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
 _WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # what transformers calls classes that have no name
 _WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
@@ -35,7 +36,7 @@ class Labels:
         """
         names = sorted(set(values), key=_natural_order)
         if len(names) < 2:
-            raise ValueError(f"{source} has only one class ({', '.join(map(repr, names))}); expected at least two.")
+            raise ValueError(f"{source} has only one class ({', '.join(map(quoted, names))}); expected at least two.")
         return cls(tuple(names))
 
     @classmethod
@@ -58,13 +59,22 @@ class Labels:
         if unknown and set(self.names) == {"0", "1"} and set(values) <= _TRUTH.keys():
             return [index[_TRUTH[value]] for value in values]
         if unknown:
-            known = ", ".join(map(repr, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
-            raise ValueError(f"{source} has the label {unknown[0]!r}; expected one of {known}.")
+            known = ", ".join(map(quoted, self.names[:20])) + (", ..." if len(self.names) > 20 else "")
+            raise ValueError(f"{source} has the label {quoted(unknown[0])}; expected one of {known}.")
         return [index[value] for value in values]
 
 
 def listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return ", ".join(map(_short, names[:5])) + (", ..." if len(names) > 5 else "")
+
+
+def quoted(name: str) -> str:
+    """A class as messages name it: what was taken for one by mistake may be a page of text."""
+    return repr(_short(name))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
 def _natural_order(name: str) -> tuple[int, float, str]:

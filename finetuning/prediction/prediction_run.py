@@ -15,7 +15,14 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
-from ...files import PARTIAL, check_not_read, check_output_files, deciding_files, leave_standard_output
+from ...files import (
+    PARTIAL,
+    check_not_read,
+    check_output_files,
+    deciding_files,
+    leave_standard_output,
+    refuse_address,
+)
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
 from ..data.rows import DataRow
@@ -100,11 +107,21 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         OSError: If a file cannot be read or written.
     """
     arguments = PredictArguments(model=str(model), output=str(output or STDIN), **settings)
+    if isinstance(data, str) and data != STDIN and not _is_there(data):
+        refuse_address(data)
+        raise FileNotFoundError(f"There is no file {data[:60]!r}; a text is given in a list: [text].")
     parts = list(data) if isinstance(data, (list, tuple)) and data and isinstance(data[0], Path) else [data]
     if output is not None:
         return _Prediction(arguments, parts).write()
     answers = (answer for _, answer in _Prediction(arguments, parts).rows())
     return answers if isinstance(data, Iterator) else list(answers)
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # too long for a name
+        return False
 
 
 def predict_files(arguments: PredictArguments) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from ...metrics import (
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
-from ..data.labels import Labels, label_name
+from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
@@ -119,8 +120,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def has_label(self, row: DataRow) -> bool:
         """Whether a row has a label."""
+        if self.label_columns:
+            return all(map(row.has, self.label_columns))
         if self.problem == "multi_label_classification":  # an empty list of labels is one
-            return all(name in row.values for name in self.label_columns or [self.label_column])
+            return self.label_column in row.values
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
 
     def example(self, row: DataRow, labelled: bool) -> TextExample:
@@ -182,13 +185,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError(f"{row.source} has no label in row {row.number}.")
         if self.problem == "single_label_classification":
             return self._class_name(row, self.label_column)
-        try:
-            number = float(value)
-        except (TypeError, ValueError) as error:
-            raise row.mistake(f"a {self.label_column} that is not a number: {error}") from None
-        if not np.isfinite(number):
-            raise row.mistake(f"a {self.label_column} that is not a number: {value!r}")
-        return number
+        return _number(row, self.label_column)
 
     def _class_name(self, row: DataRow, column: str) -> str:
         value = row.value(column)
@@ -197,7 +194,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         name = label_name(value)
         if self.glue in HUB_LABELS and name in _numbers(len(self.classes)):
             raise row.mistake(
-                f"{name!r} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
+                f"{quoted(name)} as {column}; expected {', '.join(self.classes)}, since a number means one class in "
                 "Google's order and another in the Hub's"
             )
         return name
@@ -209,7 +206,8 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         values = {name: label_name(row.value(name)) for name in self.label_columns}
         for name, value in values.items():
             if value not in _INDICATORS:
-                raise row.mistake(f"{value!r} as {name}; expected 0 or 1")
+                found = quoted(value) if row.has(name) else "an empty value"
+                raise row.mistake(f"{found} as {name}; expected 0 or 1")
         return frozenset(name for name, value in values.items() if _INDICATORS[value])
 
     def labels(self, examples: Sequence[TextExample], source: DataSource) -> Labels | None:
@@ -448,12 +446,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
             return _label_names(value, mark)  # as `write_predictions` writes them
+        if not row.has("prediction"):
+            raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
             return self._class_name(row, "prediction")
-        try:
-            return float(value)
-        except ValueError:
-            raise row.mistake(f"{value!r} as prediction; expected a number") from None
+        return _number(row, "prediction")
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
         """The text-classification pipeline."""
@@ -462,6 +459,17 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
+
+
+def _number(row: DataRow, column: str) -> float:
+    value = row.value(column)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise row.mistake(f"{quoted(str(value))} as {column}; expected a number")
+    return number
 
 
 def _numbers(count: int) -> tuple[str, ...]:

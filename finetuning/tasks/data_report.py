@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..data.labels import quoted
 from .task import Task, TaskData
 
 logger = logging.getLogger(__name__)
@@ -124,7 +125,7 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         alike[" ".join(unicodedata.normalize("NFKC", name).casefold().split())].append(name)
     for names in alike.values():
         if len(names) > 1:
-            yield f"The classes {' and '.join(map(repr, names[:3]))} look alike; are they the same class?"
+            yield f"The classes {' and '.join(map(quoted, names[:3]))} look alike; are they the same class?"
 
 
 def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:

@@ -17,7 +17,7 @@ from ...files import write_lines
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
-from ..data.labels import Labels, label_name
+from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import Task, TaskData, rounded
 
@@ -103,7 +103,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def _label(self, row: DataRow, choices: Sequence[str]) -> int:
         label = label_name(row.value(self.label_column))
         if label not in map(str, range(len(choices))):
-            raise row.mistake(f"{label!r} as {self.label_column}; expected a number from 0 to {len(choices) - 1}")
+            raise row.mistake(
+                f"{quoted(label)} as {self.label_column}; expected a number from 0 to {len(choices) - 1}"
+            )
         return int(label)
 
     def encode(
@@ -190,7 +192,9 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         for row, example in zip(read_prediction_rows(path, len(examples)), examples, strict=True):
             choice = label_name(row.value("prediction"))
             if choice not in map(str, range(len(example.choices))):
-                raise row.mistake(f"{choice!r} as prediction; expected a number from 0 to {len(example.choices) - 1}")
+                raise row.mistake(
+                    f"{quoted(choice)} as prediction; expected a number from 0 to {len(example.choices) - 1}"
+                )
             predictions.append(ChoicePrediction(int(choice)))
         return predictions
 
