@@ -144,6 +144,8 @@ class RunArguments(TrainingArguments):
             raise ValueError(
                 "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
             )
+        if self.max_steps <= 0 and not self.num_train_epochs > 0:
+            raise ValueError(f"num_train_epochs is {self.num_train_epochs}; expected a number above 0.")
         self._refuse_unheeded()
         if self.bf16 == "auto":
             self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]

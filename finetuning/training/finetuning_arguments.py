@@ -1,5 +1,6 @@
 """The settings of `mybert finetune`."""
 
+import logging
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,6 +16,8 @@ from ..data.rows import DataSource, hub_splits
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, refuse_given
 from .samples import SAMPLE_SETTINGS, SampleSettings
+
+logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
 # Settings that decide a run's result, beside the task's; those on processes and speed do not.
@@ -70,11 +73,14 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         "folds": ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"),
         "lora": ("peft_config",),
         "peft_config": ("lora",),
-        "freeze": ("train_head_first", "gradual_unfreezing", "freeze_layers", "layer_decay"),
+        "freeze": (
+            *("train_head_first", "gradual_unfreezing", "freeze_layers", "layer_decay"),
+            "reinitialize_layers",
+        ),
         "freeze_layers": ("freeze",),
         "layer_decay": ("freeze",),
         "from_scratch": ("reinitialize_layers",),
-        "reinitialize_layers": ("from_scratch",),
+        "reinitialize_layers": ("from_scratch", "freeze"),
         "bilstm": ("keep_model_type",),
         "keep_model_type": ("bilstm",),
         "train_head_first": ("freeze",),
@@ -206,6 +212,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if self.load_best_model_at_end is None:
             saved = self.save_strategy in (self.eval_strategy, "best")
             self.load_best_model_at_end = saved and self.eval_strategy != "no"
+            if not saved and "no" not in (self.eval_strategy, self.save_strategy):
+                evaluated = IntervalStrategy(self.eval_strategy).value
+                logger.warning(
+                    "eval_strategy is %r and save_strategy %r: the last model is kept, not the best; to keep the best "
+                    "one pass --save_strategy %s.",
+                    *(evaluated, SaveStrategy(self.save_strategy).value, evaluated),
+                )
         self._check_best()
         self._check_patience()
         if self.metric_for_best_model is None:
@@ -278,6 +291,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             )
         if self.freeze and (self.train_head_first or self.gradual_unfreezing):
             raise ValueError("freeze is 'encoder', but the encoder is to be unfrozen later; expected one of the two.")
+        if self.freeze and self.reinitialize_layers:
+            raise ValueError(
+                f"freeze is 'encoder' and reinitialize_layers is {self.reinitialize_layers}: random layers would "
+                "never be trained; expected one of the two."
+            )
 
     @property
     def has_adapter(self) -> bool:

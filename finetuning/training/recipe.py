@@ -37,7 +37,7 @@ from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
 from .measurement import METRICS, measure_run
 from .several_trainings import clear_fold, keep_training, planned_trainings, together
-from .task_run import Outcome, StartingModel, TaskRun, check_metric, read_run, starting_model
+from .task_run import Outcome, StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
 from .task_trainer import TaskTrainer
 
 logger = logging.getLogger(__name__)
@@ -143,6 +143,7 @@ class Finetuning:
             nonlocal start
             run = self.read(task)
             check_metric(run, arguments)  # mistakes have to show before there is a folder
+            check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)
             files = [file for file in self.files(run) if Path(file).is_file()]
             folder.begin(arguments.decisive(), files, arguments.folders_read())

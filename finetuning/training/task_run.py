@@ -16,13 +16,13 @@ from transformers import (
 
 from ..data.labels import LABEL_ARGUMENTS, Labels
 from ..data.rows import DataRow, DataSource
-from ..network.encoder_parts import reinitialize_layers
+from ..network.encoder_parts import encoder_layers, reinitialize_layers
 from ..network.heads import Beginning, longest_sequence
 from ..tasks.task import Task, TaskData
 from .adapters import add_adapter, read_adapter_config
 from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
-from .samples import sample, split_off
+from .samples import fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
 
@@ -184,23 +184,51 @@ def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
         ValueError: If it is one.
     """
     names: set[str] = set()
-    measured = {"": run.train} if arguments.folds else run.validation
-    for name, data in measured.items():
-        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *_scores_of_right(run.task, data))}
+    if arguments.folds:
+        names = set.intersection(*map(set, _scores_of_folds(run, arguments))) | {"loss"}
+    for name, data in run.validation.items():
+        scores = _scores_of_right(run.task, data.examples, str(data.source))
+        names |= {f"{name}_{metric}" if name else metric for metric in ("loss", *scores)}
     for data in run.test.values():
         if not data.inputs.keys().isdisjoint(LABEL_ARGUMENTS):
-            _scores_of_right(run.task, data)
+            _scores_of_right(run.task, data.examples, str(data.source))
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
-    if measured and metric not in names:
+    if names and metric not in names:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(sorted(names))}.")
 
 
-def _scores_of_right(task: Task, data: TaskData) -> dict[str, float]:
-    """The scores of predictions that are all right."""
+def _scores_of_folds(run: TaskRun, arguments: FinetuningArguments) -> list[dict[str, float]]:
+    examples, source = run.train.examples, run.train.source
+    numbers = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
+    parts: list[list[Any]] = [[] for _ in range(arguments.folds)]
+    for example, number in zip(examples, numbers, strict=True):
+        parts[number].append(example)
+    return [_scores_of_right(run.task, part, f"A fold of {source} with {len(part)} examples") for part in parts]
+
+
+def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
+    """The scores of predictions that are all right; `what` they are of, for the message."""
     try:
-        return task.score([task.right_prediction(example) for example in data.examples], data.examples)
+        return task.score([task.right_prediction(example) for example in examples], examples)
     except ValueError as error:
-        raise ValueError(f"{data.source} cannot be measured: {error}") from None
+        raise ValueError(f"{what} cannot be measured: {error}") from None
+
+
+def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
+    """Refuse training data that is less than a batch where only whole batches are trained on.
+
+    Raises:
+        ValueError: If it is.
+    """
+    whole = arguments.per_device_train_batch_size * arguments.world_size
+    there = len(run.train)
+    if arguments.folds:
+        there -= -(-there // arguments.folds)
+    if arguments.dataloader_drop_last and there < whole:
+        raise ValueError(
+            f"dataloader_drop_last is set and there are {there} sequences to train on, less than a batch of {whole}; "
+            "leave it out, or give a smaller per_device_train_batch_size."
+        )
 
 
 def starting_model(
@@ -229,6 +257,12 @@ def starting_model(
         arguments.dropout,
     )
     model, new = run.task.load_model(arguments.model, run.labels, beginning)
-    reinitialize_layers(model, arguments.reinitialize_layers)
-    freeze_layers(model, None if arguments.freeze == "encoder" else arguments.freeze_layers)
+    fresh, frozen = arguments.reinitialize_layers, arguments.freeze_layers
+    reinitialize_layers(model, fresh)
+    freeze_layers(model, None if arguments.freeze == "encoder" else frozen)
+    if fresh and fresh + frozen > len(encoder_layers(model)):
+        raise ValueError(
+            f"reinitialize_layers is {fresh} and freeze_layers {frozen} of {len(encoder_layers(model))} layers: some "
+            "would be random and never trained; expected less."
+        )
     return (model if adapter is None else add_adapter(model, adapter)), new

@@ -45,6 +45,13 @@ def test_folds_have_one_size_and_the_classes_in_proportion():
         fold_numbers(CLASSIFICATION, each, 5, seed=1)
 
 
+def test_folds_that_cannot_be_measured_show_before_anything_is_trained(arguments, tmp_path):
+    (tmp_path / "data.tsv").write_text("text\tscore\n" + "".join(f"the cat\t{number}\n" for number in range(5)))
+    with pytest.raises(ValueError, match=r"A fold of .*data.tsv with 1 examples cannot be measured: a correlation"):
+        finetune(arguments(task="regression"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_questions_on_one_text_are_in_one_fold():
     examples = [QuestionExample(str(n), f"question {n}", f"text {n % 5}", ((0, "text"),)) for n in range(20)]
     folds = fold_numbers(TASKS["squad"], examples, 2, seed=0)

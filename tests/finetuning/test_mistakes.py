@@ -92,7 +92,12 @@ GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A
             "has no column 'ending1', 'ending2' and 'ending3'; its columns are 'sent1', 'sent2', 'label', 'ending0'; "
             "choose which to read with --choice_columns NAME.",
         ),
-        ("stsb", ("t.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n"), None, "a score that is not a number: 'nan'"),
+        (
+            "stsb",
+            ("t.tsv", "sentence1\tsentence2\tscore\na\tb\tnan\n"),
+            None,
+            "row 1: 'nan' as score; expected a number",
+        ),
     ],
 )
 def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
@@ -153,6 +158,8 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             {"correct_bias": False, "optim": "sgd"},
             "correct_bias is False and optim is 'sgd'; without bias correction expected adamw_torch or",
         ),
+        ({"freeze": "encoder", "reinitialize_layers": 1}, "random layers would never be trained"),
+        ({"num_train_epochs": -1.0}, "num_train_epochs is -1.0; expected a number above 0"),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
             {"resume_from_checkpoint": "out"},
@@ -188,11 +195,32 @@ def test_settings_that_cannot_be(tmp_path, pretrained, settings, message):
 
 
 @pytest.mark.parametrize(
+    ("settings", "is_said"),
+    [
+        ({}, False),
+        ({"eval_strategy": "steps", "eval_steps": 5}, True),
+        ({"eval_strategy": "steps", "eval_steps": 5, "save_strategy": "steps"}, False),
+        ({"eval_strategy": "steps", "eval_steps": 5, "load_best_model_at_end": False}, False),
+        ({"save_strategy": "no"}, False),
+    ],
+)
+def test_it_is_said_if_the_last_model_is_kept_and_not_the_best(tmp_path, pretrained, caplog, settings, is_said):
+    (tmp_path / "t.tsv").write_text(GOOD["t.tsv"])
+    files = {"train_file": str(tmp_path / "t.tsv"), "validation_file": [str(tmp_path / "t.tsv")]}
+    FinetuningArguments(model=str(pretrained), output_dir=str(tmp_path / "out"), use_cpu=True, **files, **settings)
+    said = "eval_strategy is 'steps' and save_strategy 'epoch': the last model is kept, not the best"
+    assert (said in caplog.text) == is_said
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"max_length": 600}, "max_length is 600; .* reads at most 512 tokens"),
         ({"freeze_layers": 2}, "freeze_layers is 2; expected 0 to 1, the layers of the encoder"),
         ({"reinitialize_layers": 2}, "reinitialize_layers is 2; expected 0 to 1"),
+        ({"reinitialize_layers": 1, "freeze_layers": 1}, "some would be random and never trained; expected less"),
+        ({"dataloader_drop_last": True}, "there are 2 sequences to train on, less than a batch of 32"),
+        ({"folds": 3}, "folds is 3, but there are only 2 examples or texts"),
     ],
 )
 def test_settings_that_the_model_cannot_do(tmp_path, pretrained, settings, message):

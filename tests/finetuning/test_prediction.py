@@ -543,6 +543,12 @@ def test_mistakes(tmp_path, monkeypatch, models, task, data, settings, message):
     assert not [name for name in names(tmp_path) if not name.startswith(".")]
 
 
+@pytest.mark.parametrize("text", ["a fine film", "a fine film " * 100])
+def test_a_text_is_no_file(models, text):
+    with pytest.raises(FileNotFoundError, match=r"There is no file 'a fine .*; a text is given in a list: \[text\]"):
+        mybert.predict(models / "sst2", text)
+
+
 def test_a_model_without_a_task(tmp_path, tokenizer):
     config = MyBertConfig(vocab_size=len(tokenizer), **SIZE)
     MyBertForPreTraining(config).save_pretrained(tmp_path)

@@ -20,6 +20,7 @@ from transformers import (
     DistilBertForSequenceClassification,
 )
 
+import mybert
 from mybert import (
     MyBertConfig,
     MyBertForMultipleChoice,
@@ -336,6 +337,14 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
         ):
             convert(output, tmp_path / place)
     assert not (tmp_path / "b").exists()
+
+
+def test_data_in_memory(tmp_path, bert, data):
+    rows = mybert.files.read_rows(data)
+    for name, given in (("file", [data]), ("memory", rows)):
+        prune(PruneArguments(model=str(bert), data=given, keep_layers=[2], output_dir=str(tmp_path / name)))
+    files = [(tmp_path / name / "pruning.json").read_bytes() for name in ("file", "memory")]
+    assert files[0] == files[1]
 
 
 def test_mistakes(tmp_path, bert, data, capsys):

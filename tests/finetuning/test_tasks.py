@@ -204,6 +204,36 @@ def test_nan_is_no_label_and_no_text(nan):
     assert task.is_empty(_rows([{"text": "a", "label": nan}])[0])
 
 
+@pytest.mark.parametrize("missing", [None, "", float("nan")])
+def test_a_second_text_may_be_missing(missing):
+    """As an empty cell of a CSV file, so a null of other tables."""
+    task = replace(TASKS["classification"], text_pair_column="text_pair")
+    rows = _rows([{"text": "a", "text_pair": missing, "label": "x"}])
+    assert not task.is_empty(rows[0])
+    assert task.examples(rows, True)[0].texts == ("a", "")
+
+
+@pytest.mark.parametrize("missing", [None, "", float("nan")])
+def test_an_indicator_that_is_missing_is_no_label(missing):
+    task = replace(TASKS["multilabel"], label_columns=("x", "y"))
+    row = _rows([{"text": "a", "x": 1, "y": missing}])[0]
+    assert task.is_empty(row) and not task.has_label(row)
+    with pytest.raises(ValueError, match="row 1: an empty value as y; expected 0 or 1"):
+        task.examples([row], True)
+
+
+def test_messages_do_not_repeat_pages(tokenizer):
+    """A column of texts may be taken for that of labels."""
+    texts = [f"{number} {'cat ' * 1000}" for number in range(30)]
+    with pytest.raises(ValueError, match=r"has the label '30 cat .*\.\.\.'; expected one of '0 cat") as caught:
+        Labels.from_data(texts, "x").ids([f"30 {'cat ' * 1000}"], "dev")
+    assert len(str(caught.value)) < 1500
+    for task, row in (("regression", {"score": texts[0]}), ("multiple_choice", {"choices": ["a", "b"]})):
+        with pytest.raises(ValueError, match="row 1: '0 cat cat") as caught:
+            TASKS[task].examples(_rows([{"text": "a", "label": texts[0], **row}]), True)
+        assert len(str(caught.value)) < 200
+
+
 def test_true_and_false_are_one_and_zero():
     labels = Labels(("0", "1"))
     assert labels.ids(["True", "False", "true"], "dev") == [1, 0, 1]
@@ -318,6 +348,17 @@ def test_only_the_first_piece_of_a_word_is_learnt(tokenizer):
     assert data[0]["labels"] == [-100, 0, -100, 4, 4, 1, -100, -100]
     inside = replace(TASKS["ner"], continuation_labels="inside").encode(SENTENCES, TAGS, tokenizer, "x")
     assert inside[0]["labels"] == [-100, 0, 2, 4, 4, 1, 3, -100]
+
+
+def test_only_entities_have_an_inside(tokenizer):
+    """I- is no part of speech: of NN it would be IN, a preposition."""
+    task = replace(TASKS["tagging"], continuation_labels="inside")
+    words = TaggedSentence(("cats", "on"), ("NN", "IN"))
+    with pytest.raises(ValueError, match="'inside' and x has the tag 'IN'; expected tags of entities such as B-PER"):
+        task.encode([words], Labels(("IN", "NN")), tokenizer, "x")
+    last = TaggedSentence(("cats", "on"), ("U-A", "O"))  # schemes whose entities are not counted
+    data = task.encode([last], Labels(("B-A", "I-A", "L-A", "O", "U-A")), tokenizer, "x")
+    assert data[0]["labels"] == [-100, 4, 1, 3, -100]
 
 
 def test_document_context_is_of_the_own_document(tokenizer):
@@ -685,6 +726,12 @@ def test_broken_predictions(tmp_path, texts, odds, message):
         write_json(tmp_path / "null_odds.json", odds)
     with pytest.raises(ValueError, match=message):
         TASKS["squad_v2"].read_predictions(path, examples)
+
+
+def test_a_question_without_an_id_is_called_by_its_row():
+    rows = [{"id": name, "question": "What?", "context": CONTEXT, "answers": "fish"} for name in ("a", None, "", 7)]
+    examples = TASKS["question_answering"].examples(_rows(rows), True)
+    assert [example.id for example in examples] == ["a", "2", "3", "7"]
 
 
 def test_questions_with_the_same_id():
