@@ -20,6 +20,7 @@ from ..runs import (
     matrix_groups,
     parameter_groups,
 )
+from ..runs.trainer_overrides import temporarily
 
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 
@@ -273,27 +274,21 @@ class PretrainingTrainer(ResumableTrainer):
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader:
         """`Trainer.get_eval_dataloader`, with the collator of evaluation."""
-        collator, self.data_collator = self.data_collator, self.eval_collator or self.data_collator
-        try:
+        with temporarily(self, data_collator=self.eval_collator or self.data_collator):
             return super().get_eval_dataloader(eval_dataset)
-        finally:
-            self.data_collator = collator
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """Evaluate on labelled positions only; the metrics are exact means over the whole data set."""
         prefix = kwargs.get("metric_key_prefix", "eval")
         kwargs["prediction_loss_only"] = True
-        config = self.model.config
-        training_sums, trained_for = self._sums, time.perf_counter() - self._since
-        before = {name: getattr(config, name) for name in self._evaluation_settings}
-        vars(config).update(self._evaluation_settings)
-        self._sums, self._since = self._zeros(), time.perf_counter()
-        try:
+        now = time.perf_counter()
+        with (
+            temporarily(self.model.config, **self._evaluation_settings),
+            temporarily(self, _sums=self._zeros(), _since=now),
+        ):
             output = super().evaluation_loop(*args, **kwargs)
             means = self._take_means()
-        finally:
-            vars(config).update(before)
-            self._sums, self._since = training_sums, time.perf_counter() - trained_for
+        self._since += time.perf_counter() - now  # the time of training goes on
         means["loss"] = means.get("mlm_loss", 0.0) + means.get("nsp_loss", 0.0)
         if "mlm_loss" in means:
             means["perplexity"] = float(torch.tensor(means["mlm_loss"]).exp())

@@ -57,6 +57,17 @@ class DivergedError(ValueError):
     """Loss or gradient became infinite or NaN; the message has step, learning rate and advice."""
 
 
+@contextmanager
+def temporarily(settings: Any, **values: Any) -> Iterator[None]:
+    """Give attributes of an object other values until the `with` block ends."""
+    before = {name: getattr(settings, name) for name in values}
+    vars(settings).update(values)
+    try:
+        yield
+    finally:
+        vars(settings).update(before)
+
+
 class _Watched(NamedTuple):
     """A step's tensors on the accelerator, which has not computed them yet.
 
@@ -181,23 +192,14 @@ class ResumableTrainer(Trainer):
         if checkpoint is not None and self._average is not None:
             self._average.exchange()
 
-    @contextmanager
-    def _nothing_dropped(self) -> Iterator[None]:
-        """`dataloader_drop_last` is for training only: evaluation and prediction take all examples."""
-        drop_last, self.args.dataloader_drop_last = self.args.dataloader_drop_last, False
-        try:
-            yield
-        finally:
-            self.args.dataloader_drop_last = drop_last
-
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_eval_dataloader`, with the last batch, too."""
-        with self._nothing_dropped():
+        """`Trainer.get_eval_dataloader`, with the last batch, too: `dataloader_drop_last` is for training only."""
+        with temporarily(self.args, dataloader_drop_last=False):
             return super().get_eval_dataloader(*args, **kwargs)
 
     def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
         """`Trainer.get_test_dataloader`, with the last batch, too."""
-        with self._nothing_dropped():
+        with temporarily(self.args, dataloader_drop_last=False):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
@@ -266,12 +268,8 @@ class ResumableTrainer(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
         # What is pickled beside the weights holds no secret; it may be published with them.
-        secrets = {name: value for name, value in vars(self.args).items() if name.endswith("_token")}
-        self.args.__dict__.update(dict.fromkeys(secrets))
-        try:
+        with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
             super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
-        finally:
-            self.args.__dict__.update(secrets)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # A checkpoint holds tied weights under one name.
@@ -373,29 +371,24 @@ class ResumableTrainer(Trainer):
         self._look_for_divergence()
         # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, which
         # a run that is stopped here, or killed while it is evaluated, is resumed from.
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
-        try:
+        with temporarily(self.args, save_total_limit=None):
             return super()._finalize_training(*args, **kwargs)
-        finally:
-            self.args.save_total_limit = limit
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
             (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
-        # Trainer would delete old checkpoints before this one is known to be whole.
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             with trouble_names_checkpoint(checkpoint, self._needs), self.averaged_weights():
-                super()._save_checkpoint(model, trial)
+                # Trainer would delete old checkpoints before this one is known to be whole.
+                with temporarily(self.args, save_total_limit=None):
+                    super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()
                 if self.args.should_save:
                     seal_checkpoint(checkpoint, self._needs)
         except OSError:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
-        finally:
-            self.args.save_total_limit = limit
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
@@ -404,4 +397,4 @@ class ResumableTrainer(Trainer):
                 shutil.rmtree(attempt)  # of a call that began one, but did not complete it
             # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
             best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))
+            rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit, best, use_mtime=bool(complete))
