@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files import only_errors
-from ..visualization.pictures import new_figure, picture_path, write_figure
+from ..visualization.pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -21,7 +21,7 @@ _ROWS, _GUESSES = 5, 3
 _LONGEST_LINE = 80  # characters of a passage that fit its line
 _WORD = re.compile(r"(?<![\w'-])[^\W\d_]{2,}(?![\w'-])")
 _CODE = re.compile(r"_|[^\w\s.,;:?!'()-]")  # signs that make a passage hard to read
-_INK, _QUIET, _RIGHT, _PALE = "#222222", "#767676", "#0072B2", "#D8DEE6"  # blue of Okabe and Ito's palette
+_PALE = "#D8DEE6"
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def draw_result(
     figure = new_figure(10.5, 4.9)
     cells = figure.add_gridspec(2, 2, width_ratios=(2.2, 1), hspace=0.08)
     title = "From raw text to a working BERT, in one command"
-    figure.suptitle(title, x=0.005, ha="left", fontsize=15, fontweight="bold", color=_INK)
+    figure.suptitle(title, x=0.005, ha="left", fontsize=15, fontweight="bold", color=TEXT_COLOUR)
     _draw_words(figure.add_subplot(cells[:, 0]), words)
     _draw_learning(figure.add_subplot(cells[0, 1]), log_history)
     _draw_classifiers(figure.add_subplot(cells[1, 1]), report)
@@ -108,9 +108,9 @@ def draw_result(
 
 def _bare(ax: Axes, title: str) -> None:
     """A title, and no frame."""
-    ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_INK, pad=8)
+    ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=TEXT_COLOUR, pad=8)
     ax.spines[:].set_visible(False)
-    ax.tick_params(length=0, labelsize=9, labelcolor=_QUIET)
+    ax.tick_params(length=0, labelsize=9, labelcolor=QUIET_COLOUR)
 
 
 def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
@@ -123,7 +123,7 @@ def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
     def line(y: float, *parts: tuple[str, dict[str, Any]]) -> None:
         # Spaces at the ends of a text have no width; those that do not break have.
         texts: list[Artist] = [
-            TextArea(text.replace(" ", "\u00a0"), textprops={"fontsize": 9.5, "color": _INK} | looks)
+            TextArea(text.replace(" ", "\u00a0"), textprops={"fontsize": 9.5, "color": TEXT_COLOUR} | looks)
             for text, looks in parts
         ]
         packed = HPacker(children=texts, pad=0, sep=0, align="baseline")
@@ -134,7 +134,7 @@ def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
         line(row + 0.3, (hidden.before, {}), (hidden.word, gap), (hidden.after, {}))
         guesses: list[tuple[str, dict[str, Any]]] = [("        ", {})]
         for word, probability in hidden.guesses:
-            looks = {"color": _RIGHT, "fontweight": "bold"} if _same(word, hidden.word) else {"color": _QUIET}
+            looks = {"color": BLUE, "fontweight": "bold"} if _same(word, hidden.word) else {"color": QUIET_COLOUR}
             guesses.append((f"{word} {100 * probability:.0f} %      ", looks))
         if not any(_same(word, hidden.word) for word, _ in hidden.guesses):
             guesses.append((f"(it was: {hidden.word})", {}))
@@ -150,10 +150,10 @@ def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
     points = [(log["step"], 100 * log["eval_mlm_accuracy"]) for log in log_history if "eval_mlm_accuracy" in log]
     steps, shares = zip((0, 0.0), *points, strict=True)
     _bare(ax, "It learns while you watch")
-    ax.plot(steps, shares, color=_RIGHT, linewidth=2, marker="o", markersize=4, clip_on=False)
+    ax.plot(steps, shares, color=BLUE, linewidth=2, marker="o", markersize=4, clip_on=False)
     ax.annotate(
         f"{shares[-1]:.0f} % of hidden\nwords right", (steps[-1], shares[-1]), xytext=(-8, -14),
-        textcoords="offset points", ha="right", va="top", fontsize=9, color=_INK,
+        textcoords="offset points", ha="right", va="top", fontsize=9, color=TEXT_COLOUR,
     )  # fmt: skip
     ax.set(xlim=(0, steps[-1]), ylim=(0, None), yticks=[], xticks=[0, steps[-1]])
     first, last = ax.set_xticklabels(["0", f"{steps[-1]:,} steps"])
@@ -171,8 +171,8 @@ def _draw_classifiers(ax: Axes, report: Mapping[str, Any]) -> None:
     }
     _bare(ax, f"It tells {len(report['classes'])} sources of text apart")
     ax.barh(range(3), [1] * 3, color="#F3F5F8", height=0.62)
-    ax.barh(range(3), list(bars.values()), color=[_PALE, "#9DB4C9", _RIGHT], height=0.62)
+    ax.barh(range(3), list(bars.values()), color=[_PALE, "#9DB4C9", BLUE], height=0.62)
     for y, (name, share) in enumerate(bars.items()):
-        ax.text(1.02, y, f"{100 * share:.0f} %", va="center", fontsize=10, color=_INK)
-        ax.text(0, y + 0.36, name, va="bottom", fontsize=8.5, color=_QUIET)
+        ax.text(1.02, y, f"{100 * share:.0f} %", va="center", fontsize=10, color=TEXT_COLOUR)
+        ax.text(0, y + 0.36, name, va="bottom", fontsize=8.5, color=QUIET_COLOUR)
     ax.set(xlim=(0, 1.15), ylim=(-0.5, 2.9), xticks=[], yticks=[])

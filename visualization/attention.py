@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .pictures import fill_page, new_figure, picture_path, write_figure, write_page
+from .pictures import (
+    BLUE,
+    QUIET_COLOUR,
+    TEXT_COLOUR,
+    VERMILION,
+    fill_page,
+    new_figure,
+    picture_path,
+    write_figure,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,10 +37,7 @@ if TYPE_CHECKING:
 
 View = Literal["attention", "rollout"]
 
-_COLOUR = "#0072B2"
-_TEXT_COLOUR = "#222222"
-_QUIET_COLOUR = "#767676"
-_SEGMENT_COLOURS = ("#0072B2", "#D55E00")
+_SEGMENT_COLOURS = (BLUE, VERMILION)
 _LABELLED_UP_TO = 80  # tokens; with more, a PNG has no labels that one could read
 
 
@@ -159,7 +166,7 @@ class AttentionMap:
         figure = new_figure(side + 2.2, side + 1.8)
         ax = figure.subplots()
         image = self._draw(ax, weights)
-        ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=_TEXT_COLOUR, pad=10, parse_math=False)
+        ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=TEXT_COLOUR, pad=10, parse_math=False)
         if labelled:
             size = min(9, 72 * side / count * 0.8)
             for axis, rotation in ((ax.xaxis, 90), (ax.yaxis, 0)):
@@ -170,11 +177,11 @@ class AttentionMap:
                 for label, segment in zip(axis.get_ticklabels(), self.segments, strict=True):
                     label.set_color(_SEGMENT_COLOURS[min(segment, 1)])
         else:
-            ax.tick_params(labelsize=8, labelcolor=_QUIET_COLOUR)
-        ax.set_xlabel(how_to_read, fontsize=9, color=_QUIET_COLOUR)
+            ax.tick_params(labelsize=8, labelcolor=QUIET_COLOUR)
+        ax.set_xlabel(how_to_read, fontsize=9, color=QUIET_COLOUR)
         bar = figure.colorbar(image, ax=ax, shrink=min(1, 3 / side), aspect=20, pad=0.03)
         bar.set_ticks([0, 0.01, 0.05, 0.1, 0.25, 0.5, 1], labels=["0", "1 %", "5 %", "10 %", "25 %", "50 %", "100 %"])
-        bar.ax.tick_params(length=0, labelsize=8, labelcolor=_QUIET_COLOUR)
+        bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)
         bar.outline.set_visible(False)
         return figure
 
@@ -188,14 +195,14 @@ class AttentionMap:
         for ax, (where, weights) in zip(axes.flat, maps.items(), strict=False):
             self._draw(ax, weights)
             ax.set(xticks=[], yticks=[])
-            ax.set_title(where, loc="left", fontsize=7, color=_QUIET_COLOUR, pad=2)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=_TEXT_COLOUR, parse_math=False)
+            ax.set_title(where, loc="left", fontsize=7, color=QUIET_COLOUR, pad=2)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold", color=TEXT_COLOUR, parse_math=False)
         return figure
 
     def _draw(self, ax: Axes, weights: np.ndarray) -> Any:
         from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
-        colours = LinearSegmentedColormap.from_list("weight", ["#ffffff", "#9cc9e6", _COLOUR, "#00304d"])
+        colours = LinearSegmentedColormap.from_list("weight", ["#ffffff", "#9cc9e6", BLUE, "#00304d"])
         image = ax.imshow(weights, cmap=colours, norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
         border = sum(segment == 0 for segment in self.segments)
         if border < len(self.segments):

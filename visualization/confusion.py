@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .pictures import new_figure, picture_path, write_figure
+from .pictures import QUIET_COLOUR, TEXT_COLOUR, new_figure, picture_path, write_figure
 
 MOST_CLASSES = 40
 """Classes of a picture; those with the fewest mistakes share a row and a column beyond that."""
@@ -15,7 +15,6 @@ MOST_CLASSES = 40
 _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
 _DARK = 0.55  # share of a row from which on its number is white
-_TEXT_COLOUR, _QUIET_COLOUR = "#222222", "#767676"
 
 
 def confusion_picture(
@@ -57,7 +56,7 @@ def confusion_picture(
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1.15)
     for row, column in zip(*counts.nonzero(), strict=True):
-        colour = "white" if shares[row, column] > _DARK else _TEXT_COLOUR
+        colour = "white" if shares[row, column] > _DARK else TEXT_COLOUR
         axes.text(column, row, f"{counts[row, column]:,}", ha="center", va="center", fontsize=7, color=colour)
     axes.set_xticks(range(size), labels, rotation=90, fontsize=8, parse_math=False)
     axes.set_yticks(range(size), labels, fontsize=8, parse_math=False)
@@ -66,13 +65,13 @@ def confusion_picture(
     axes.grid(which="minor", color="#e6e6e6", linewidth=0.6)
     axes.tick_params(which="both", length=0)
     axes.spines[:].set_color("#bbbbbb")
-    axes.set_xlabel("predicted", color=_QUIET_COLOUR)
-    axes.set_ylabel("true", color=_QUIET_COLOUR)
+    axes.set_xlabel("predicted", color=QUIET_COLOUR)
+    axes.set_ylabel("true", color=QUIET_COLOUR)
     right = sum(count for (true, predicted), count in confusion.items() if true == predicted)
     title = f"{right:,} of {counts.sum():,} {counted} right"
     if left_out:
         title += f"\n{size - 1} of {size - 1 + left_out} classes, those with most mistakes"
-    axes.set_title(title, fontsize=10, color=_TEXT_COLOUR, loc="left")
+    axes.set_title(title, fontsize=10, color=TEXT_COLOUR, loc="left")
     return write_figure(figure, path)
 
 

@@ -1,7 +1,6 @@
 """Training curves: what `Trainer` logged, as one PNG of small multiples.
 
-Each quantity has a panel of its own with training and evaluation in it, all over the same steps. Colours are the blue
-and vermilion of Okabe and Ito's palette, which colour-blind readers can tell apart.
+Each quantity has a panel of its own with training and evaluation in it, all over the same steps.
 """
 
 from __future__ import annotations
@@ -15,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..files import read_json_object, refuse_address
-from .pictures import new_figure, picture_path, write_figure
+from .pictures import BLUE, QUIET_COLOUR, TEXT_COLOUR, VERMILION, new_figure, picture_path, write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_TRAINING_COLOUR = "#0072B2"
-_EVALUATION_COLOUR = "#D55E00"
-_TEXT_COLOUR = "#222222"
-_QUIET_COLOUR = "#767676"
+_TRAINING_COLOUR, _EVALUATION_COLOUR = BLUE, VERMILION
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
@@ -111,7 +107,7 @@ def training_curves(
         panel = panels[position]
         _draw_panel(ax, panel, curves.get(panel.key), curves.get(f"eval_{panel.key}"), last_step, majority)
         if position % rows == rows - 1 or position == len(panels) - 1:
-            ax.set_xlabel("optimizer step", fontsize=8, color=_QUIET_COLOUR)
+            ax.set_xlabel("optimizer step", fontsize=8, color=QUIET_COLOUR)
     lines = {line.get_label(): line for ax in axes.flat for line in ax.lines}
     legend = figure.legend(
         handles=[lines[key] for key in _KEYS if key in lines],
@@ -122,7 +118,7 @@ def training_curves(
         ncols=3,
         frameon=False,
         fontsize=9,
-        labelcolor=_TEXT_COLOUR,
+        labelcolor=TEXT_COLOUR,
     )
     legend.get_title().set_parse_math(False)
     return write_figure(figure, path)
@@ -234,8 +230,8 @@ def _draw_panel(
         labels.append((values[-1], _format_value(values[-1], panel), _EVALUATION_COLOUR))
     if panel.chance is not None and majority is not None:
         height = panel.chance(majority)
-        ax.axhline(height, color=_QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
-        labels.append((height, "guessing", _QUIET_COLOUR))
+        ax.axhline(height, color=QUIET_COLOUR, linewidth=0.8, linestyle=(0, (2, 3)), zorder=0)
+        labels.append((height, "guessing", QUIET_COLOUR))
     if panel.from_zero:
         ax.set_ylim(bottom=0)
     if panel.is_share:
@@ -252,13 +248,13 @@ def _draw_panel(
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=_TICK_STEPS, integer=True))
 
-    looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": _TEXT_COLOUR, "parse_math": False}
+    looks: dict[str, Any] = {"fontsize": 10, "fontweight": "bold", "color": TEXT_COLOUR, "parse_math": False}
     ax.set_title(panel.title, loc="left", pad=16, **looks)
     ax.annotate(
         panel.unit, (0, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points", fontsize=8,
-        color=_QUIET_COLOUR,
+        color=QUIET_COLOUR,
     )  # fmt: skip
-    ax.tick_params(length=0, labelsize=8, labelcolor=_QUIET_COLOUR)
+    ax.tick_params(length=0, labelsize=8, labelcolor=QUIET_COLOUR)
     ax.grid(axis="y", color="#e6e6e6", linewidth=0.8)
     ax.set_axisbelow(True)
     for side in ("top", "right", "left"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .pictures import fill_page, new_figure, picture_path, write_figure, write_page
+from .pictures import QUIET_COLOUR, TEXT_COLOUR, fill_page, new_figure, picture_path, write_figure, write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,6 @@ _ROWS = ("Token", "Token id", "Segment", "Position", "Mask")
 _SEGMENT_NAMES = "AB"
 # Fills of a light page; the HTML page has its own for both.
 _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#d3ecd0", "mask": "#e4e4e4"}
-_TEXT_COLOUR, _QUIET_COLOUR = "#222222", "#767676"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class InputPicture:
         for start in range(0, len(self.tokens), _COLUMNS):
             top = start // _COLUMNS * 6
             for row, name in enumerate(_ROWS):
-                ax.text(-0.15, top + row, name, ha="right", va="center", fontsize=8, color=_QUIET_COLOUR)
+                ax.text(-0.15, top + row, name, ha="right", va="center", fontsize=8, color=QUIET_COLOUR)
             for column, index in enumerate(range(start, min(start + _COLUMNS, len(self.tokens)))):
                 self._draw_column(ax, index, column, top)
         return figure
@@ -98,7 +97,7 @@ class InputPicture:
             )  # fmt: skip
             ax.text(
                 column + 0.5, top + row, text, ha="center", va="center", fontsize=size,
-                color=_TEXT_COLOUR if self.mask[index] else _QUIET_COLOUR,
+                color=TEXT_COLOUR if self.mask[index] else QUIET_COLOUR,
                 parse_math=row in (2, 3),
             )  # fmt: skip
 

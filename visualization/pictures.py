@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# Blue and vermilion of Okabe and Ito's palette, which colour-blind readers can tell apart, and two greys for words.
+BLUE, VERMILION = "#0072B2", "#D55E00"
+TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150
 _OWN_FONT = "DejaVu Sans"  # matplotlib's
 # Asked in this order for letters that matplotlib's own font lacks, before all others: Korean, Chinese, Japanese.
