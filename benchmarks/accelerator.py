@@ -1,6 +1,5 @@
 """What the parts of the GPU report share: its settings, the device, the rate of its products, seconds and memory."""
 
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import torch
 
 from ..pretraining import MODEL_SIZES
-from .timing import timed
+from .timing import median_seconds
 
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
 MASKED = 0.15
@@ -25,8 +24,9 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """Operations a second of a large matrix product."""
     edge = 8192 if device == "cuda" else 512
     one, other = torch.randn(2, edge, edge, device=device).to(dtype)
-    times = [timed(lambda: one @ other)[0] for _ in range(12)][2:]
-    return 2 * edge**3 / statistics.median(times)
+    for _ in range(2):  # warm up
+        one @ other
+    return 2 * edge**3 / median_seconds(lambda: one @ other, 10)
 
 
 @dataclass(frozen=True)
@@ -80,5 +80,4 @@ class GpuSettings:
             torch.cuda.reset_peak_memory_stats()
         for _ in range(WARM_UP):
             call()
-        seconds = statistics.median(timed(call)[0] for _ in range(self.steps))
-        return seconds, torch.cuda.max_memory_allocated() / 1e9 if on_gpu else float("nan")
+        return median_seconds(call, self.steps), torch.cuda.max_memory_allocated() / 1e9 if on_gpu else float("nan")

@@ -9,9 +9,7 @@ after its imports.
 """
 
 import argparse
-import statistics
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,7 @@ from ..conversion import (
 from ..files import write_json
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining  # noqa: F401 - imported before the clock starts
 from .script import script
-from .timing import describe_setting, run_apart, timed
+from .timing import describe_setting, median_seconds, run_apart
 
 CONFIGURATION: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -63,11 +61,6 @@ def make_checkpoint(folder: Path, adam: bool) -> int:
     return (folder / "bert_model.ckpt.data-00000-of-00001").stat().st_size
 
 
-def median_time(repeats: int, function: Callable[[], Any]) -> float:
-    """Run a function a few times; the median in seconds."""
-    return statistics.median(timed(function)[0] for _ in range(repeats))
-
-
 def peak_memory(folder: Path, *options: str) -> float:
     """Convert in a fresh process; by how many MB its peak grew."""
     with tempfile.TemporaryDirectory(dir=folder) as output:
@@ -89,7 +82,7 @@ def tensorflow_times(prefix: Path, repeats: int) -> list[tuple[str, float, str]]
     reader, bundle = tf.train.load_checkpoint(str(prefix)), read_tensor_bundle(prefix)
     assert set(reader.get_variable_to_shape_map()) == set(bundle)
     assert all(np.array_equal(reader.get_tensor(name), bundle[name]) for name in bundle)
-    return [(f"the same with TensorFlow {tf.__version__}", median_time(repeats, read_all), "all tensors equal")]
+    return [(f"the same with TensorFlow {tf.__version__}", median_seconds(read_all, repeats), "all tensors equal")]
 
 
 def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str, float, str]]:
@@ -102,26 +95,17 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
             np.add.reduce(bundle[name], axis=None)  # touch every value
 
     rows = [
-        ("list names and shapes", median_time(repeats, lambda: read_tensor_bundle(prefix)), "the index only"),
-        ("read all tensors, CRC checked", median_time(repeats, read_all), "memory-mapped, every value touched"),
+        ("list names and shapes", median_seconds(partial(read_tensor_bundle, prefix), repeats), "the index only"),
+        ("read all tensors, CRC checked", median_seconds(read_all, repeats), "memory-mapped, every value touched"),
         *tensorflow_times(prefix, repeats),
     ]
     for verify in (False, True):
-        seconds = median_time(
-            repeats,
-            partial(
-                convert_google_checkpoint,
-                *(folder, folder / "model"),
-                optimizer=adam,
-                verify=verify,
-                overwrite=True,
-            ),
-        )
+        options = {"optimizer": adam, "verify": verify, "overwrite": True}
+        seconds = median_seconds(partial(convert_google_checkpoint, folder, folder / "model", **options), repeats)
         memory = peak_memory(folder, *["adam"] * adam, *["verify"] * verify)
         rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{memory:,.0f} MB"))
-    seconds = median_time(
-        repeats, partial(export_google_checkpoint, *(folder / "model", folder / "out/m"), verify=False, overwrite=True)
-    )
+    write_back = partial(export_google_checkpoint, folder / "model", folder / "out/m", verify=False, overwrite=True)
+    seconds = median_seconds(write_back, repeats)
     return [*rows, ("write back as a checkpoint", seconds, "")]
 
 

@@ -73,6 +73,11 @@ def seconds(run: Callable[[], Any]) -> float:
     return timed(run)[0]
 
 
+def median_seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Median seconds of a call, of so many one after the other."""
+    return statistics.median(seconds(run) for _ in range(repeats))
+
+
 def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mapping[str, str] | None = None) -> str:
     """A Markdown table of medians; ratios are medians of the ratio to the peer in the same turn.
 
