@@ -119,5 +119,5 @@ def _usage(commands: Mapping[str, Command]) -> str:
         for name, command in commands.items()
     ]
     return "\n".join(
-        ["usage: mybert <command> [flags]", "", *lines, "", "mybert help <command> lists the flags of a command."]
+        ["usage: mybert <command> [flags]", "", *lines, "", "mybert <command> --help lists the flags of a command."]
     )

@@ -58,7 +58,7 @@ COMMANDS = {
         "corpus/ --output_dir tokenizer --vocab_size 32000",
     ),
     "data": Command(
-        "tokenize text into a token store for pretraining on any number of machines",
+        "tokenize text into a token store, the file that pretrain reads; on any number of machines",
         ".pretraining.commands",
         "DataArguments",
         "prepare_data",
@@ -71,7 +71,7 @@ COMMANDS = {
         "PretrainingArguments",
         "pretrain",
         ("text",),
-        "corpus/ --output_dir pretrained --model_size tiny --max_steps 2000",
+        "corpus/ --config laptop_10_minutes --output_dir pretrained",
         ("output_dir",),
     ),
     "adapt": Command(
@@ -131,7 +131,7 @@ COMMANDS = {
         ("model",),
     ),
     "features": Command(
-        "write the vectors of frozen layers for texts, token by token",
+        "write the vectors of frozen layers, one per token or one per text",
         ".finetuning",
         "FeaturesArguments",
         "extract_features",
@@ -148,7 +148,7 @@ COMMANDS = {
         ("model", "data_dir", "output_dir"),
     ),
     "ablation": Command(
-        "reproduce the paper's Table 5, or rows of your own: what each part of pretraining gives",
+        "reproduce Table 5 of the BERT paper, or rows of your own: what each part of pretraining gives",
         ".studies",
         "AblationArguments",
         "run_ablation",

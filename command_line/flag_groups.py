@@ -34,15 +34,14 @@ _FLAGS = {
         objective mlm_probability mlm_probability_end mask_replace_prob random_replace_prob masking_unit
         max_predictions ltr_probability static_masking heldout causal_share train_embeddings_first phase2_max_length
         phase2_steps phase2_positions phase2_per_device_train_batch_size phase2_gradient_accumulation_steps
-        pretraining_steps
     """,
     "Tags and answers": """
         continuation_labels max_answer_length max_context n_best_size null_score_threshold top_k probabilities
     """,
     "Which parts are trained": """
-        approach features weights lstm_size freeze freeze_layers train_head_first lora peft_config class_weights
-        early_stopping_patience gradual_unfreezing reinitialize_layers layer_decay seeds finetuning_epochs
+        freeze freeze_layers train_head_first gradual_unfreezing reinitialize_layers lora peft_config
     """,
+    "Features of frozen layers": "approach features weights lstm_size",
     "Learning from the teacher": """
         distillation_temperature hard_label_weight hidden_state_weight relation_weight relations relation_heads
     """,
@@ -54,13 +53,14 @@ _FLAGS = {
     "Upload": "private revision branch create_pr commit_message",
     "Measurement": "workloads training_sizes repeats threads sst2 sentences compiled",
     "Training": """
-        max_steps max_hours num_train_epochs per_device_train_batch_size gradient_accumulation_steps batch_ramp
-        learning_rate warmup_steps lr_scheduler_type optim muon_learning_rate ema_decay correct_bias weight_decay
-        adam_epsilon max_grad_norm seed bf16 activation_checkpointing torch_compile use_cpu dataloader_num_workers
+        pretraining_steps finetuning_epochs max_steps max_hours num_train_epochs per_device_train_batch_size
+        gradient_accumulation_steps batch_ramp learning_rate layer_decay warmup_steps lr_scheduler_type optim
+        muon_learning_rate ema_decay correct_bias weight_decay adam_epsilon max_grad_norm class_weights seed seeds bf16
+        activation_checkpointing torch_compile use_cpu dataloader_num_workers
     """,
     "Evaluation, checkpoints and logs": """
-        eval_strategy eval_steps per_device_eval_batch_size metric_for_best_model load_best_model_at_end save_strategy
-        save_steps save_total_limit logging_steps report_to run_name disable_tqdm
+        eval_strategy eval_steps per_device_eval_batch_size metric_for_best_model load_best_model_at_end
+        early_stopping_patience save_strategy save_steps save_total_limit logging_steps report_to run_name disable_tqdm
     """,
     "Every command": "config quiet debug help help_all",
 }

@@ -92,7 +92,9 @@ class CommandParser(HfArgumentParser):
             add_help=False,
         )
         self.add_argument(
-            "--config", metavar="FILE", help="YAML file of flags, or the name of a recipe; flags here win."
+            "--config",
+            metavar="FILE",
+            help="YAML file of flags, or the name of a recipe (docs/pretraining.md); flags here win.",
         )
         if "quiet" not in arguments_class.__dataclass_fields__:
             self.add_argument(

@@ -32,6 +32,11 @@ _FIELDS = PretrainingArguments.__dataclass_fields__
 class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     """Settings of `adapt`: those of new pieces and of `pretrain`, with defaults for an already trained model."""
 
+    model: str | None = field(default=None, metadata={"help": "Model to adapt, folder or Hub name."})
+    tokenizer: str | None = field(
+        default=None,
+        metadata={"help": "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own."},
+    )
     objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
     train_embeddings_first: float = field(
         default=0.0,

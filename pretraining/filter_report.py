@@ -62,7 +62,7 @@ class FilterReport:
         if self.token_shares:
             half, most, nearly_all = (self._token_share(share) for share in (0.5, 0.9, 0.99))
             lines.append(
-                f"Tokens a character: up to {half:.2f} in half of the documents, {most:.2f} in 90 %, "
+                f"Tokens per character: up to {half:.2f} in half of the documents, {most:.2f} in 90 %, "
                 f"{nearly_all:.2f} in 99 %."
             )
         return "\n".join(lines)

@@ -177,7 +177,7 @@ class CorpusFilter:
         tokens, _ = self._encoder.encode(document)
         share = len(tokens) / (sum(map(len, document)) + len(document) - 1)
         self.report.token_shares[round(100 * share)] += self._counts(number)
-        return f"{share:.3f} tokens a character" if share > self._settings.tokens_per_character else None
+        return f"{share:.3f} tokens per character" if share > self._settings.tokens_per_character else None
 
 
 def _whole_documents(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -105,7 +105,14 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         default=None,
         metadata={"help": "Model folder to start from, with its tokenizer; without it the model is a new one."},
     )
-    model_size: str = field(default="base", metadata={"help": f"Size of the model: {', '.join(MODEL_SIZES)}."})
+    model_size: str = field(
+        default="base",
+        metadata={
+            "help": "Size of the model, layers x width: "
+            + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
+            + "."
+        },
+    )
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, if not those of model_size."})
     hidden_size: int | None = field(default=None, metadata={"help": "Width, if not that of model_size."})
     num_attention_heads: int | None = field(

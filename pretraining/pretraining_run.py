@@ -42,6 +42,14 @@ logger = logging.getLogger(__name__)
 
 Model = MyBertForPreTraining | MyBertForMaskedLM
 
+# What the log's names stand for.
+_PREDICTED = {
+    "mlm+nsp": "masked words (mlm) and next sentences (nsp)",
+    "mlm": "masked words (mlm)",
+    "mlm+sop": "masked words (mlm) and the order of two segments (nsp)",
+    "ltr": "the next word (mlm)",
+}
+
 
 def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Pretrain a model.
@@ -215,6 +223,7 @@ def _trainer(
     logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
     _advise_no_dropout(arguments, model.config)
     logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
+    logger.info("Below are loss and, in brackets, accuracy for %s.", _PREDICTED[phase.objective])
     arguments = copy.copy(arguments)
     arguments.per_device_train_batch_size = phase.per_device_train_batch_size
     arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps

@@ -89,10 +89,23 @@ class ReadableProgress(ProgressCallback):
         if not state.is_world_process_zero or not line or line == self._last:
             return
         self._last = line
-        if logger.isEnabledFor(logging.INFO):
-            logger.info(line)
-        elif not args.disable_tqdm:
-            tqdm.write(line)
+        _say(line, args)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """End the bar, and say which checkpoint is kept where that is not the last: what follows is about it."""
+        super().on_train_end(args, state, control, **kwargs)
+        best = state.best_global_step if args.load_best_model_at_end and state.best_model_checkpoint else None
+        if state.is_world_process_zero and best and best != state.global_step:
+            _say(f"Kept: the best checkpoint, that of step {best:,}.", args)
+
+
+def _say(line: str, args: TrainingArguments) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        logger.info(line)
+    elif not args.disable_tqdm:
+        tqdm.write(line)
 
 
 def log_line(

@@ -105,8 +105,8 @@ def test_documents_of_many_tokens_go(tokenizer):
     settings = {"drop": ["many_tokens"], "tokens_per_character": 0.35, "show_progress": False}
     report = inspect_corpus([ENGLISH, rare, ENGLISH], tokenizer, **settings)
     assert report.dropped["many_tokens"].documents == 1
-    assert report.examples["many_tokens"] == ["document 2 (0.400 tokens a character): xyzzy . . . . ."]
-    assert "Tokens a character: up to 0.28 in half of the documents, 0.40 in 90 %" in str(report)
+    assert report.examples["many_tokens"] == ["document 2 (0.400 tokens per character): xyzzy . . . . ."]
+    assert "Tokens per character: up to 0.28 in half of the documents, 0.40 in 90 %" in str(report)
     assert report.token_shares == Counter({28: 2, 40: 1})
     assert kept([rare], "many_tokens")[0] == [rare]  # nobody counts
 

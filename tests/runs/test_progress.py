@@ -83,6 +83,18 @@ def test_the_log_has_the_lines_without_bars_too(tmp_path, caplog):
     assert lines[:2] == ["step 3/6:", "step 6/6:"] and lines[2].startswith("Trained 6 steps in ")
 
 
+def test_a_best_checkpoint_before_the_last_is_named(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "mybert")
+    chooses = TrainingArguments(tmp_path, eval_strategy="steps", save_strategy="steps", load_best_model_at_end=True)
+    for arguments in (TrainingArguments(tmp_path), chooses):
+        for best in (6, 3):
+            state = TrainerState(global_step=6, best_global_step=best, best_model_checkpoint=f"checkpoint-{best}")
+            progress = ReadableProgress()
+            progress.on_train_begin(arguments, state, TrainerControl())
+            progress.on_train_end(arguments, state, TrainerControl())
+    assert [record.getMessage() for record in caplog.records] == ["Kept: the best checkpoint, that of step 3."]
+
+
 def test_the_same_line_is_said_once(tmp_path, caplog):
     caplog.set_level(logging.INFO, "mybert")
     progress, state = ReadableProgress(), TrainerState(global_step=3, max_steps=6)
