@@ -149,8 +149,7 @@ def _evaluate(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
 def _predict(arguments: Any, result: Any) -> Closing | None:
     if arguments.output == "-":
         return None
-    names = {"rows": "rows", "cut": "too long and cut", "windowed": "in windows"}
-    return Closing(arguments.output, _figures({name: result[name] for name in names if result[name]}, names))
+    return Closing(arguments.output)
 
 
 def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
@@ -169,7 +168,7 @@ def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
 
 
 def _features(arguments: Any, result: Mapping[str, Any]) -> Closing:
-    return Closing(arguments.output, _figures(result, {"texts": "texts", "tokens": "tokens", "size": "values each"}))
+    return Closing(arguments.output)
 
 
 def _ablation(arguments: Any, result: Mapping[str, Any]) -> Closing:

@@ -306,7 +306,7 @@ class _Measuring:
         name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
         shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
         if len(rows) > 1:
-            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f": {kept}" if kept else "")
+            shown += f" ({row[name] - rows[0][name]:+.4f})" + (f"  kept: {kept}" if kept else "")
         logger.info("%s", shown)
 
 

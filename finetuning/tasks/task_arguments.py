@@ -23,15 +23,25 @@ BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and th
 class TaskArguments:
     """The task and its data; a setting that is not given is the task's own."""
 
-    task: str = field(default="classification", metadata={"help": f"The task: {', '.join(TASKS)}."})
+    task: str = field(
+        default="classification",
+        metadata={"help": f"The task: {', '.join(name for name in TASKS if name != 'fill_mask')}."},
+    )
     text_column: str | None = field(
-        default=None, metadata={"help": "Column of the text: sentence, words, question, or a beginning to continue."}
+        default=None,
+        metadata={
+            "help": "Column of the text: sentence, words, question, or a beginning to continue (default: the task's; "
+            "for classification text)."
+        },
     )
     text_pair_column: str | None = field(
         default=None,
         metadata={"help": "Column of the second text: of a pair, the context, or what all choices begin with."},
     )
-    label_column: str | None = field(default=None, metadata={"help": "Column of label, tags, value or answers."})
+    label_column: str | None = field(
+        default=None,
+        metadata={"help": "Column of label, tags, value or answers (default: the task's; for classification label)."},
+    )
     label_columns: list[str] | None = field(
         default=None, metadata={"help": "Columns of 0 and 1, one per label (multilabel)."}
     )

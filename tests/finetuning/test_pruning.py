@@ -128,7 +128,7 @@ def test_every_size_is_measured(bert, data, caplog):
     lines = [record.message for record in caplog.records if " layers " in record.message]
     assert len(lines) == 4 and max(map(len, lines)) <= 80
     assert lines[0].startswith("  4 layers") and "accuracy" in lines[0]
-    assert lines[3].endswith("): 0")
+    assert lines[3].endswith(")  kept: 0")
     assert len(prune(PruneArguments(model=str(bert), data=[data], keep_layers=[3, 1]))["rows"]) == 3
 
 
