@@ -175,6 +175,7 @@ def shorten(monkeypatch) -> None:
         arguments_class = getattr(importlib.import_module(module), class_name)
 
         def construct(self, *args, _short=short, _construct=arguments_class.__init__, **kwargs):
+            kwargs.pop("max_hours", None)  # a recipe's; the steps are counted
             fitting = _short if kwargs.get("approach") == "features" else {**_short, "lstm_size": None}
             _construct(self, *args, **kwargs | {name: value for name, value in fitting.items() if value is not None})
 
