@@ -100,7 +100,7 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
         *tensorflow_times(prefix, repeats),
     ]
     for verify in (False, True):
-        options = {"optimizer": adam, "verify": verify, "overwrite": True}
+        options: dict[str, Any] = {"optimizer": adam, "verify": verify, "overwrite": True}
         seconds = median_seconds(partial(convert_google_checkpoint, folder, folder / "model", **options), repeats)
         memory = peak_memory(folder, *["adam"] * adam, *["verify"] * verify)
         rows.append((f"convert to a model folder{', verified' * verify}", seconds, f"peak memory +{memory:,.0f} MB"))
