@@ -1,7 +1,9 @@
 """Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
 
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -63,6 +65,18 @@ class DataRow:
         if not (text.strip() or may_be_empty):
             raise self.mistake(f"an empty {name}; expected a text")
         return text
+
+    def finite_number(self, name: str) -> float:
+        """Number that a column holds.
+
+        Raises:
+            ValueError: If there is no such column, or it holds no finite number.
+        """
+        value = self.value(name)
+        with suppress(TypeError, ValueError):
+            if math.isfinite(number := float(value)):
+                return number
+        raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a number")
 
     def words(self, name: str) -> list[str]:
         """Words that a column holds: a list, or a text with spaces between them.

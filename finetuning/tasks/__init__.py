@@ -7,7 +7,8 @@ from .multiple_choice_task import MultipleChoiceTask
 from .next_sentence_task import NextSentenceTask
 from .question_answering_task import QuestionAnsweringTask
 from .registry import TASKS
-from .tagging_task import TaggedSentence, TaggingTask
+from .tagged_sentences import TaggedSentence
+from .tagging_task import TaggingTask
 from .task import Task
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -185,7 +184,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise ValueError(f"{row.source} has no label in row {row.number}.")
         if self.problem == "single_label_classification":
             return self._class_name(row, self.label_column)
-        return _number(row, self.label_column)
+        return row.finite_number(self.label_column)
 
     def _class_name(self, row: DataRow, column: str) -> str:
         value = row.value(column)
@@ -450,7 +449,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
             return self._class_name(row, "prediction")
-        return _number(row, "prediction")
+        return row.finite_number("prediction")
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
         """The text-classification pipeline."""
@@ -459,17 +458,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"
         label = ", ".join(sorted(example.label)) if isinstance(example.label, frozenset) else example.label
         return PipelineCall(f"Text classification (the data says: {label})", self.pipeline, code)
-
-
-def _number(row: DataRow, column: str) -> float:
-    value = row.value(column)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise row.mistake(f"{quoted(str(value))} as {column}; expected a number")
-    return number
 
 
 def _numbers(count: int) -> tuple[str, ...]:

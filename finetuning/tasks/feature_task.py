@@ -18,7 +18,8 @@ from ..data.labels import Labels
 from ..network.features import FEATURES, TABLE_7, hidden_states, load_encoder
 from ..network.heads import Beginning, check_max_length
 from ..network.tagger import FeatureTagger, FeatureTaggerConfig
-from .tagging_task import TaggedSentence, TaggingTask
+from .tagged_sentences import TaggedSentence
+from .tagging_task import TaggingTask
 from .task import Task, TaskData
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -27,52 +27,15 @@ from ...files.tables import DOCUMENT_START
 from ...hub_card import PipelineCall
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
 from ...modeling_mybert import IGNORED_LABEL
-from ...pipelines import own_tokens, window_starts
-from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from .inference import network_outputs
+from .tagged_sentences import TaggedSentence, WordPieces, add_sequence, tag_windows
 from .task import Task, TaskData, check_stride, padding_at_end, rounded
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.
 _WORD = re.compile(r"[@#]?\w(?:\S*\w)?|[^\w\s]")
-
-
-@dataclass(frozen=True)
-class TaggedSentence:
-    """Words with their tags.
-
-    Attributes:
-        words: The words.
-        tags: A tag for each; None where they are not known.
-        document: Number of the document that they are from.
-        text: The text that they were found in, if there was one.
-        spans: First character of each word in the text and the one after its last.
-    """
-
-    words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    document: int = 0
-    text: str | None = None
-    spans: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class TagWindow:
-    """What a sequence of the network's holds, in pieces counted through all sentences.
-
-    Attributes:
-        start: First piece of the sequence.
-        end: Piece after the last one.
-        own_start: First of the pieces that are tagged; the others are context.
-        own_end: Piece after the last one of these.
-    """
-
-    start: int
-    end: int
-    own_start: int
-    own_end: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +143,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         room = self.max_length - 2
         if room < 1:
             raise ValueError(f"max_length is {self.max_length}; expected at least 3.")
-        pieces = _WordPieces(examples, tokenizer)
+        pieces = WordPieces(examples, tokenizer)
         tag_ids = None if examples[0].tags is None else self._tag_ids(examples, pieces, labels, source)
         found = [
             tag_windows(
@@ -209,7 +172,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
 
     def _tag_ids(
-        self, examples: Sequence[TaggedSentence], pieces: _WordPieces, labels: Labels, source: DataSource
+        self, examples: Sequence[TaggedSentence], pieces: WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
         """The target of every piece, -100 for none.
 
@@ -372,101 +335,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 def _conll_words(example: TaggedSentence) -> list[str]:
     """The words as CoNLL's columns hold them: "_" for one that is empty there, or would begin a document."""
     return ["_" if not word.strip() or word == DOCUMENT_START else word for word in example.words]
-
-
-def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
-    """Add a sequence to model inputs: pieces between special tokens.
-
-    Args:
-        inputs: Name -> values of the sequences before it, for the names that the model knows.
-        tokenizer: The tokenizer.
-        ids: The pieces.
-    """
-    for name, values in (
-        ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
-        ("attention_mask", [1] * (len(ids) + 2)),
-        ("token_type_ids", [0] * (len(ids) + 2)),
-    ):
-        if name in inputs:
-            inputs[name].append(values)
-
-
-def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
-    """The windows in which a sentence is tagged.
-
-    Args:
-        start: First piece of the sentence.
-        end: Piece after its last one.
-        first: First piece that may be context.
-        last: Piece after the last one that may be.
-        room: Pieces of a window.
-        stride: Pieces that neighbouring windows share, see `window_starts`.
-
-    Returns:
-        One window if the sentence fits, with as much around it as there is room for; else several with half of the
-        stride around the sentence, and each of its pieces is tagged in the one in which it has most context.
-    """
-    if end - start <= room:
-        spare = room - (end - start)
-        before, after = start - first, last - end
-        left = min(before, max(spare // 2, spare - after))
-        return [TagWindow(start - left, end + min(after, spare - left), start, end)]
-    margin = (default_stride(room) if stride is None else stride) // 2
-    first, last = max(first, start - margin), min(last, end + margin)
-    starts = window_starts(last - first, room, stride)
-    return [
-        TagWindow(first + begin, first + begin + room, max(start, first + own), min(end, first + own_end))
-        for begin, (own, own_end) in zip(starts, own_tokens(starts, room, last - first), strict=True)
-    ]
-
-
-class _WordPieces:
-    """The pieces of all sentences, concatenated.
-
-    Attributes:
-        ids: Token id of each piece (n,).
-        sentences: Number of its sentence (n,).
-        words: Number of its word in the sentence (n,).
-        is_first: Whether it is its word's first (n,).
-    """
-
-    def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
-        encodings = tokenizer(
-            [list(example.words) for example in examples],
-            is_split_into_words=True,
-            add_special_tokens=False,
-            truncation=False,
-            verbose=False,
-        )
-        ids: list[int] = []
-        sentences: list[int] = []
-        words: list[int] = []
-        self._starts = [0]
-        for number, example in enumerate(examples):
-            pieces: list[list[int]] = [[] for _ in example.words]
-            for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
-                pieces[word].append(token)
-            for word, tokens in enumerate(pieces):
-                tokens = tokens or [tokenizer.unk_token_id]  # a word of characters that the tokenizer drops
-                ids += tokens
-                words += [word] * len(tokens)
-                sentences += [number] * len(tokens)
-            self._starts.append(len(ids))
-        self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
-        same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
-        self.is_first = ~same
-        changes = [before.document != after.document for before, after in pairwise(examples)]
-        self._documents = np.cumsum([False, *changes])  # whatever a table calls them
-
-    def sentence(self, number: int) -> tuple[int, int]:
-        """First piece of a sentence, and the one after its last."""
-        return self._starts[number], self._starts[number + 1]
-
-    def document(self, number: int) -> tuple[int, int]:
-        """First piece of a sentence's document, and the one after its last."""
-        first = np.searchsorted(self._documents, self._documents[number], side="left")
-        last = np.searchsorted(self._documents, self._documents[number], side="right")
-        return self._starts[first], self._starts[last]
 
 
 def _entities(example: TaggedSentence, tags: Sequence[str], scores: Sequence[float]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, eva
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.tasks.classification_task import TextExample
 from mybert.finetuning.tasks.inference import network_outputs
-from mybert.finetuning.tasks.tagging_task import TaggedSentence
+from mybert.finetuning.tasks.tagged_sentences import TaggedSentence
 from mybert.finetuning.tasks.task_record import task_record
 from mybert.finetuning.training.samples import balanced_weights, weighted_loss
 

@@ -17,7 +17,7 @@ from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
 from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
-from mybert.finetuning.tasks.tagging_task import TaggedSentence, TagWindow, tag_windows
+from mybert.finetuning.tasks.tagged_sentences import TaggedSentence, TagWindow, tag_windows
 from mybert.finetuning.tasks.task import TaskData
 
 

@@ -1,0 +1,143 @@
+"""Tagged sentences as the network reads them: the pieces of their words, and windows of long sentences."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from ...pipelines import own_tokens, window_starts
+from ...pipelines.windows import default_stride
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    """Words with their tags.
+
+    Attributes:
+        words: The words.
+        tags: A tag for each; None where they are not known.
+        document: Number of the document that they are from.
+        text: The text that they were found in, if there was one.
+        spans: First character of each word in the text and the one after its last.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    document: int = 0
+    text: str | None = None
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class TagWindow:
+    """What a sequence of the network's holds, in pieces counted through all sentences.
+
+    Attributes:
+        start: First piece of the sequence.
+        end: Piece after the last one.
+        own_start: First of the pieces that are tagged; the others are context.
+        own_end: Piece after the last one of these.
+    """
+
+    start: int
+    end: int
+    own_start: int
+    own_end: int
+
+
+def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
+    """Add a sequence to model inputs: pieces between special tokens.
+
+    Args:
+        inputs: Name -> values of the sequences before it, for the names that the model knows.
+        tokenizer: The tokenizer.
+        ids: The pieces.
+    """
+    for name, values in (
+        ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
+        ("attention_mask", [1] * (len(ids) + 2)),
+        ("token_type_ids", [0] * (len(ids) + 2)),
+    ):
+        if name in inputs:
+            inputs[name].append(values)
+
+
+def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
+    """The windows in which a sentence is tagged.
+
+    Args:
+        start: First piece of the sentence.
+        end: Piece after its last one.
+        first: First piece that may be context.
+        last: Piece after the last one that may be.
+        room: Pieces of a window.
+        stride: Pieces that neighbouring windows share, see `window_starts`.
+
+    Returns:
+        One window if the sentence fits, with as much around it as there is room for; else several with half of the
+        stride around the sentence, and each of its pieces is tagged in the one in which it has most context.
+    """
+    if end - start <= room:
+        spare = room - (end - start)
+        before, after = start - first, last - end
+        left = min(before, max(spare // 2, spare - after))
+        return [TagWindow(start - left, end + min(after, spare - left), start, end)]
+    margin = (default_stride(room) if stride is None else stride) // 2
+    first, last = max(first, start - margin), min(last, end + margin)
+    starts = window_starts(last - first, room, stride)
+    return [
+        TagWindow(first + begin, first + begin + room, max(start, first + own), min(end, first + own_end))
+        for begin, (own, own_end) in zip(starts, own_tokens(starts, room, last - first), strict=True)
+    ]
+
+
+class WordPieces:
+    """The pieces of all sentences, concatenated.
+
+    Attributes:
+        ids: Token id of each piece (n,).
+        sentences: Number of its sentence (n,).
+        words: Number of its word in the sentence (n,).
+        is_first: Whether it is its word's first (n,).
+    """
+
+    def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
+        encodings = tokenizer(
+            [list(example.words) for example in examples],
+            is_split_into_words=True,
+            add_special_tokens=False,
+            truncation=False,
+            verbose=False,
+        )
+        ids: list[int] = []
+        sentences: list[int] = []
+        words: list[int] = []
+        self._starts = [0]
+        for number, example in enumerate(examples):
+            pieces: list[list[int]] = [[] for _ in example.words]
+            for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
+                pieces[word].append(token)
+            for word, tokens in enumerate(pieces):
+                tokens = tokens or [tokenizer.unk_token_id]  # a word of characters that the tokenizer drops
+                ids += tokens
+                words += [word] * len(tokens)
+                sentences += [number] * len(tokens)
+            self._starts.append(len(ids))
+        self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
+        same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
+        self.is_first = ~same
+        changes = [before.document != after.document for before, after in pairwise(examples)]
+        self._documents = np.cumsum([False, *changes])  # whatever a table calls them
+
+    def sentence(self, number: int) -> tuple[int, int]:
+        """First piece of a sentence, and the one after its last."""
+        return self._starts[number], self._starts[number + 1]
+
+    def document(self, number: int) -> tuple[int, int]:
+        """First piece of a sentence's document, and the one after its last."""
+        first = np.searchsorted(self._documents, self._documents[number], side="left")
+        last = np.searchsorted(self._documents, self._documents[number], side="right")
+        return self._starts[first], self._starts[last]
