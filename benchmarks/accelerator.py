@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..pretraining import MODEL_SIZES
+from ..modeling_mybert.configuration_mybert import fields_of_size
 from .timing import median_seconds
 
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
@@ -24,9 +24,7 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
     """Operations a second of a large matrix product."""
     edge = 8192 if device == "cuda" else 512
     one, other = torch.randn(2, edge, edge, device=device).to(dtype)
-    for _ in range(2):  # warm up
-        one @ other
-    return 2 * edge**3 / median_seconds(lambda: one @ other, 10)
+    return 2 * edge**3 / median_seconds(lambda: one @ other, 12)
 
 
 @dataclass(frozen=True)
@@ -57,16 +55,8 @@ class GpuSettings:
 
     def network(self, size: str) -> dict[str, Any]:
         """Fields of a configuration, without dropout."""
-        layers, width, heads = MODEL_SIZES[size]
-        return {
-            "vocab_size": self.vocabulary,
-            "num_hidden_layers": layers,
-            "hidden_size": width,
-            "num_attention_heads": heads,
-            "intermediate_size": 4 * width,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-        }
+        without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        return {"vocab_size": self.vocabulary, **fields_of_size(size), **without_dropout}
 
     def autocast(self) -> torch.autocast:
         """Products in bfloat16."""

@@ -24,6 +24,7 @@ from torch.utils.data import BatchSampler
 from transformers import TrainerCallback, TrainingArguments
 
 from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
+from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
 from ..pretraining.store_format import store_files
 from ..pretraining.trainer import WholeBatches
@@ -98,10 +99,7 @@ class SaveTime(TrainerCallback):
 
 def save_once(model_size: str, folder: str) -> str:
     """Train a model for a step and save a checkpoint; what that took."""
-    layers, width, heads = MODEL_SIZES[model_size]
-    config = MyBertConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width
-    )
+    config = MyBertConfig(**fields_of_size(model_size))
     row = {"input_ids": torch.arange(8), "attention_mask": torch.ones(8, dtype=torch.long), "labels": torch.arange(8)}
     save_time = SaveTime()
     arguments = TrainingArguments(folder, max_steps=1, save_steps=1, logging_strategy="no", disable_tqdm=True)

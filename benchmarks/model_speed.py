@@ -22,6 +22,7 @@ from tqdm import tqdm
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
 from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES
 from ..runs import MyBertAdamW
 from .kernel_speed import kernel_table
@@ -153,16 +154,6 @@ def run_benchmarks(arguments: BenchArguments) -> str:
     return report
 
 
-def _settings(size: str) -> dict[str, int]:
-    layers, width, heads = MODEL_SIZES[size]
-    return {
-        "num_hidden_layers": layers,
-        "hidden_size": width,
-        "num_attention_heads": heads,
-        "intermediate_size": 4 * width,
-    }
-
-
 def _section(title: str, table: str) -> list[str]:
     logger.info("\n%s\n\n%s", title, table)
     return [f"## {title}", table]
@@ -185,7 +176,7 @@ class _Side(NamedTuple):
 def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
     """A section for each workload; the runtimes' processes hold their models from the first to the last."""
     runtimes = {_PYTORCH: partial(pytorch_encoders, compiled=arguments.compiled), **RUNTIMES}
-    settings, threads = _settings(arguments.model_size), torch.get_num_threads()
+    settings, threads = fields_of_size(arguments.model_size), torch.get_num_threads()
     encoders: dict[str, list[_Side]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -270,7 +261,7 @@ def training_step(
 
 
 def _assert_same_gradient(size: str, batch: Batch) -> None:
-    models = training_twins(**_settings(size), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    models = training_twins(**fields_of_size(size), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     gradients = []
     for model in models.values():
         model(**batch).loss.backward()
@@ -288,7 +279,7 @@ def _training(arguments: BenchArguments) -> list[str]:
             _assert_same_gradient(size, batch)
             steps: dict[str, Callable[[], Any]] = {}
             for in_bfloat16 in (False, True)[: 1 + bool(bfloat16_features())]:
-                for name, model in training_twins(**_settings(size)).items():
+                for name, model in training_twins(**fields_of_size(size)).items():
                     optimizer = MyBertAdamW(model.parameters(), lr=1e-4)
                     side = f"{name} bfloat16" if in_bfloat16 else name
                     steps[side] = partial(training_step, model, optimizer, batch, in_bfloat16)
@@ -337,7 +328,7 @@ def _memory(arguments: BenchArguments) -> list[str]:
     for size in arguments.training_sizes:
         rows, peaks = TRAINING.get(size, 8), []
         for name in (PEER, "mybert"):
-            with own_process(f"{name}'s step", TrainingStep, name, _settings(size), rows) as ask:
+            with own_process(f"{name}'s step", TrainingStep, name, fields_of_size(size), rows) as ask:
                 peaks.append(ask("memory") / 1e6)
         lines.append(
             f"| {size}, {rows} x {TRAINING_LENGTH} | {peaks[0]:,.0f} | {peaks[1]:,.0f} | {peaks[1] / peaks[0]:.2f} |"
@@ -362,7 +353,7 @@ def _classifiers(size: str, vocab_size: int, **settings: Any) -> dict[str, torch
     from ..modeling_mybert import MyBertConfig, MyBertForSequenceClassification
 
     torch.manual_seed(0)
-    settings = {**_settings(size), "vocab_size": vocab_size, **settings}
+    settings = {**fields_of_size(size), "vocab_size": vocab_size, **settings}
     theirs = BertForSequenceClassification(BertConfig(**settings)).eval()
     ours = MyBertForSequenceClassification(MyBertConfig(**settings)).eval()
     ours.load_state_dict(theirs.state_dict())
@@ -422,7 +413,7 @@ def _embeddings(arguments: BenchArguments) -> list[str]:
     rows, tokenizer = _sst2(arguments)
     sentences = [sentence for sentence, _ in rows]
     encoders, vectors = {}, {}
-    for name, model in zip((PEER, "mybert"), reversed(twins(**_settings(arguments.model_size))), strict=True):
+    for name, model in zip((PEER, "mybert"), reversed(twins(**fields_of_size(arguments.model_size))), strict=True):
         with tempfile.TemporaryDirectory() as folder:
             model.save_pretrained(folder)
             tokenizer.save_pretrained(folder)

@@ -35,6 +35,17 @@ MODEL_SIZES = {
 }
 
 
+def fields_of_size(name: str) -> dict[str, int]:
+    """Fields of a configuration for a key of `MODEL_SIZES`."""
+    layers, width, heads = MODEL_SIZES[name]
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * width,
+    }
+
+
 class MyBertConfig(PreTrainedConfig):
     """Configuration of every MyBERT model; the defaults are BERT base (Devlin et al., 2018, section 3).
 

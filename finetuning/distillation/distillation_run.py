@@ -15,7 +15,8 @@ from ...files import write_json
 from ...files.frames import GivenData
 from ...files.hub_names import check_available
 from ...hub_card import Comparison, plain_text
-from ...modeling_mybert import MODEL_SIZES, MyBertConfig
+from ...modeling_mybert import MyBertConfig
+from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
 from ..data.given_data import rows_of
 from ..data.labels import Labels
@@ -213,13 +214,9 @@ class Distillation(Finetuning):
         """The student at the start of training."""
         config = None
         if self.arguments.is_new_student:
-            layers, width, heads = MODEL_SIZES[self.arguments.student]
             config = MyBertConfig(
+                **fields_of_size(self.arguments.student),
                 vocab_size=len(run.tokenizer),
-                num_hidden_layers=layers,
-                hidden_size=width,
-                num_attention_heads=heads,
-                intermediate_size=4 * width,
                 max_position_embeddings=max(_POSITIONS, run.task.max_length),
                 pad_token_id=run.tokenizer.pad_token_id,
             )
