@@ -258,9 +258,10 @@ class MyBertModel(MyBertPreTrainedModel):
                 are not checked in training, where reading them would synchronize with the device; nothing is checked
                 in a graph that is being compiled or exported.
         """
-        config, borders = self.config, kwargs.get("cu_seq_lens_q")
+        config, borders, longest = self.config, kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
-            self._check_inputs(input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs)
+            inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+            self._check_inputs(*inputs, borders, longest)
         words = input_ids if inputs_embeds is None else inputs_embeds
         assert words is not None
         shape = (words.shape[0], words.shape[1])
@@ -282,16 +283,20 @@ class MyBertModel(MyBertPreTrainedModel):
                 )
             if token_indices.shape[0] == shape[0] * shape[1]:
                 attention_mask = token_indices = None  # no padding
-        packing = self._pack(words, attention_mask, lengths, token_indices, **kwargs)
+        packing = None
+        if config.unpad_inputs and kwargs.get("unpad_inputs", True):
+            packing = self._pack(words, attention_mask, lengths, longest, token_indices)
         if packing is None:
-            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, **kwargs)
+            sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, longest)
             if token_indices is not None and attention_mask is not None:  # transformers would read its values
                 if config.is_decoder:
                     attention_mask = None  # no token attends to the padding after it
                 elif config._attn_implementation in ("sdpa", "eager"):
                     attention_mask = seen_by_all(attention_mask)
-            inputs = (input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask)
-            return self._encode(*inputs, **{**kwargs, **sequences, "return_dict": True})
+            return self._encode(
+                *(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask),
+                **{**kwargs, **sequences, "return_dict": True},
+            )
         if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
             input_ids, inputs_embeds = (
                 None,
@@ -323,18 +328,16 @@ class MyBertModel(MyBertPreTrainedModel):
         token_type_ids: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        cu_seq_lens_q: torch.Tensor | None = None,
-        max_length_q: int | None = None,
-        **kwargs: Any,
+        borders: torch.Tensor | None,
+        longest: int | None,
     ) -> None:
         config = self.config
         shape = check_words(input_ids, inputs_embeds, config.hidden_size)
-        longest: int | None = shape[1]
-        if cu_seq_lens_q is not None:
-            longest = max_length_q
-            if cu_seq_lens_q.device.type == "cpu":
-                check_borders(shape, cu_seq_lens_q)
-                longest = int(cu_seq_lens_q.diff().max())
+        if borders is None:
+            longest = shape[1]
+        elif borders.device.type == "cpu":
+            check_borders(shape, borders)
+            longest = int(borders.diff().max())
         if position_ids is None and longest is not None:
             check_longest(longest, config.max_position_embeddings)
         # An adapter or a user's module in their place may lack this attribute.
@@ -349,30 +352,28 @@ class MyBertModel(MyBertPreTrainedModel):
         words: torch.Tensor,
         attention_mask: torch.Tensor | None,
         lengths: torch.Tensor | None,
-        token_indices: torch.Tensor | None = None,
-        unpad_inputs: bool = True,
-        max_length_q: int | None = None,
-        **kwargs: Any,
+        longest: int | None,
+        token_indices: torch.Tensor | None,
     ) -> Packing | None:
         """Remove the padding of a batch or separate its sequences; None if it runs as it is.
 
         A batch runs as it is, for example, if submodules have hooks that are neither PyTorch's nor transformers': such
         hooks expect the rows of the batch, as PEFT's do to choose an adapter for each row. `lengths` is the result of
-        `sequence_lengths`.
+        `sequence_lengths`, and `longest` the greatest of them, or more, if the caller knows it.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])
         is_flash = self._is_flash()
-        if not (unpad_inputs and config.unpad_inputs and (is_flash or config._attn_implementation == "sdpa")):
+        if not (is_flash or config._attn_implementation == "sdpa"):
             return None
         any_length = is_flash or self._takes_any_length(words)
-        if is_tracing(words) and not (any_length and lengths is not None and max_length_q is not None):
+        if is_tracing(words) and not (any_length and lengths is not None and longest is not None):
             return None  # shapes and branches must not depend on tensor values
         if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
             return None  # they expect the rows of the batch
         if lengths is not None:
             if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
                 return None  # an accelerator runs one masked call faster than one call for each length
-            return pack_sequences(shape, lengths, any_length, max_length_q, config.is_decoder)
+            return pack_sequences(shape, lengths, any_length, longest, config.is_decoder)
         is_prepared = attention_mask is not None and len(attention_mask.shape) != 2
         if is_prepared or not (any_length or words.device.type == "cpu"):
             return None
@@ -390,8 +391,7 @@ class MyBertModel(MyBertPreTrainedModel):
         attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         lengths: torch.Tensor | None,
-        max_length_q: int | None = None,
-        **kwargs: Any,
+        longest: int | None,
     ) -> dict[str, Any]:
         """Arguments of `_encode` for the sequence boundaries of an unpacked batch.
 
@@ -415,7 +415,7 @@ class MyBertModel(MyBertPreTrainedModel):
         numbers = torch.bucketize(torch.arange(shape[0] * shape[1], device=words.device), borders[1:], right=True)
         sequences = {"numbers": numbers.view(shape), "pooled_tokens": pooled_places(borders, is_causal)}
         if self._is_flash():
-            longest = max_length_q or (shape[1] if is_tracing(words) else int(lengths.max()))
+            longest = longest or (shape[1] if is_tracing(words) else int(lengths.max()))
             sequences.update(flash_limits(borders.int(), longest))
         return sequences
 
