@@ -26,16 +26,18 @@ TRAINING_CURVES = "training_curves.png"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MARKUP = re.compile(r"[\\`*\[\]~|$<>&]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-# Ending of the architecture's class name -> the Hub's name of its task.
-_PIPELINE_TAGS = {
-    "ForPreTraining": "fill-mask",
-    "ForMaskedLM": "fill-mask",
-    "ForSequenceClassification": "text-classification",
-    "ForTokenClassification": "token-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForMultipleChoice": "multiple-choice",
-    "Model": "feature-extraction",
+# Ending of the architecture's class name -> tasks of its pipelines.
+_TASKS = {
+    "ForPreTraining": ("fill-mask", "next-sentence-prediction"),
+    "ForMaskedLM": ("fill-mask",),
+    "ForNextSentencePrediction": ("next-sentence-prediction",),
+    "ForSequenceClassification": ("text-classification",),
+    "ForTokenClassification": ("token-classification",),
+    "ForQuestionAnswering": ("question-answering",),
+    "ForMultipleChoice": ("multiple-choice",),
+    "Model": ("feature-extraction",),
 }
+_NOT_ON_THE_HUB = "next-sentence-prediction"  # which has no such task
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,11 @@ class ModelDescription:
     vocabulary_size: int | None = None
     max_positions: int | None = None
     labels: tuple[str, ...] = ()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks of the pipelines that the model's head is for, the main one first."""
+        return next((tasks for ending, tasks in _TASKS.items() if (self.architecture or "").endswith(ending)), ())
 
 
 @dataclass(frozen=True)
@@ -298,15 +305,14 @@ def _metadata(content: CardContent) -> ModelCardData:
             )
         # YAML knows Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))
-    architecture = (content.model and content.model.architecture) or ""
-    pipeline_tag = next((tag for ending, tag in _PIPELINE_TAGS.items() if architecture.endswith(ending)), None)
+    tasks = content.model.tasks if content.model else ()
     return ModelCardData(
         model_name=content.name if results else None,
         eval_results=results or None,
         language=list(content.languages) or None,
         license=content.license,
         library_name="transformers",
-        pipeline_tag=pipeline_tag,
+        pipeline_tag=next((task for task in tasks if task != _NOT_ON_THE_HUB), None),
         base_model=content.base_model,
         datasets=list(content.datasets) or None,
         metrics=sorted({result.metric_type for result in results}) or None,

@@ -21,17 +21,6 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R", EvalResult, EvalResultEntry)
 
-# Ending of the architecture's class name -> tasks of its pipelines.
-_TASKS = {
-    "ForPreTraining": ("fill-mask", "next-sentence-prediction"),
-    "ForMaskedLM": ("fill-mask",),
-    "ForNextSentencePrediction": ("next-sentence-prediction",),
-    "ForSequenceClassification": ("text-classification",),
-    "ForTokenClassification": ("token-classification",),
-    "ForQuestionAnswering": ("question-answering",),
-    "ForMultipleChoice": ("multiple-choice",),
-    "Model": ("feature-extraction",),
-}
 _TEXTS = {
     "fill-mask": ("The capital of France is {mask}.",),
     "next-sentence-prediction": ("The man went to the store.", "He bought a gallon of milk."),
@@ -143,11 +132,9 @@ def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str]
     """Run each pipeline that fits a model's head; of two only the first takes texts of one's own."""
     from transformers import AutoTokenizer
 
-    architecture = model.architecture or ""
-    tasks = next((tasks for ending, tasks in _TASKS.items() if architecture.endswith(ending)), ())
     tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
     calls = []
-    for task in tasks[:1] if texts else tasks:
+    for task in model.tasks[:1] if texts else model.tasks:
         chosen = list(texts or _TEXTS[task])
         if len(chosen) < len(_TEXTS[task][:2]):
             raise ValueError(f"{task} needs {len(_TEXTS[task][:2])} texts or more, there is {len(chosen)}.")
