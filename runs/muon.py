@@ -127,14 +127,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
                     )
         parts: list[torch.optim.Optimizer] = []
         if other_groups:  # first, since the rate of the first group is the one that is logged
-            adam: dict[str, Any] = {
-                "lr": lr,
-                "betas": betas,
-                "eps": eps,
-                "weight_decay": weight_decay,
-                "correct_bias": correct_bias,
-            }
-            parts.append(MyBertAdamW(other_groups, **adam, **kwargs))
+            parts.append(MyBertAdamW(other_groups, lr, betas, eps, weight_decay, correct_bias, **kwargs))
         if matrix_groups:
             parts.append(_Muon(matrix_groups, muon_lr, weight_decay, momentum))
         self._parts = parts

@@ -11,7 +11,16 @@ from typing import Any
 from tqdm.auto import tqdm
 from typing_extensions import Self
 
-from ..files import MODEL_FOLDER, PARTIAL, check_output_folder, clear_folder, locked, remove, write_json
+from ..files import (
+    MODEL_FOLDER,
+    PARTIAL,
+    check_output_folder,
+    clear_folder,
+    locked,
+    read_json_object,
+    remove,
+    write_json,
+)
 from ..files.text import new_digest
 from ..visualization import training_curves
 
@@ -161,11 +170,8 @@ class RunFolder:
 
 
 def _read_record(run_file: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(run_file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{run_file} is not JSON ({error}); expected the record of a run.") from error
-    if not isinstance(record, dict) or not isinstance(record.get(_FILES, {}), dict):
+    record = read_json_object(run_file)
+    if not isinstance(record.get(_FILES, {}), dict):
         raise ValueError(f"{run_file} holds no settings; expected the record of a run.")
     return record
 
