@@ -69,14 +69,14 @@ class ClassReport:
             for name, values in rows.items():
                 shares = "".join(f"{values[column]:>11.3f}" for column in _COLUMNS[:3])
                 support = f"{values['support']:>11,}" if "support" in values else ""
-                lines.append(f"{_short(name, width):<{width}}{shares}{support}")
+                lines.append(f"{shortened(name, width):<{width}}{shares}{support}")
             lines.append("")
         if mistakes := self.mistakes()[:_MISTAKES]:
             lines.append(f"Most frequent mistakes ({self.confused}):")
             digits = len(f"{mistakes[0][2]:,}")
             width = min(max(len(true) for true, _, _ in mistakes), 30)
             lines += [
-                f"  {count:>{digits},}  {_short(true, width):<{width}}  taken for  {_short(predicted, 30)}"
+                f"  {count:>{digits},}  {shortened(true, width):<{width}}  taken for  {shortened(predicted, 30)}"
                 for true, predicted, count in mistakes
             ]
         return lines if lines[-1] else lines[:-1]
@@ -186,6 +186,7 @@ def _means(rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float
     }
 
 
-def _short(name: str, width: int) -> str:
-    name = " ".join(name.split())
-    return name if len(name) <= width else f"{name[: width - 3]}..."
+def shortened(text: str, width: int) -> str:
+    """A text on one line, cut to so many characters."""
+    text = " ".join(text.split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."

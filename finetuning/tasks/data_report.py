@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...metrics.class_report import shortened
 from ..data.labels import quoted
 from .task import Task, TaskData
 
@@ -74,13 +75,13 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
     width = min(max([len(name) for name in counts] + [5]), 40)
     listed = _MOST_CLASSES if counts and max(counts.values()) > 1 else _FEWEST_CLASSES
     for name, count in counts.most_common(listed):
-        lines.append(f"  {_short(name, width):<{width}}  {count:>9,}  {count / counts.total():>6.1%}")
+        lines.append(f"  {shortened(name, width):<{width}}  {count:>9,}  {count / counts.total():>6.1%}")
     if len(counts) > listed:
         lines.append(f"  and {len(counts) - listed:,} more of {len(counts):,} classes")
     if examples:
         classes = list(dict.fromkeys(task.classes_of(examples[0])))
-        lines.append("The first example" + (f" ({_short(', '.join(classes), 40)}):" if classes else ":"))
-        lines += [f"  {_short(text, _COLUMNS - 2)}" for text in task.texts_of(examples[0])]
+        lines.append("The first example" + (f" ({shortened(', '.join(classes), 40)}):" if classes else ":"))
+        lines += [f"  {shortened(text, _COLUMNS - 2)}" for text in task.texts_of(examples[0])]
     lengths = [_length(row) for row in data.inputs.get("input_ids", ())]
     if lengths:
         average = sum(lengths) / len(lengths)
@@ -117,7 +118,7 @@ def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
     name, count = counts.most_common(1)[0]
     if len(counts) > 1 and all(len(names) == 1 for names in found) and count > _ONE_CLASS * counts.total():
         yield (
-            f"{count / counts.total():.1%} of the examples are of class {_short(name, 40)!r}; always predicting "
+            f"{count / counts.total():.1%} of the examples are of class {shortened(name, 40)!r}; always predicting "
             "it would be right as often. Look at macro_f1; --class_weights balanced makes rare classes count."
         )
     alike: dict[str, list[str]] = defaultdict(list)
@@ -149,11 +150,6 @@ def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:
         f"{both:,} of {len(data.examples):,} validation examples are in the training data as well, so scores on them "
         "will be better than on new texts."
     )
-
-
-def _short(text: str, width: int) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _length(ids: Sequence[Any]) -> int:
