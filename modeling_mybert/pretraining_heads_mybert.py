@@ -232,6 +232,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        *,  # in transformers' BERT two arguments of decoders stand before the labels
         labels: torch.Tensor | None = None,
         num_items_in_batch: torch.Tensor | int | None = None,
         prediction_indices: torch.Tensor | None = None,
