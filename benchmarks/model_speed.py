@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
+from ..files.ranges import AT_LEAST_1, check_settings
 from ..modeling_mybert import IGNORED_LABEL
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES
@@ -66,7 +67,7 @@ class BenchArguments:
     training_sizes: list[str] = field(
         default_factory=lambda: list(TRAINING), metadata={"help": "Sizes for the training workloads."}
     )
-    repeats: int = field(
+    repeats: Annotated[int, AT_LEAST_1] = field(
         default=7,
         metadata={
             "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
@@ -76,7 +77,9 @@ class BenchArguments:
     sst2: str | None = field(
         default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
     )
-    sentences: int = field(default=640, metadata={"help": f"How many for {', '.join(ON_SENTENCES)}."})
+    sentences: Annotated[int, AT_LEAST_1] = field(
+        default=640, metadata={"help": f"How many for {', '.join(ON_SENTENCES)}."}
+    )
     compiled: bool = field(default=False, metadata={"help": "Also compiled models (compiling takes minutes)."})
     output: str | None = field(default=None, metadata={"help": "Markdown file for the tables."})
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
@@ -102,9 +105,7 @@ class BenchArguments:
                     raise ValueError(f"{name} has {value!r}; expected {', '.join(known)}.")
         if self.sst2 is not None:
             refuse_address(self.sst2)
-        for name in ("repeats", "sentences"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected at least 1.")
+        check_settings(self)
         if self.sst2 is None and set(ON_SENTENCES) & set(self.workloads):
             raise ValueError(
                 f"sst2 is not set; the workloads {', '.join(ON_SENTENCES)} need the folder of SST-2's files."

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from glob import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from ..files import check_output_folder, clear_folder, expand_paths, locked, read_json_object, write_json, write_lines
+from ..files.ranges import ABOVE_0, AT_LEAST_1, check_settings
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER
@@ -50,8 +51,8 @@ class DemoArguments:
     )
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of your text."})
     vocab_size: int = field(default=6000, metadata={"help": "Entries of the vocabulary."})
-    pretraining_steps: int = field(default=2500, metadata={"help": "Steps of pretraining."})
-    finetuning_epochs: float = field(default=2.0, metadata={"help": "Epochs of fine-tuning."})
+    pretraining_steps: Annotated[int, AT_LEAST_1] = field(default=2500, metadata={"help": "Steps of pretraining."})
+    finetuning_epochs: Annotated[float, ABOVE_0] = field(default=2.0, metadata={"help": "Epochs of fine-tuning."})
     seed: int = field(default=42, metadata={"help": "Seed of every random choice."})
     overwrite: bool = field(default=False, metadata={"help": "Replace an earlier demo in the output folder."})
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
@@ -64,9 +65,7 @@ class DemoArguments:
         """
         if isinstance(self.text, str):
             self.text = [self.text]
-        for name in ("pretraining_steps", "finetuning_epochs"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0.")
+        check_settings(self)
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:

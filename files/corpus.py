@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import get_args
 
 from .columns import read_column
 from .frames import GivenData, frame_column, is_frame
 from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
 from .parquet import first_line, lacks_column
+from .ranges import check_settings
 from .tables import is_table
 from .text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, TABLE_SUFFIXES, content_suffix, expand_paths, open_text
 
@@ -75,10 +75,7 @@ class DocumentSettings(TextSettings):
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.document_end not in get_args(DocumentEnd):
-            raise ValueError(
-                f"document_end is {self.document_end!r}; expected one of {', '.join(get_args(DocumentEnd))}."
-            )
+        check_settings(self)
         self.heading()
 
     def heading(self) -> re.Pattern[str] | None:

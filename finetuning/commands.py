@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from accelerate import PartialState
@@ -20,6 +20,7 @@ from ..files import (
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
+from ..files.ranges import AT_LEAST_1, check_settings
 from ..tokenization import CutTexts, encode_and_cut
 from .data.given_data import files_of, sources_of
 from .data.rows import DataSource
@@ -39,10 +40,10 @@ from .prediction.evaluation import PREDICTION_FILES, Measured, measure_model
 from .tasks.registry import TASKS
 from .tasks.task_arguments import (
     BATCH_SIZE_HELP,
+    LENGTH,
     FinetunedModelArguments,
     TaskArguments,
     benchmark_files,
-    check_literals,
     evaluation_names,
     refuse_given,
 )
@@ -207,11 +208,11 @@ class FeaturesArguments(SourceSettings):
     weights: list[float] | None = field(
         default=None, metadata={"help": "Weights of a weighted sum, the lowest layer first (default: all equal)."}
     )
-    max_length: int | None = field(
+    max_length: Annotated[int | None, LENGTH] = field(
         default=None,
         metadata={"help": "Longest sequence in tokens; the rest is cut (default 128; pooled: the model's limit)."},
     )
-    batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
+    batch_size: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     overwrite: bool = field(default=False, metadata={"help": "Replace a file written by an earlier call."})
     pooling: Literal["mean", "cls", "max", "own"] | None = field(
         default=None,
@@ -229,7 +230,7 @@ class FeaturesArguments(SourceSettings):
             OSError: If there is no such model folder.
         """
         check_model(self.model, ask_hub=False)
-        check_literals(self)
+        check_settings(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")
         if self.features not in FEATURES:
             raise ValueError(f"features is {self.features!r}; expected one of {', '.join(FEATURES)}.")
@@ -237,9 +238,6 @@ class FeaturesArguments(SourceSettings):
             raise ValueError(f"output is {self.output!r}; expected a name that ends in .jsonl or .safetensors.")
         if self.weights and FEATURES[self.features].combination != "weighted":
             raise ValueError(f"weights are given, but {self.features} is not a weighted sum.")
-        for name, value, least in (("max_length", self.max_length, 3), ("batch_size", self.batch_size, 1)):
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}; expected at least {least}.")
 
 
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:

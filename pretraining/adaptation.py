@@ -4,12 +4,13 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, write_json
+from ..files.ranges import SHARE_BELOW_1
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
 from .data_settings import Objective, settings_of
@@ -38,7 +39,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
         metadata={"help": "Folder or vocab.txt of another tokenizer, with --new_pieces 0; default: the model's own."},
     )
     objective: Objective = field(default="mlm", metadata=_FIELDS["objective"].metadata)
-    train_embeddings_first: float = field(
+    train_embeddings_first: Annotated[float, SHARE_BELOW_1] = field(
         default=0.0,
         metadata={
             "help": "Share of --max_steps, in [0, 1), in which only embeddings and heads are trained, so that new "
@@ -61,10 +62,6 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
             raise ValueError(
                 f"{name} is set and new_pieces is {self.new_pieces}; new pieces are learned from text, for the "
                 "model's own tokenizer."
-            )
-        if not 0 <= self.train_embeddings_first < 1:
-            raise ValueError(
-                f"train_embeddings_first is {self.train_embeddings_first}; expected a share of the steps in [0, 1)."
             )
         if self.train_embeddings_first and self.max_steps <= 0 and self.max_hours is None:
             raise ValueError("max_steps is not set; train_embeddings_first is a share of them.")

@@ -5,11 +5,12 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..files import check_not_read, check_output_files, locked, written_beside
 from ..files.corpus import expand_sources
 from ..files.hub_names import check_available
+from ..files.ranges import AT_LEAST_1
 from ..tokenization import MyBertTokenizer
 from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
 from .filter_report import FilterReport
@@ -56,7 +57,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     export: str | None = field(
         default=None, metadata={"help": "JSON-lines file for examples as a model sees them, to look at."}
     )
-    export_count: int = field(default=100, metadata={"help": "How many examples to export."})
+    export_count: Annotated[int, AT_LEAST_1] = field(default=100, metadata={"help": "How many examples to export."})
     seed: int = field(default=42, metadata={"help": "Seed of pairs and masks."})
     quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
 
@@ -68,8 +69,6 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
         """
         for kind in (StoreSettings, ExampleSettings, MaskingRates):
             kind.__post_init__(self)
-        if self.export_count < 1:
-            raise ValueError(f"export_count is {self.export_count}; expected 1 or more.")
         for name in () if self.dry_run else ("output", "tokenizer"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; a token store needs output and tokenizer (or --dry_run).")

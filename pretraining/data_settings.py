@@ -4,9 +4,10 @@ Commands inherit these classes; library functions take their fields by name (see
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from ..files.corpus import DocumentSettings
+from ..files.ranges import ABOVE_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, SHARE_BELOW_1, check_settings
 from .unicode_scripts import script_names
 
 # Reasons to drop text, in the order in which they are checked.
@@ -38,7 +39,7 @@ class CorpusSettings(DocumentSettings):
         ValueError: If `num_processes` is below 1, or a reason in `drop` is unknown.
     """
 
-    num_processes: int | None = field(
+    num_processes: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Processes that work on the text; by default one per core."}
     )
     drop: list[str] = field(
@@ -53,8 +54,6 @@ class CorpusSettings(DocumentSettings):
         super().__post_init__()
         if unknown := [reason for reason in self.drop if reason not in REASONS]:
             raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
-        if self.num_processes is not None and self.num_processes < 1:
-            raise ValueError(f"num_processes is {self.num_processes}; expected 1 or more.")
 
 
 @dataclass(kw_only=True)
@@ -65,7 +64,7 @@ class FilterSettings:
         ValueError: If a script is unknown, or a setting is out of range.
     """
 
-    symbol_share: float = field(
+    symbol_share: Annotated[float, SHARE_BELOW_1] = field(
         default=0.6, metadata={"help": "Drop lines in which more than this share is not letters (symbol_lines)."}
     )
     scripts: list[str] = field(
@@ -74,10 +73,10 @@ class FilterSettings:
             "help": "Scripts of the corpus, such as Latin Hangul (other_scripts); by default those of its beginning."
         },
     )
-    tokens_per_character: float = field(
+    tokens_per_character: Annotated[float, ABOVE_0] = field(
         default=0.25, metadata={"help": "Drop documents with more tokens per character than this (many_tokens)."}
     )
-    near_duplicate_similarity: float = field(
+    near_duplicate_similarity: Annotated[float, SHARE_ABOVE_0] = field(
         default=0.7,
         metadata={
             "help": "Drop documents this similar to an earlier one, in (0, 1]: the share of their "
@@ -87,17 +86,11 @@ class FilterSettings:
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        check_settings(self)
         known = {name.casefold(): name for name in script_names()} if self.scripts else {}
         if unknown := [name for name in self.scripts if name.casefold() not in known]:
             raise ValueError(f"scripts has {unknown[0]!r}; expected names such as Latin, Cyrillic, Hangul or Han.")
         self.scripts = sorted({known[name.casefold()] for name in self.scripts})
-        if not 0 <= self.symbol_share < 1:
-            raise ValueError(f"symbol_share is {self.symbol_share}; expected a share in [0, 1).")
-        for name in ("tokens_per_character", "near_duplicate_similarity"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected more than 0.")
-        if self.near_duplicate_similarity > 1:
-            raise ValueError(f"near_duplicate_similarity is {self.near_duplicate_similarity}; expected at most 1.")
 
 
 @dataclass
@@ -129,8 +122,6 @@ class StoreSettings(FilterSettings, CorpusSettings):
                 if self.num_shards > 0
                 else f"num_shards is {self.num_shards}; expected 1 or more."
             )
-        if self.shard_by not in get_args(ShardBy):
-            raise ValueError(f"shard_by is {self.shard_by!r}; expected one of {', '.join(get_args(ShardBy))}.")
         asks = [
             reason
             for reason in self.drop
@@ -173,7 +164,7 @@ class ExampleSettings:
         },
     )
     max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
-    short_probability: float = field(
+    short_probability: Annotated[float, SHARE] = field(
         default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
     )
     static_masking: bool = field(
@@ -188,14 +179,11 @@ class ExampleSettings:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.objective not in get_args(Objective):
-            raise ValueError(f"objective is {self.objective!r}; expected one of {', '.join(get_args(Objective))}.")
+        check_settings(self)
         special = SPECIAL_TOKENS[self.objective]
         if self.max_length < special + MINIMAL_TOKENS:
             layout = "[CLS] A [SEP] B [SEP]" if special == 3 else "[CLS] A [SEP]"
             raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {special + MINIMAL_TOKENS}.")
-        if not 0 <= self.short_probability <= 1:
-            raise ValueError(f"short_probability is {self.short_probability}; expected a share in [0, 1].")
         if self.pack and self.row_length is not None and self.row_length < self.max_length:
             raise ValueError(
                 f"row_length is {self.row_length}, less than max_length {self.max_length}; a row has to hold a "
@@ -219,42 +207,34 @@ class MaskingRates:
             invalid.
     """
 
-    mlm_probability: float = field(default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."})
-    mask_replace_prob: float = field(
+    mlm_probability: Annotated[float, SHARE] = field(
+        default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."}
+    )
+    mask_replace_prob: Annotated[float, SHARE] = field(
         default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
     )
-    random_replace_prob: float = field(
+    random_replace_prob: Annotated[float, SHARE] = field(
         default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
     )
     masking_unit: MaskingUnit = field(
         default="token", metadata={"help": "Mask single tokens, whole words, or several consecutive words (SpanBERT)."}
     )
-    max_predictions: int | None = field(
+    max_predictions: Annotated[int | None, AT_LEAST_1] = field(
         default=None,
         metadata={
             "help": "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); "
             "default: no limit."
         },
     )
-    ltr_probability: float = field(
+    ltr_probability: Annotated[float, SHARE_ABOVE_0] = field(
         default=1.0, metadata={"help": "Share of tokens to predict from those before them (ltr), above 0 up to 1."}
     )
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for name in ("mlm_probability", "mask_replace_prob", "random_replace_prob"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"{name} is {value}; expected a share in [0, 1].")
-        if not 0 < self.ltr_probability <= 1:
-            raise ValueError(f"ltr_probability is {self.ltr_probability}; expected a share above 0, up to 1.")
+        check_settings(self)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(
                 f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
                 "add up to more than 1."
             )
-        if self.masking_unit not in get_args(MaskingUnit):
-            raise ValueError(
-                f"masking_unit is {self.masking_unit!r}; expected one of {', '.join(get_args(MaskingUnit))}."
-            )
-        if self.max_predictions is not None and self.max_predictions < 1:
-            raise ValueError(f"max_predictions is {self.max_predictions}; expected 1 or more, or None for no limit.")

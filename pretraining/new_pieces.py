@@ -3,11 +3,12 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
+from ..files.ranges import AT_LEAST_0, AT_LEAST_1, check_settings
 from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
 
 logger = logging.getLogger(__name__)
@@ -25,14 +26,16 @@ class NewPiecesSettings:
         ValueError: If a number is out of range.
     """
 
-    new_pieces: int = field(
+    new_pieces: Annotated[int, AT_LEAST_0] = field(
         default=1000,
         metadata={
             "help": "Pieces to learn from the text, those that save most tokens; they replace [unused] entries, "
             "then are appended. 0: keep the vocabulary."
         },
     )
-    new_piece_frequency: int = field(default=5, metadata={"help": "How often a new piece must occur in the text."})
+    new_piece_frequency: Annotated[int, AT_LEAST_1] = field(
+        default=5, metadata={"help": "How often a new piece must occur in the text."}
+    )
     append_pieces: bool = field(
         default=True, metadata={"help": "Append new pieces to the old ones once all [unused] entries are taken."}
     )
@@ -43,11 +46,7 @@ class NewPiecesSettings:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.new_pieces < 0 or self.new_piece_frequency < 1:
-            raise ValueError(
-                f"new_pieces is {self.new_pieces} and new_piece_frequency {self.new_piece_frequency}; expected at "
-                "least 0 and 1."
-            )
+        check_settings(self)
 
 
 def learn_new_pieces(

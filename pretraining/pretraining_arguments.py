@@ -1,10 +1,9 @@
 """The settings of `mybert pretrain`."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
@@ -12,15 +11,13 @@ from transformers.training_args import OptimizerNames
 
 from ..files import FIELDS_OF_A_HEAD, without_foreign_code
 from ..files.frames import GivenData, is_frame
+from ..files.ranges import ABOVE_0, AT_LEAST_0, SHARE, SHARE_BELOW_1, check_settings
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
-
-EmbeddingStart = Literal["random", "cooccurrence"]
-PositionStart = Literal["new", "repeated"]
 
 # Settings that decide a run's result: an interrupted run is resumed only with the same. Batch sizes are compared in
 # total, however they are divided among processes and micro-batches.
@@ -118,41 +115,41 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     num_attention_heads: int | None = field(
         default=None, metadata={"help": "Attention heads, if not those of model_size."}
     )
-    dropout: float | None = field(
+    dropout: Annotated[float | None, SHARE] = field(
         default=None,
         metadata={
             "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
         },
     )
-    embeddings: EmbeddingStart = field(
+    embeddings: Literal["random", "cooccurrence"] = field(
         default="random",
         metadata={"help": "Initial word embeddings; cooccurrence: from counts of neighbouring words in the text."},
     )
-    heldout: float = field(
+    heldout: Annotated[float, SHARE_BELOW_1] = field(
         default=0.01, metadata={"help": "Share of documents held out for evaluation, in [0, 1); 0 for none."}
     )
-    max_hours: float | None = field(
+    max_hours: Annotated[float | None, ABOVE_0] = field(
         default=None,
         metadata={
             "help": "Hours to train, instead of --max_steps: the schedule and all shares of --max_steps refer to this "
             "time, however fast the machine is. Time between interrupted calls does not count."
         },
     )
-    causal_share: float = field(
+    causal_share: Annotated[float, SHARE_BELOW_1] = field(
         default=0.0,
         metadata={
             "help": "Share of --max_steps, in [0, 1), in which the model is first trained left to right, every token "
             "predicted from those before it: more labels than masks give, for small budgets. 0 for the paper's way."
         },
     )
-    mlm_probability_end: float | None = field(
+    mlm_probability_end: Annotated[float | None, SHARE] = field(
         default=None,
         metadata={
             "help": "Share of tokens to predict at the end of --max_steps, in [0, 1]: --mlm_probability moves to it "
             "linearly (0.3 to 0.15 in Ankner et al., 2023)."
         },
     )
-    batch_ramp: float = field(
+    batch_ramp: Annotated[float, SHARE_BELOW_1] = field(
         default=0.0,
         metadata={
             "help": "Share of --max_steps, in [0, 1), in which the batch grows to --gradient_accumulation_steps "
@@ -166,7 +163,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     phase2_steps: float = field(
         default=0.1, metadata={"help": "Steps of the second phase, out of --max_steps; below 1 a share (paper: 0.1)."}
     )
-    phase2_positions: PositionStart = field(
+    phase2_positions: Literal["new", "repeated"] = field(
         default="new",
         metadata={"help": "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1."},
     )
@@ -183,10 +180,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             "layers' matrices, adamw for the rest), lamb (for batches of thousands), or one of transformers'."
         },
     )
-    muon_learning_rate: float = field(
+    muon_learning_rate: Annotated[float, AT_LEAST_0] = field(
         default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of adamw beside it."}
     )
-    ema_decay: float = field(
+    ema_decay: Annotated[float, SHARE_BELOW_1] = field(
         default=0.0,
         metadata={
             "help": "Decay of a running mean of the weights, in [0, 1), 0.99 say. Evaluations, checkpoints and the "
@@ -209,15 +206,13 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             ValueError: If a setting is missing or out of range, or two settings contradict each other.
         """
         self._check_sources()
+        check_settings(self)
         if self.max_hours is not None:
             self._measure_in_time(self.max_hours)
         if self.output_dir is None:
             raise ValueError("output_dir is not set; give the folder to write the model to.")
         if self.model_size not in MODEL_SIZES:
             raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
-        for name, known in (("embeddings", EmbeddingStart), ("phase2_positions", PositionStart)):
-            if getattr(self, name) not in get_args(known):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(known))}.")
         if self.embeddings != "random" and self.model:
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         if self.phase2_positions != "new" and self.model:
@@ -228,7 +223,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(
                 f"phase2_positions is {self.phase2_positions!r} without phase2_max_length; expected both."
             )
-        self._check_shares()
         self._check_parts()
         if not (self.data or self.tokenizer or self.model):
             VocabularySettings(**settings_of(VocabularyBasics, self))  # checks the settings, like the following
@@ -263,8 +257,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
     def _measure_in_time(self, hours: float) -> None:
         """Convert steps to shares of the time, except optimizer settings."""
-        if not 0 < hours < math.inf:
-            raise ValueError(f"max_hours is {hours}; expected a number above 0.")
         if self.max_steps not in (-1, TICKS):
             raise ValueError(f"max_hours is {hours} and max_steps {self.max_steps}; expected one of them.")
         self.max_steps = TICKS
@@ -281,18 +273,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(
                 f"lr_scheduler_type is {self.lr_scheduler_type!r}; with max_hours only 'linear' is possible."
             )
-
-    def _check_shares(self) -> None:
-        for name, fulfilled, expected in (
-            ("heldout", 0 <= self.heldout < 1, "a share of documents in [0, 1)"),
-            ("dropout", self.dropout is None or 0 <= self.dropout <= 1, "a share in [0, 1]"),
-            ("causal_share", 0 <= self.causal_share < 1, "a share of the steps in [0, 1)"),
-            ("batch_ramp", 0 <= self.batch_ramp < 1, "a share of the steps in [0, 1)"),
-            ("ema_decay", 0 <= self.ema_decay < 1, "a share in [0, 1)"),
-            ("muon_learning_rate", self.muon_learning_rate >= 0, "at least 0"),
-        ):
-            if not fulfilled:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
 
     def _check_parts(self) -> None:
         """Reject phases that do not fit the length of the run or each other."""
@@ -314,8 +294,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"phase2_steps is {self.phase2_steps}; expected more than 0 and less than max_steps.")
 
     def _check_changing_rate(self, end: float) -> None:
-        if not 0 <= end <= 1:
-            raise ValueError(f"mlm_probability_end is {end}; expected a share in [0, 1].")
         if self.max_steps <= 0:
             raise ValueError("max_steps is not set; mlm_probability_end is the rate at the end of them.")
         if self.objective == "ltr" or self.static_masking:

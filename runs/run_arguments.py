@@ -12,6 +12,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, Scheduler
 
 from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
+from ..files.ranges import check_settings
 
 logger = logging.getLogger(__name__)
 
@@ -146,11 +147,10 @@ class RunArguments(TrainingArguments):
             )
         if self.max_steps <= 0 and not self.num_train_epochs > 0:
             raise ValueError(f"num_train_epochs is {self.num_train_epochs}; expected a number above 0.")
+        check_settings(self)
         self._refuse_unheeded()
         if self.bf16 == "auto":
             self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
-        if not isinstance(self.bf16, bool):
-            raise ValueError(f"bf16 is {self.bf16!r}; expected True, False or 'auto'.")
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
             self.use_cpu = True  # TrainingArguments would ask for it, where there is nothing else
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from ..files import (
     check_not_read,
@@ -15,7 +16,7 @@ from ..files import (
 from ..files.corpus import expand_sources
 from .text_source import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
-from .vocabulary_settings import VocabularySettings
+from .vocabulary_settings import UP_TO_HALF, VocabularySettings
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class VocabArguments(VocabularySettings):
     )
     output_dir: str = field(metadata={"help": f"Folder for {', '.join(_TOKENIZER_FILES)}."})
     # The command prints a report, which should be measured on text that was not used for learning.
-    held_out_fraction: float = field(
+    held_out_fraction: Annotated[float, UP_TO_HALF] = field(
         default=0.005, metadata=VocabularySettings.__dataclass_fields__["held_out_fraction"].metadata, kw_only=True
     )
     report: str | None = field(default=None, metadata={"help": "JSON file for the report."})

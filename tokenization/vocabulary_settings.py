@@ -1,10 +1,14 @@
 """Settings of a vocabulary and of its learning, each defined once for functions and commands."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from ..files.corpus import TextSettings
+from ..files.ranges import AT_LEAST_1, SHARE_ABOVE_0, Range, check_settings
 from .pair_merging import Algorithm
 from .vocab import Layout, reserved_tokens
+
+UP_TO_HALF = Range("a share from 0 to 0.5", lambda value: 0 <= value <= 0.5)
 
 
 @dataclass(kw_only=True)
@@ -38,31 +42,24 @@ class VocabularySettings(VocabularyBasics, TextSettings):
         default=False,
         metadata={"help": "Strip accents (Google does when lower-casing; takes Korean apart into jamo)."},
     )
-    character_coverage: float = field(
+    character_coverage: Annotated[float, SHARE_ABOVE_0] = field(
         default=0.9999, metadata={"help": "Share of the text's characters to keep in the alphabet, above 0 up to 1."}
     )
-    min_frequency: int = field(default=2, metadata={"help": "Pairs that occur less often are not merged."})
-    held_out_fraction: float = field(
+    min_frequency: Annotated[int, AT_LEAST_1] = field(
+        default=2, metadata={"help": "Pairs that occur less often are not merged."}
+    )
+    held_out_fraction: Annotated[float, UP_TO_HALF] = field(
         default=0.0,
         metadata={"help": "Share of the lines to put aside for the report, 0 to 0.5; their content says which."},
     )
-    num_processes: int | None = field(
+    num_processes: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Processes that count words; by default one per core."}
     )
 
     def __post_init__(self) -> None:
-        if self.algorithm not in ("bpe", "wordpiece"):
-            raise ValueError(f"algorithm is {self.algorithm!r}, expected 'bpe' or 'wordpiece'.")
+        check_settings(self)
         if self.vocab_size <= (reserved := len(reserved_tokens(self.layout))):
             hint = " or use layout='compact'" if self.layout == "google" else ""
             raise ValueError(
                 f"vocab_size is {self.vocab_size}, but {reserved} reserved tokens come first; raise it{hint}."
             )
-        if not 0 < self.character_coverage <= 1:
-            raise ValueError(f"character_coverage is {self.character_coverage}, expected a share above 0 and up to 1.")
-        if self.min_frequency < 1:
-            raise ValueError(f"min_frequency is {self.min_frequency}, expected at least 1.")
-        if not 0 <= self.held_out_fraction <= 0.5:
-            raise ValueError(f"held_out_fraction is {self.held_out_fraction}, expected a share from 0 to 0.5.")
-        if self.num_processes is not None and self.num_processes < 1:
-            raise ValueError(f"num_processes is {self.num_processes}, expected at least 1.")

@@ -1,12 +1,12 @@
 """The settings of `mybert distill`."""
 
 import logging
-import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from ...files.hub_names import check_available
+from ...files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ..data.given_data import data_name, files_of, sources_of
@@ -54,21 +54,21 @@ class DistillationArguments(FinetuningArguments):
         default=None,
         metadata={"help": "Texts for the teacher to label: .txt (one per line), or tables with the task's columns."},
     )
-    distillation_temperature: float = field(
+    distillation_temperature: Annotated[float, ABOVE_0] = field(
         default=2.0,
         metadata={"help": "Temperature that divides the logits of teacher and student (Hinton et al., 2015)."},
     )
-    hard_label_weight: float = field(
+    hard_label_weight: Annotated[float, SHARE] = field(
         default=0.5, metadata={"help": "Weight of the data's own labels, in [0, 1]; the teacher gets the rest."}
     )
-    hidden_state_weight: float = field(
+    hidden_state_weight: Annotated[float, AT_LEAST_0] = field(
         default=0.0, metadata={"help": "Weight of the loss on hidden states, layer by layer (TinyBERT); 0 for none."}
     )
-    relation_weight: float = field(
+    relation_weight: Annotated[float, AT_LEAST_0] = field(
         default=0.0,
         metadata={"help": "Weight of the loss on relations of the last layer's queries, keys, values (MiniLM)."},
     )
-    relation_heads: int | None = field(
+    relation_heads: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Heads of these relations (default: as many as fit, at most the teacher's)."}
     )
     relations: list[str] = field(
@@ -126,17 +126,8 @@ class DistillationArguments(FinetuningArguments):
         check_start(self.student, self.from_scratch)
 
     def _check_distillation(self) -> None:
-        temperature, weight = self.distillation_temperature, self.hard_label_weight
-        for name, fulfilled, expected in (
-            ("distillation_temperature", 0 < temperature < math.inf, "a number above 0"),
-            ("hard_label_weight", 0 <= weight <= 1, "a number in [0, 1]"),
-            ("hidden_state_weight", 0 <= self.hidden_state_weight < math.inf, "at least 0"),
-            ("relation_weight", 0 <= self.relation_weight < math.inf, "at least 0"),
-            ("relation_heads", self.relation_heads is None or self.relation_heads >= 1, "at least 1"),
-        ):
-            if not fulfilled:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
-        if weight == 1 and not self.learns_layers:
+        check_settings(self)
+        if self.hard_label_weight == 1 and not self.learns_layers:
             raise ValueError(
                 "hard_label_weight is 1, so the teacher teaches nothing; expected less, or use mybert finetune."
             )

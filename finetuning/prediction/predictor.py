@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 from accelerate import PartialState
 
 from ...files.frames import rows_of_batch, with_columns
+from ...files.ranges import AT_LEAST_1
 from ..data.rows import DataRow, check_columns, new_name
 from ..tasks.inference import network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments
@@ -26,7 +27,7 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, beside those of the task."""
 
-    top_k: int = field(
+    top_k: Annotated[int, AT_LEAST_1] = field(
         default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
     )
     probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
@@ -43,8 +44,6 @@ class PredictorSettings(FinetunedModelArguments):
         """
         if not self.model:
             raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
-        if self.top_k < 1:
-            raise ValueError(f"top_k is {self.top_k}; expected at least 1.")
         super().__post_init__()
 
 

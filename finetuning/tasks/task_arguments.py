@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from transformers import AutoConfig
 
 from ...files.frames import GivenData
 from ...files.hub_names import check_available
+from ...files.ranges import AT_LEAST_1, Range, check_settings
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
 from ..network.heads import check_model
@@ -16,6 +17,7 @@ from .registry import TASKS
 from .task import Task
 from .task_record import recorded_task, task_of_model
 
+LENGTH = Range("at least 3: [CLS], [SEP] and some text", lambda value: value >= 3)
 BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and the device)."
 
 
@@ -53,7 +55,7 @@ class TaskArguments:
         default=None, metadata={"help": "Columns of the choices, or the one that holds lists of them."}
     )
     encoding: str | None = field(default=None, metadata={"help": "Encoding of the data files (default utf-8)."})
-    max_length: int | None = field(
+    max_length: Annotated[int | None, LENGTH] = field(
         default=None, metadata={"help": "Longest sequence in tokens (default 128, question answering 384)."}
     )
     continuation_labels: Literal["ignore", "inside"] | None = field(
@@ -86,10 +88,8 @@ class TaskArguments:
         Raises:
             ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
         """
-        check_literals(self)
+        check_settings(self)
         name, task = self._chosen_task()
-        if self.max_length is not None and self.max_length < 3:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 3: [CLS], [SEP] and some text.")
         return replace(task, **self._hub_fields(task) | self._given_settings(name))
 
     def _given_settings(self, name: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class FinetunedModelArguments(TaskArguments):
         metadata={"help": f"The task: {', '.join(TASKS)} (default: what the model was fine-tuned for)."},
     )
     model: str | None = field(default=None, metadata={"help": "Fine-tuned model, folder or Hub name."})
-    batch_size: int | None = field(default=None, metadata={"help": BATCH_SIZE_HELP})
+    batch_size: Annotated[int | None, AT_LEAST_1] = field(default=None, metadata={"help": BATCH_SIZE_HELP})
     dtype: Literal["float32", "bfloat16", "int8"] = field(
         default="float32", metadata={"help": "Type of the weights, and of the computation; int8 is for CPUs."}
     )
@@ -143,8 +143,7 @@ class FinetunedModelArguments(TaskArguments):
             ValueError: If a setting is out of its range, or none of the task's.
             OSError: If there is no such model folder.
         """
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size is {self.batch_size}; expected at least 1.")
+        check_settings(self)
         if self.model:
             check_model(self.model, ask_hub=False)
         if self.model is None or Path(self.model).is_dir():
@@ -197,16 +196,6 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
     ]
     files = [str(path) for path in found if path]
     return files if len(task.evaluations) > 1 else files[:1]
-
-
-def check_literals(arguments: Any) -> None:
-    """Refuse what is none of a setting's few values, as the command line does."""
-    for option in fields(arguments):
-        value = getattr(arguments, option.name)
-        kinds = [option.type, *get_args(option.type)]
-        allowed = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-        if allowed and str not in kinds and value not in (*allowed, option.default):
-            raise ValueError(f"{option.name} is {value!r}; expected {' or '.join(map(repr, allowed))}.")
 
 
 def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:

@@ -3,13 +3,14 @@
 import logging
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
 from ...files.frames import GivenData
+from ...files.ranges import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings
 from ...runs import RunArguments, started_on_cpus
 from ..data.given_data import source_of, sources_of
 from ..data.rows import DataSource, hub_splits
@@ -50,6 +51,7 @@ _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _SHARED = RunArguments.__dataclass_fields__
+_FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 
 
 @dataclass
@@ -108,26 +110,32 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     features: str = field(
         default="concat_last_four", metadata={"help": "Features of the tagger; 'all' for every row of Table 7."}
     )
-    lstm_size: int = field(default=768, metadata={"help": "Units of the tagger's LSTMs in each direction."})
+    lstm_size: Annotated[int, AT_LEAST_1] = field(
+        default=768, metadata={"help": "Units of the tagger's LSTMs in each direction."}
+    )
     bilstm: bool = field(default=False, metadata={"help": "Put a BiLSTM on top of the encoder (paper, section 5.1)."})
-    seeds: int = field(default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."})
+    seeds: Annotated[int, AT_LEAST_1] = field(
+        default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."}
+    )
     freeze: Literal["encoder"] | None = field(
         default=None, metadata={"help": "'encoder': train only pooler and head."}
     )
-    freeze_layers: int = field(
+    freeze_layers: Annotated[int, _FROM_MINUS_1] = field(
         default=-1, metadata={"help": "Freeze the embeddings and this many of the lowest layers; -1 freezes nothing."}
     )
-    train_head_first: float = field(
+    train_head_first: Annotated[float, AT_LEAST_0] = field(
         default=0.0, metadata={"help": "Epochs at the start that train only pooler and head."}
     )
-    gradual_unfreezing: float = field(
+    gradual_unfreezing: Annotated[float, AT_LEAST_0] = field(
         default=0.0, metadata={"help": "Epochs between unfreezing one layer and the next, from the top down."}
     )
-    reinitialize_layers: int = field(default=0, metadata={"help": "Top layers to start from random weights."})
-    layer_decay: float = field(
+    reinitialize_layers: Annotated[int, AT_LEAST_0] = field(
+        default=0, metadata={"help": "Top layers to start from random weights."}
+    )
+    layer_decay: Annotated[float, SHARE_ABOVE_0] = field(
         default=1.0, metadata={"help": "Factor on the learning rate from each layer to the one below (0.95, say)."}
     )
-    dropout: float | None = field(
+    dropout: Annotated[float | None, SHARE] = field(
         default=None,
         metadata={
             "help": "Dropout of hidden states and attention, in [0, 1]. Default: the model's own, or 0.1 if new."
@@ -252,19 +260,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         return defaults
 
     def _check(self) -> None:
-        self.check_samples()
-        for name, fulfilled, expected in (
-            ("seeds", self.seeds >= 1, "at least 1"),
-            ("layer_decay", 0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            ("dropout", self.dropout is None or 0 <= self.dropout <= 1, "a share in [0, 1]"),
-            ("train_head_first", self.train_head_first >= 0, "at least 0"),
-            ("gradual_unfreezing", self.gradual_unfreezing >= 0, "at least 0"),
-            ("reinitialize_layers", self.reinitialize_layers >= 0, "at least 0"),
-            ("freeze_layers", self.freeze_layers >= -1, "at least 0, or -1 for none"),
-            ("lstm_size", self.lstm_size >= 1, "at least 1"),
-        ):
-            if not fulfilled:
-                raise ValueError(f"{name} is {getattr(self, name)}; expected {expected}.")
+        check_settings(self)
         if self.dataset and (self.train_file or self.validation_file or self.data_dir):
             raise ValueError(f"dataset is {self.dataset!r} but files are given as well; expected one of the two.")
         if self.approach == "features":

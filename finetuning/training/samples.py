@@ -4,37 +4,41 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from ...files.ranges import AT_LEAST_1, Range
 from ...modeling_mybert import IGNORED_LABEL, mean_of
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
 E = TypeVar("E")
+
+_PART = Range("a share in (0, 1), or 0 for none", lambda value: 0 <= value < 1)
+_SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value >= 2)
 
 
 @dataclass(kw_only=True)
 class SampleSettings:
     """Which examples are trained on, and how; all are functions of the data and the seed."""
 
-    validation_split: float = field(
+    validation_split: Annotated[float, _PART] = field(
         default=0.0,
         metadata={
             "help": "Share of the training data, in (0, 1), to hold out as validation data, drawn by the seed, "
             "stratified by class. For data without a validation file."
         },
     )
-    folds: int = field(
+    folds: Annotated[int, _SEVERAL] = field(
         default=0,
         metadata={
             "help": "Cross-validation: this many trainings, each evaluated on a different part of the training data, "
             "and a last one on all of it."
         },
     )
-    max_train_samples: int | None = field(
+    max_train_samples: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Train on only this many examples, drawn by the seed, stratified by class."}
     )
     skip_empty: bool = field(
@@ -45,29 +49,9 @@ class SampleSettings:
         default=None,
         metadata={"help": "'balanced': weight the loss so that every class counts the same, however rare."},
     )
-    early_stopping_patience: int | None = field(
+    early_stopping_patience: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Stop after this many evaluations in which the main metric does not improve."}
     )
-
-    def check_samples(self) -> None:
-        """Check the range of each setting.
-
-        Raises:
-            ValueError: If one is out of its range.
-        """
-        for name, fulfilled, expected in (
-            ("validation_split", 0 <= self.validation_split < 1, "a share in (0, 1), or 0 for none"),
-            ("folds", self.folds == 0 or self.folds >= 2, "at least 2, or 0 for none"),
-            ("max_train_samples", self.max_train_samples is None or self.max_train_samples >= 1, "at least 1"),
-            ("class_weights", self.class_weights in (None, "balanced"), "'balanced', or nothing"),
-            (
-                "early_stopping_patience",
-                self.early_stopping_patience is None or self.early_stopping_patience >= 1,
-                "at least 1",
-            ),
-        ):
-            if not fulfilled:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected {expected}.")
 
 
 SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))

@@ -47,7 +47,7 @@ def test_phases_share_the_steps(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"causal_share": 1.2}, r"causal_share is 1\.2; expected a share of the steps in \[0, 1\)"),
+        ({"causal_share": 1.2}, r"causal_share is 1\.2; expected a share in \[0, 1\)"),
         ({"causal_share": 0.4, "objective": "ltr"}, "causal_share is set and objective is ltr"),
         ({"causal_share": 0.4, "max_steps": -1}, "max_steps is not set; a causal start"),
         (

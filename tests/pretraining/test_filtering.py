@@ -271,8 +271,8 @@ def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
     for settings, message in (
         ({"scripts": ["Klingon"]}, "scripts has 'Klingon'; expected names such as Latin"),
         ({"symbol_share": 1.0}, r"symbol_share is 1.0; expected a share in \[0, 1\)"),
-        ({"tokens_per_character": 0.0}, "tokens_per_character is 0.0; expected more than 0"),
-        ({"near_duplicate_similarity": 1.5}, "near_duplicate_similarity is 1.5; expected at most 1"),
+        ({"tokens_per_character": 0.0}, "tokens_per_character is 0.0; expected a number above 0"),
+        ({"near_duplicate_similarity": 1.5}, "near_duplicate_similarity is 1.5; expected a share above 0, up to 1"),
     ):
         with pytest.raises(ValueError, match=message):
             FilterSettings(**settings)

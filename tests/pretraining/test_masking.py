@@ -80,7 +80,7 @@ def test_mistakes():
         MaskingRates(mask_replace_prob=0.9, random_replace_prob=0.2)
     with pytest.raises(ValueError, match="unit is 'sentence'; expected one of token, word, span"):
         MaskingRates(masking_unit="sentence")
-    with pytest.raises(ValueError, match="max_predictions is 0; expected 1 or more"):
+    with pytest.raises(ValueError, match="max_predictions is 0; expected at least 1"):
         MaskingRates(max_predictions=0)
 
 

@@ -293,8 +293,8 @@ def test_settings_that_do_not_fit(arguments):
         ({"mask_replace_prob": 0.95}, "add up to more than 1"),
         ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
         ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
-        ({"layout": "googol"}, "layout is 'googol', expected 'google' or 'compact'"),
-        ({"num_processes": 0}, "num_processes is 0; expected 1 or more"),
+        ({"layout": "googol"}, "layout is 'googol'; expected one of google, compact"),
+        ({"num_processes": 0}, "num_processes is 0; expected at least 1"),
         ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
         ({"save_strategy": "best"}, "save_strategy is 'best', which leaves out checkpoints"),
     ):

@@ -188,7 +188,7 @@ def test_bfloat16_where_the_processor_multiplies_it(features, monkeypatch):
     monkeypatch.setattr(run_arguments, "bfloat16_features", lambda: features)
     assert pretraining(use_cpu=True, bf16="auto").bf16 is bool(features)
     assert pretraining(use_cpu=True, bf16="auto", fp16=True).bf16 is False
-    with pytest.raises(ValueError, match="bf16 is 'always'; expected True, False or 'auto'"):
+    with pytest.raises(ValueError, match="bf16 is 'always'; expected one of True, False, auto"):
         pretraining(bf16="always")
 
 

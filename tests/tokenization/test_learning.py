@@ -232,7 +232,7 @@ class TestInput:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"algorithm": "unigram"}, "algorithm is 'unigram', expected 'bpe' or 'wordpiece'"),
+            ({"algorithm": "unigram"}, "algorithm is 'unigram'; expected one of bpe, wordpiece"),
             ({"layout": "other"}, "layout is 'other'"),
             ({"character_coverage": 0}, "character_coverage is 0"),
             ({"held_out_fraction": 0.9}, "held_out_fraction is 0.9"),

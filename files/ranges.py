@@ -1,0 +1,46 @@
+"""What a setting may be, said once, in the type of its field: a number by a `Range`, a word by `Literal`."""
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+
+class Range(NamedTuple):
+    """Which numbers a setting may be: `Annotated[float, SHARE]`, or `Annotated[int | None, AT_LEAST_1]`.
+
+    Attributes:
+        expected: These numbers in words, for messages.
+        holds: Whether a number is one of them.
+    """
+
+    expected: str
+    holds: Callable[[float], bool]
+
+
+SHARE = Range("a share in [0, 1]", lambda value: 0 <= value <= 1)
+SHARE_ABOVE_0 = Range("a share above 0, up to 1", lambda value: 0 < value <= 1)
+SHARE_BELOW_1 = Range("a share in [0, 1)", lambda value: 0 <= value < 1)
+AT_LEAST_0 = Range("at least 0", lambda value: 0 <= value < math.inf)
+AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
+ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
+
+
+def check_settings(settings: Any) -> None:
+    """Check the fields of a dataclass, inherited ones too, whose types say which numbers or words they may be.
+
+    Raises:
+        ValueError: If one is something else, and neither its default nor, of numbers, None.
+    """
+    kinds = get_type_hints(type(settings), include_extras=True)
+    for option in fields(settings):
+        kind, value = kinds[option.name], getattr(settings, option.name)
+        limits = next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Range)), None)
+        words = [word for each in (kind, *get_args(kind)) if get_origin(each) is Literal for word in get_args(each)]
+        if limits is not None and value is not None and not limits.holds(value):
+            expected = limits.expected
+        elif words and value not in (*words, option.default):
+            expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
+        else:
+            continue
+        raise ValueError(f"{option.name} is {value!r}; expected {expected}.")
