@@ -26,6 +26,16 @@ AT_LEAST_1 = Range("at least 1", lambda value: value >= 1)
 ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
 
 
+def check_number(name: str, value: float | None, limits: Range) -> None:
+    """Refuse a setting that is a number out of its range; None is none.
+
+    Raises:
+        ValueError: If it is one.
+    """
+    if value is not None and not limits.holds(value):
+        raise ValueError(f"{name} is {value!r}; expected {limits.expected}.")
+
+
 def check_settings(settings: Any) -> None:
     """Check the fields of a dataclass, inherited ones too, whose types say which numbers or words they may be.
 
@@ -35,12 +45,10 @@ def check_settings(settings: Any) -> None:
     kinds = get_type_hints(type(settings), include_extras=True)
     for option in fields(settings):
         kind, value = kinds[option.name], getattr(settings, option.name)
-        limits = next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Range)), None)
+        for limits in getattr(kind, "__metadata__", ()):
+            if isinstance(limits, Range):
+                check_number(option.name, value, limits)
         words = [word for each in (kind, *get_args(kind)) if get_origin(each) is Literal for word in get_args(each)]
-        if limits is not None and value is not None and not limits.holds(value):
-            expected = limits.expected
-        elif words and value not in (*words, option.default):
+        if words and value not in (*words, option.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
-        else:
-            continue
-        raise ValueError(f"{option.name} is {value!r}; expected {expected}.")
+            raise ValueError(f"{option.name} is {value!r}; expected {expected}.")

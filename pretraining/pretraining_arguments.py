@@ -11,11 +11,11 @@ from transformers.training_args import OptimizerNames
 
 from ..files import FIELDS_OF_A_HEAD, without_foreign_code
 from ..files.frames import GivenData, is_frame
-from ..files.ranges import ABOVE_0, AT_LEAST_0, SHARE, SHARE_BELOW_1, check_settings
+from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .data_settings import CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
+from .data_settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
 from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
 
@@ -167,10 +167,10 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         default="new",
         metadata={"help": "Initial embeddings of positions that only phase 2 uses: new, or repeated from phase 1."},
     )
-    phase2_per_device_train_batch_size: int | None = field(
+    phase2_per_device_train_batch_size: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Sequences per batch and device in the second phase, if different."}
     )
-    phase2_gradient_accumulation_steps: int | None = field(
+    phase2_gradient_accumulation_steps: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Batches per step in the second phase, if different."}
     )
     optim: str = field(
@@ -237,12 +237,11 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             self.optim = TrainingArguments.optim
         if started_on_cpus():
             self.use_cpu = True
+        self._check_best_model()
         RunArguments.__post_init__(self)
         self._refuse_ignored_settings()
         if optim in OPTIMIZERS:
             self.optim = optim
-        if self.lr_scheduler_type == "linear" and self.lr_scheduler_kwargs:
-            raise ValueError(f"lr_scheduler_kwargs is {self.lr_scheduler_kwargs}; the linear schedule takes none.")
         if self.save_only_model:
             raise ValueError(
                 "save_only_model is set; resuming, and starting a second phase, needs complete checkpoints."
@@ -300,6 +299,25 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             other = "objective is ltr" if self.objective == "ltr" else "static_masking is set"
             raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
+    def _check_best_model(self) -> None:
+        """Refuse a best model by what is not measured, and by what a mean of the weights does not go with."""
+        known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
+        if SPECIAL_TOKENS[self.objective] == 3:
+            known += ["nsp_loss", "nsp_accuracy"]
+        if self.metric_for_best_model is not None:
+            metric = self.metric_for_best_model.removeprefix("eval_")
+            if metric not in known:
+                raise ValueError(
+                    f"metric_for_best_model is {self.metric_for_best_model!r}; expected one of {', '.join(known)}."
+                )
+            if self.greater_is_better is None:  # transformers takes only losses for better if they are less
+                self.greater_is_better = metric.endswith("accuracy")
+        if self.ema_decay and self.load_best_model_at_end:
+            raise ValueError(
+                f"ema_decay is {self.ema_decay}; a mean of the weights does not go with load_best_model_at_end, which "
+                "keeps those of a single step."
+            )
+
     def _refuse_ignored_settings(self) -> None:
         """Reject settings of `TrainingArguments` that have no effect in pretraining."""
         for name, default, reason in (
@@ -307,6 +325,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             ("label_smoothing_factor", 0.0, "the losses of pretraining are the paper's"),
             ("train_sampling_strategy", "random", "every epoch draws new examples in an order of its own"),
             ("length_column_name", "length", "every epoch draws new examples in an order of its own"),
+            ("dataloader_drop_last", False, "an epoch ends with its last whole batch in any case"),
             ("use_liger_kernel", False, "it has no kernels for this model"),
         ):
             if (value := getattr(self, name)) != default:

@@ -131,7 +131,8 @@ class MuonWithAdamW(torch.optim.Optimizer):
         if matrix_groups:
             parts.append(_Muon(matrix_groups, muon_lr, weight_decay, momentum))
         self._parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
+        # Schedules of transformers that end at a rate of their own look for the peak among the defaults.
+        super().__init__([group for part in parts for group in part.param_groups], {"lr": lr})
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient.

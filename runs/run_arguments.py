@@ -3,16 +3,17 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from transformers import TrainingArguments
+from transformers import Trainer, TrainingArguments, get_scheduler
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
 from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
-from ..files.ranges import check_settings
+from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,23 @@ UNHEEDED = {
     "remove_unused_columns": "batches hold what the model and the metrics read",
     "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
     "local_rank": "torchrun and accelerate launch tell each process its rank",
+}
+# Of the settings that are transformers' own.
+_SEED = Range(f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32)
+_RANGES = {
+    "per_device_train_batch_size": AT_LEAST_1,
+    "per_device_eval_batch_size": AT_LEAST_1,
+    "gradient_accumulation_steps": AT_LEAST_1,
+    "dataloader_num_workers": AT_LEAST_0,
+    "learning_rate": AT_LEAST_0,
+    "warmup_steps": AT_LEAST_0,
+    "weight_decay": AT_LEAST_0,
+    "max_grad_norm": Range("at least 0", lambda value: value >= 0),
+    "adam_beta1": SHARE_BELOW_1,
+    "adam_beta2": SHARE_BELOW_1,
+    "adam_epsilon": AT_LEAST_0,
+    "seed": _SEED,
+    "data_seed": _SEED,
 }
 A = TypeVar("A")
 _MOST_WORKERS = 4  # one masks about a million tokens a second
@@ -145,9 +163,7 @@ class RunArguments(TrainingArguments):
             raise ValueError(
                 "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."
             )
-        if self.max_steps <= 0 and not self.num_train_epochs > 0:
-            raise ValueError(f"num_train_epochs is {self.num_train_epochs}; expected a number above 0.")
-        check_settings(self)
+        self._check_ranges()
         self._refuse_unheeded()
         if self.bf16 == "auto":
             self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
@@ -168,6 +184,7 @@ class RunArguments(TrainingArguments):
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "
                 "up; here each process makes its own: leave it out."
             )
+        self._check_optimization()
 
     @property
     def sampling_seed(self) -> int:
@@ -183,6 +200,32 @@ class RunArguments(TrainingArguments):
             elif isinstance(value, list) and any(isinstance(item, GivenData) for item in value):
                 settings[name] = list(map(str, value))
         return settings
+
+    def _check_ranges(self) -> None:
+        """Refuse numbers that would show, or lead astray, only when training begins."""
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps is {self.max_steps}; expected at least 1, or -1 to count epochs.")
+        if self.max_steps == -1:
+            check_number("num_train_epochs", self.num_train_epochs, ABOVE_0)
+        for name, limits in _RANGES.items():
+            check_number(name, getattr(self, name), limits)
+        check_settings(self)
+
+    def _check_optimization(self) -> None:
+        """Refuse an optimizer whose package is missing, and a schedule without its settings."""
+        with suppress(ValueError):  # some ask for the model
+            Trainer.get_optimizer_cls_and_kwargs(self)
+        settings = self.lr_scheduler_kwargs or {}
+        if self.lr_scheduler_type == "linear" and settings:
+            raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
+        optimizer = torch.optim.SGD([torch.zeros(1)], lr=self.learning_rate)
+        try:
+            get_scheduler(self.lr_scheduler_type, optimizer, 1, 100, scheduler_specific_kwargs=settings)
+        except (TypeError, ValueError) as error:
+            name = SchedulerType(self.lr_scheduler_type).value
+            raise ValueError(
+                f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit: {error}."
+            ) from error
 
     def _refuse_unheeded(self) -> None:
         for name, instead in UNHEEDED.items():

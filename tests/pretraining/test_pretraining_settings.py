@@ -293,6 +293,14 @@ def test_settings_that_do_not_fit(arguments):
         ({"mask_replace_prob": 0.95}, "add up to more than 1"),
         ({"optim": "lambda"}, "optim is 'lambda'; expected one of google, adamw, muon, lamb, or one of transformers'"),
         ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
+        (
+            {"phase2_max_length": 30, "phase2_gradient_accumulation_steps": 0},
+            "phase2_gr.* is 0; expected at least 1",
+        ),
+        ({"dataloader_drop_last": True}, "an epoch ends with its last whole batch in any case"),
+        ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),
+        ({"objective": "mlm", "metric_for_best_model": "eval_nsp_loss"}, "expected one of loss, .*, perplexity"),
+        ({"ema_decay": 0.9, "load_best_model_at_end": True}, "ema_decay is 0.9; a mean of the weights does not go"),
         ({"layout": "googol"}, "layout is 'googol'; expected one of google, compact"),
         ({"num_processes": 0}, "num_processes is 0; expected at least 1"),
         ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),
@@ -300,6 +308,12 @@ def test_settings_that_do_not_fit(arguments):
     ):
         with pytest.raises(ValueError, match=message):
             arguments(**settings)
+
+
+@pytest.mark.parametrize(("metric", "greater"), [("eval_perplexity", False), ("loss", False), ("mlm_accuracy", True)])
+def test_the_best_model_is_the_one_of_less_perplexity(arguments, metric, greater):
+    assert arguments(metric_for_best_model=metric).greater_is_better is greater
+    assert arguments(metric_for_best_model=metric, greater_is_better=not greater).greater_is_better is not greater
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no pipes among its files")

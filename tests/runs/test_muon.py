@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import get_scheduler
 
 from mybert import MyBertConfig, MyBertForPreTraining
 from mybert.runs import MyBertAdamW, linear_schedule, muon
@@ -101,6 +102,18 @@ def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
     for (name, ours), theirs in zip(model.named_parameters(), twin.parameters(), strict=True):
         assert torch.equal(ours, theirs), name
         assert not torch.equal(ours, start[name]), name
+
+
+@pytest.mark.parametrize(
+    ("schedule", "settings"), [("polynomial", {"lr_end": 1e-4}), ("cosine_with_min_lr", {"min_lr": 1e-4})]
+)
+def test_schedules_that_end_above_0(model, schedule, settings):
+    optimizer = MuonWithAdamW(*matrix_groups(model, 0.01), lr=1e-3, muon_lr=0.02)
+    scheduler = get_scheduler(schedule, optimizer, 0, 4, scheduler_specific_kwargs=settings)
+    for _ in range(4):
+        optimizer.step()
+        scheduler.step()
+    assert {round(group["lr"], 9) for group in optimizer.param_groups} == {1e-4, 0.002}  # a tenth of each
 
 
 def test_a_saved_state_goes_on_to_the_last_bit(model, tmp_path):

@@ -1,5 +1,7 @@
 """Settings of `TrainingArguments` that nobody would heed are refused, not ignored."""
 
+import importlib.util
+import math
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -160,6 +162,50 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
     with caplog.at_level("INFO", run_arguments.__name__):
         suggest_bfloat16(arguments)
     assert (says in caplog.text) if says else not caplog.text
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_steps": 0},
+        {"num_train_epochs": 0},
+        {"per_device_train_batch_size": 0},
+        {"gradient_accumulation_steps": 0},
+        {"dataloader_num_workers": -1},
+        {"learning_rate": math.nan},
+        {"warmup_steps": math.nan},
+        {"weight_decay": -0.1},
+        {"max_grad_norm": -1.0},
+        {"adam_beta2": 1.5},
+        {"adam_epsilon": -1e-6},
+        {"seed": -1},
+        {"data_seed": 2**64},
+    ],
+)
+def test_numbers_out_of_range_show_before_training(settings):
+    ((name, value),) = settings.items()
+    with pytest.raises(ValueError, match=rf"^{name} is {value}; expected "):
+        pretraining(use_cpu=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr_scheduler_type": "warmup_stable_decay"}, "'warmup_stable_decay' with .* do not fit: .*num_decay_steps"),
+        ({"lr_scheduler_type": "cosine", "lr_scheduler_kwargs": {"end": 1}}, "'cosine' with .*'end': 1.* do not fit"),
+        ({"lr_scheduler_kwargs": {"lr_end": 1e-5}}, "lr_scheduler_kwargs is .*the linear schedule takes none"),
+    ],
+)
+def test_schedules_without_their_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        pretraining(use_cpu=True, **settings)
+
+
+def test_an_optimizer_whose_package_is_missing():
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        pytest.skip("it is there")
+    with pytest.raises(ImportError, match="bitsandbytes"):
+        pretraining(use_cpu=True, optim="adamw_bnb_8bit")
 
 
 def test_half_precision_on_a_cpu_is_none(caplog):
