@@ -310,7 +310,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                 raise ValueError(
                     f"metric_for_best_model is {self.metric_for_best_model!r}; expected one of {', '.join(known)}."
                 )
-            if self.greater_is_better is None:  # transformers takes only losses for better if they are less
+            # transformers takes nothing but losses for better if it is less.
+            if self.greater_is_better is None:  # type: ignore[has-type]
                 self.greater_is_better = metric.endswith("accuracy")
         if self.ema_decay and self.load_best_model_at_end:
             raise ValueError(
