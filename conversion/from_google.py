@@ -74,13 +74,13 @@ def convert_google_checkpoint(
         parameters |= _initialise(plan.initialised, config, settings.seed)
         save_file(state_dict_names(parameters.items(), head), folder / WEIGHTS_FILE, metadata={"format": "pt"})
         del parameters
+        decisions += _write_tokenizer(folder, found, bundle, config, settings)
         config.save_pretrained(folder)
         step: int | None = None
         rows: list[tuple[WeightRow, str, str]] = []
         if settings.optimizer:
             step, rows = optimizer_rows(plan, bundle)
             save_optimizer_state(folder / OPTIMIZER_FILE, step, _moments(rows, plan, bundle))
-        decisions += _write_tokenizer(folder, found, bundle, config, settings)
         report = None
         if settings.verify:
             report = require(verify_against_google(str(source), bundle, plan, ModelFolder(folder)), output_dir)
@@ -216,6 +216,7 @@ def _write_tokenizer(
         model_max_length=config.max_position_embeddings,
     )
     tokenizer.save_pretrained(folder)
+    config.pad_token_id = tokenizer.pad_token_id  # Google's has none; 0, the default, may be a word to be trained
     if len(vocab) < config.vocab_size:
         decisions.append(f"vocabulary: {len(vocab)} pieces for {config.vocab_size} embeddings; the rest is never used")
     return decisions

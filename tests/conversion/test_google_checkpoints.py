@@ -502,6 +502,15 @@ def test_the_vocabulary_tells_whether_to_lower_case(tmp_path, cased):
     assert flipped == (["the", "fox"] if cased else ["[UNK]", "[UNK]"])
 
 
+def test_padding_is_where_the_vocabulary_has_it(tmp_path):
+    folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "source")
+    write_vocab(folder, [*PIECES[5:], *PIECES[:5]])
+    convert_google_checkpoint(folder, tmp_path / "model")
+    model = mybert.MyBertModel.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    assert model.embeddings.word_embeddings.padding_idx == tokenizer.pad_token_id == 5
+
+
 def test_a_name_that_contradicts_the_vocabulary(tmp_path, caplog):
     folder = copy_checkpoint(TF1 / "pretrain", tmp_path / "cased_L-2_H-32")
     write_vocab(folder)
