@@ -127,6 +127,8 @@ class CommandParser(HfArgumentParser):
         own = self._actions[count]
         if own.choices is not None and True in own.choices:
             own.type = _switch_or_word
+        if own.type is string_to_bool:  # also one that may be None, which transformers' parser wants a value for
+            own.nargs, own.const = "?", True
         for action in self._actions[count + 1 :]:
             action.help = f"Turn --{field.name} off."
 

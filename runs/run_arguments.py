@@ -105,11 +105,7 @@ class RunArguments(TrainingArguments):
     )
     activation_checkpointing: bool | None = field(
         default=None,
-        metadata={
-            "help": "Recompute activations in the backward pass: less memory, a fifth slower.",
-            "nargs": "?",
-            "const": True,
-        },
+        metadata={"help": "Recompute activations in the backward pass: less memory, a fifth slower."},
     )
     torch_compile: bool = field(default=False, metadata={"help": "Compile the model (torch.compile)."})
     use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})

@@ -50,6 +50,7 @@ _ADAMW = ("adamw_torch", "adamw_torch_fused")  # whose bias may stay as it is
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _SHARED = RunArguments.__dataclass_fields__
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 
@@ -301,11 +302,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     def _check_best(self) -> None:
         if self.save_strategy == "best" and self.eval_strategy == "no":
             raise ValueError("save_strategy is 'best' but nothing is evaluated; there is no telling which is best.")
+        if self.load_best_model_at_end and self.eval_strategy == "no":
+            raise ValueError(f"load_best_model_at_end is True, but {_NOTHING_EVALUATED}.")
 
     def _check_patience(self) -> None:
         if self.early_stopping_patience is not None and not self.load_best_model_at_end:
             why = (
-                "nothing is evaluated; give a validation_file, or hold out data with validation_split"
+                _NOTHING_EVALUATED
                 if self.eval_strategy == "no"
                 else f"checkpoints are saved by {self.save_strategy!r} and evaluated by {self.eval_strategy!r}, so "
                 "the best is not kept"

@@ -209,6 +209,15 @@ def test_so_it_does_in_fine_tuning(recipe, flags, expected, tmp_path):
     assert {name: getattr(found, name) for name in expected} == expected
 
 
+def test_a_switch_that_may_be_unset_needs_no_value():
+    """As in scripts that pass `--load_best_model_at_end` to transformers' parser."""
+    flags = ["m", "--train_file", "t.tsv", "--output_dir", "out", "--validation_split", "0.1"]
+    switches = ["disable_tqdm", "load_best_model_at_end", "greater_is_better"]
+    command = cli.COMMANDS["finetune"]
+    found = parse_flags("finetune", command, command.load()[0], [*flags, *(f"--{name}" for name in switches)])
+    assert all(getattr(found, name) is True for name in switches)
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_what_takes_a_place_and_what_is_there_are_flags(name):
     arguments_class, _ = cli.COMMANDS[name].load()

@@ -159,6 +159,7 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
             "correct_bias is False and optim is 'sgd'; without bias correction expected adamw_torch or",
         ),
         ({"freeze": "encoder", "reinitialize_layers": 1}, "random layers would never be trained"),
+        ({"load_best_model_at_end": True}, "load_best_model_at_end is True, but nothing is evaluated; give a"),
         ({"num_train_epochs": -1.0}, "num_train_epochs is -1.0; expected a number above 0"),
         ({"do_train": False}, "do_train is False; mybert evaluate measures a model without training it"),
         (
