@@ -175,12 +175,8 @@ class SuiteArguments(StudySettings):
         settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
         settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
-        if not {"validation_file", "data_dir", "dataset", "validation_split"} & settings.keys():
-            raise ValueError(
-                f"{self.suite} names no validation_file of {task}, and no validation_split; expected one."
-            )
         folder = Path(self.output_dir, task, ",".join(f"{name}={value}" for name, value in chosen.items()))
-        return merged(
+        found = merged(
             FinetuningArguments,
             "the suite",
             {
@@ -193,6 +189,11 @@ class SuiteArguments(StudySettings):
             seeds=self.seeds,
             disable_tqdm=self.disable_tqdm,
         )
+        if not (found.validation_file or found.dataset or found.validation_split or found.folds):
+            raise ValueError(
+                f"{self.suite} names no validation_file of {task}, and no validation_split or folds; expected one."
+            )
+        return found
 
     def _found(self, task: str, setting: str, names: str | list[str]) -> str:
         """The first of a file's or folder's names that is there."""

@@ -206,6 +206,17 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("own", "finetuning"), [("folds: 2", {}), ("", {"folds": 2}), ("", {"validation_split": 0.5})]
+)
+def test_what_is_measured_on_may_come_from_any_setting(tmp_path, model, data, own, finetuning):
+    (tmp_path / "mine.yaml").write_text(
+        f"tasks: {{animals: {{task: classification, train_file: animals.tsv, {own}}}}}"
+    )
+    report = run_suite(settings(tmp_path, model, data, finetuning=FINETUNING | finetuning))
+    assert 0 <= report["tasks"]["animals"]["score"] <= 1
+
+
 def test_texts_mean_what_they_would_on_the_command_line(tmp_path, model, data):
     own = f"{{task: classification, train_file: {data}/animals.tsv, validation_split: 5e-1, layer_decay: 9e-1}}"
     (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
