@@ -57,7 +57,9 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
         ValueError: If the data, or an item, is nothing of this kind.
     """
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        found = f"a {type(data).__name__} of {', '.join(map(repr, data))}" if isinstance(data, Mapping) else repr(data)
+        found = " ".join(repr(data).split())
+        if isinstance(data, Mapping):
+            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
         raise ValueError(
             f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
         )

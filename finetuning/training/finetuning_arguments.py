@@ -395,7 +395,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             self._check_best()
             self._check_patience()
         elif self.metric_for_best_model == task.main_metric:
-            self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation))]), task.main_metric])
+            self.metric_for_best_model = "_".join([*filter(None, [next(iter(validation), "")]), task.main_metric])
         return {
             "train": {"": by_kind["train"][0]},
             "validation": validation,

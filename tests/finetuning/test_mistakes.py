@@ -437,6 +437,16 @@ def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics
             finetune(replace(arguments, seeds=2))
 
 
+@pytest.mark.parametrize("how", [{"validation_split": 0.5}, {"folds": 2}])
+def test_a_data_set_without_validation_data_is_measured_on_a_part(tmp_path, pretrained, how):
+    datasets = pytest.importorskip("datasets")
+    rows = {"text": ["a cat", "a dog", "a fish", "a tree"], "label": ["x", "y"] * 2}
+    datasets.Dataset.from_dict(rows).to_json(tmp_path / "train.jsonl")
+    settings = {"model": str(pretrained), "dataset": str(tmp_path), "output_dir": str(tmp_path / "out")} | how
+    found = finetune(**settings, max_steps=1, max_length=16, use_cpu=True, disable_tqdm=True)
+    assert "accuracy" in found
+
+
 @pytest.mark.parametrize(
     "make",
     [
