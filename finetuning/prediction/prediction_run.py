@@ -197,8 +197,8 @@ class _Prediction:
             logger.warning("%s", line)
 
     def _kept(self, row: DataRow) -> dict[str, Any]:
-        """The columns of a row that the output has too."""
-        return {name: row.value(name) for name in self.predictor.kept_columns(row)}
+        """The columns of a row that the output has too; one that the first row has may be missing in others."""
+        return {name: row.values[name] for name in self.predictor.kept_columns(row) if name in row.values}
 
     def write(self) -> dict[str, Any]:
         """Write the output, see `predict_files`."""

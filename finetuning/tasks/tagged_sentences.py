@@ -1,6 +1,6 @@
 """Tagged sentences as the network reads them: the pieces of their words, and windows of long sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,14 +19,14 @@ class TaggedSentence:
     Attributes:
         words: The words.
         tags: A tag for each; None where they are not known.
-        document: Number of the document that they are from.
+        document: What names the document that they are from, apart from its neighbours.
         text: The text that they were found in, if there was one.
         spans: First character of each word in the text and the one after its last.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    document: int = 0
+    document: Hashable = 0
     text: str | None = None
     spans: tuple[tuple[int, int], ...] = ()
 

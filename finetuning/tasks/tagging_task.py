@@ -7,7 +7,7 @@ so every word gets a tag: from the window in which it has most context.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -110,7 +110,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         """The tags."""
         return example.tags or ()
 
-    def group_of(self, example: TaggedSentence) -> int | None:
+    def group_of(self, example: TaggedSentence) -> Hashable:
         """The document, where it is read as context."""
         return example.document if self.max_document_context else None
 
@@ -224,7 +224,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return self.predict(network_outputs(self, data, model.eval(), tokenizer), data, labels)
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[TaggedSentence]:
-        """Words of rows; a text is split into words, punctuation apart."""
+        """Words of rows; a text is split into words, punctuation apart, and is a document if no column says more."""
         return [self._new_example(row) for row in rows]
 
     def _new_example(self, row: DataRow) -> TaggedSentence:
@@ -232,7 +232,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             return self.example(row, labelled=False)
         text = row.text(self.text_column)
         spans = tuple(match.span() for match in _WORD.finditer(text))
-        return TaggedSentence(tuple(text[slice(*span)] for span in spans), None, text=text, spans=spans)
+        words = tuple(text[slice(*span)] for span in spans)
+        document = row.values.get("document", (row.source, row.number))
+        return TaggedSentence(words, None, document, text, spans)
 
     def answers(
         self,

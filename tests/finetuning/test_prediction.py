@@ -543,6 +543,13 @@ def test_mistakes(tmp_path, monkeypatch, models, task, data, settings, message):
     assert not [name for name in names(tmp_path) if not name.startswith(".")]
 
 
+def test_a_column_that_is_kept_may_be_missing_in_some_rows(tmp_path, models):
+    rows = [{"id": 1, "sentence": "a"}, {"sentence": "b"}, {"id": None, "sentence": "c"}]
+    mybert.predict(models / "sst2", rows, output=tmp_path / "o.jsonl", keep_columns=["id"])
+    written = mybert.files.read_rows(tmp_path / "o.jsonl")
+    assert [row.get("id", "none") for row in written] == [1, "none", None]
+
+
 @pytest.mark.parametrize("text", ["a fine film", "a fine film " * 100])
 def test_a_text_is_no_file(models, text):
     with pytest.raises(FileNotFoundError, match=r"There is no file 'a fine .*; a text is given in a list: \[text\]"):

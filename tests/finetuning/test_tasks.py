@@ -441,6 +441,17 @@ def test_the_classes_tell_whether_tags_are_of_entities_not_each_file():
     assert "precision" in TASKS["ner"].with_classes(None).score(predictions, words)
 
 
+def test_a_text_is_no_context_of_another(tokenizer):
+    """What is predicted for a text depends on no other, unless a column says that they are of one document."""
+    task = replace(TASKS["ner"], max_document_context=True)
+    rows = [{"tokens": "a cat sat"}, {"tokens": "dogs ate"}]
+    alone = [task.encode(task.new_examples([row]), TAGS, tokenizer, "x")[0]["input_ids"] for row in _rows(rows)]
+    data = task.encode(task.new_examples(_rows(rows)), TAGS, tokenizer, "x")
+    assert list(data.inputs["input_ids"]) == alone
+    together = task.new_examples(_rows([{"document": 3} | row for row in rows]))
+    assert len(task.encode(together, TAGS, tokenizer, "x")[0]["input_ids"]) == len(alone[0]) + len(alone[1]) - 2
+
+
 def test_documents_may_have_any_name(tokenizer):
     named = [replace(sentence, document=name) for sentence, name in zip(SENTENCES, "zza", strict=True)]
     task = replace(TASKS["ner"], max_document_context=True)
