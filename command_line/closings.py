@@ -176,7 +176,7 @@ def _ablation(arguments: Any, result: Mapping[str, Any]) -> Closing:
 
 
 def _glue(arguments: Any, result: Mapping[str, Any]) -> Closing:
-    figure = f"average {_shown(result['average'])} over {len(result['tasks'])} tasks"
+    figure = f"average {100 * result['average']:.1f} over {len(result['tasks'])} tasks"
     return Closing(Path(arguments.output_dir) / "suite.md", figure)
 
 

@@ -358,8 +358,10 @@ def _known(*rows: tuple[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; numeric columns are aligned to the right."""
+    """A Markdown table; numeric columns are aligned to the right, and columns without any value are left out."""
     rows = [list(row) for row in rows]
+    filled = [column for column in range(len(header)) if any(row[column] != "" for row in rows)]
+    header, rows = [header[column] for column in filled], [[row[column] for column in filled] for row in rows]
     is_numeric = [all(_is_number(row[column]) or row[column] == "" for row in rows) for column in range(len(header))]
     rule = ["---:" if numeric else "---" for numeric in is_numeric]
     lines = [map(_cell, header), rule, *(map(_cell, row) for row in rows)]

@@ -38,6 +38,7 @@ class ReadableProgress(ProgressCallback):
         self.budget = budget
         self._first_step = 0  # of this call's training
         self._last = ""
+        self._last_evaluation = ""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -83,12 +84,14 @@ class ReadableProgress(ProgressCallback):
         logs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Log an entry, unless it is the same as the one before."""
+        """Log an entry, unless it is the same as the one before, or as the last evaluation."""
         share = None if self.budget is None else int(self.budget.position) / TICKS
         line = log_line(logs or {}, state.global_step, state.max_steps, share, self._first_step)
-        if not state.is_world_process_zero or not line or line == self._last:
+        if not state.is_world_process_zero or not line or line in (self._last, self._last_evaluation):
             return
         self._last = line
+        if any(name.startswith("eval_") for name in logs or {}):
+            self._last_evaluation = line
         _say(line, args)
 
     def on_train_end(
@@ -129,7 +132,7 @@ def log_line(
     if share_of_time is not None:
         where = f"step {step:,}, {100 * share_of_time:.0f} % of the time"
     if len(parts) == 1 and (kind := {"eval": "evaluation", "test": "test"}.get(next(iter(parts)))):
-        values = {name.partition("_")[2]: value for name, value in values.items()}
+        values = {name.partition("_")[2]: value for name, value in values.items() if not name.endswith(_TOKEN_SPEED)}
         where = f"{where}, {kind}" if where and kind == "evaluation" else kind
     said = _said(values)
     text = f"{where}: {', '.join(said)}".lstrip(": ") if said else ""

@@ -54,7 +54,7 @@ ROWS = {
     "untrained": AblationRow("No pretraining", _BERT, {"from_scratch": True}),
 }
 # Pretraining measures on held-out text, in the order of the table.
-_MEASURED = {"perplexity": "eval_perplexity", "words": "eval_mlm_accuracy", "NSP accuracy": "eval_nsp_accuracy"}
+_MEASURED = {"perplexity": "eval_perplexity", "hidden words": "eval_mlm_accuracy", "NSP accuracy": "eval_nsp_accuracy"}
 # Models that read the same text by the same rules, with a vocabulary of the same kind, share vocabulary and tokens.
 _OF_THE_TOKENS = [option.name for kind in (VocabularyBasics, CorpusSettings) for option in fields(kind)]
 

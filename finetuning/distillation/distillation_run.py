@@ -61,6 +61,11 @@ class DistillationRun(TaskRun):
 
     parts: Sequence[TaskData] = ()
 
+    @property
+    def training_parts(self) -> Sequence[TaskData]:
+        """The labelled data, and each file of texts without labels."""
+        return self.parts
+
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
     """Train a student on what a fine-tuned teacher says of task data and of texts without labels.

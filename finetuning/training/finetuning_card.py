@@ -55,7 +55,9 @@ def write_finetuning_card(
         name=output_dir.name,
         summary=arguments.card_summary,
         training=TrainingDescription(
-            corpus=f"{plain_text(data_name(run.train.source))}, {len(run.train.examples):,} examples",
+            corpus="; ".join(
+                f"{plain_text(data_name(part.source))}, {len(part.examples):,} examples" for part in run.training_parts
+            ),
             hyperparameters=_hyperparameters(arguments, run.task),
             seeds=[arguments.seed + number for number in range(arguments.seeds)],
             wall_time=outcomes[found.kept.name].seconds,

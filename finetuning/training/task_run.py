@@ -53,6 +53,11 @@ class TaskRun:
         """Complete the task with the classes."""
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
+    @property
+    def training_parts(self) -> Sequence[TaskData]:
+        """What the training data was put together from."""
+        return [self.train]
+
 
 @dataclass(frozen=True)
 class Outcome:

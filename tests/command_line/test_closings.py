@@ -82,7 +82,7 @@ SAID = {
     "finetune": "\nDone: out (accuracy 0.9123, test accuracy 0.5)\n",
     "distill": "\nDone: out (accuracy 0.9, teacher 0.95)\nNext:\n  mybert predict out",
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
-    "glue": "\nDone: out/suite.md (average 0.7123 over 2 tasks)",
+    "glue": "\nDone: out/suite.md (average 71.2 over 2 tasks)",
     "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt",
     "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",

@@ -121,7 +121,7 @@ def test_what_is_said_of_a_model_stands_in_its_card(copy_of, tmp_path):
     assert card.data.base_model == "me/base" and card.data.datasets == ["glue"] and "tiny" in card.data.tags
     (result,) = card.data.eval_results
     assert {name: getattr(result, name) for name in RESULT} == RESULT
-    assert "| text-classification | SST-2 |  | accuracy | 0.875 |" in card.text
+    assert "| Task | Data set | Metric | Value |" in card.text and "| SST-2 | accuracy | 0.875 |" in card.text
     assert "# sentiment\n\nFilm reviews.\n" in card.text and "Reviews of films." in card.text
     assert "## Limits\n\n- It knows English only.\n- It is tiny.\n" in card.text
     assert "## Examples" not in card.text

@@ -146,4 +146,4 @@ def test_the_model_is_an_ordinary_bert_and_the_border_is_said(tmp_path, text_fil
     assert rows["optimizer"].startswith("Muon for the layers' matrices")
     assert rows["learning rate"] == "0.02 (Muon), 0.01 (AdamW)"
     assert (rows["batch size"], rows["steps"]) == ("4", "8")
-    assert (rows["predicted tokens"], rows["left to right at first"]) == ("0.4", "50 % of the steps")
+    assert (rows["share of predicted tokens"], rows["left to right at first"]) == ("0.4", "50 % of the steps")

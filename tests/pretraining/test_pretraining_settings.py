@@ -72,7 +72,7 @@ def test_objectives(tmp_path, arguments, objective, architecture, is_decoder, ha
     if objective == "ltr":
         assert not metrics["examples"]  # a left-to-right model never saw [MASK]
     card = (tmp_path / "out" / "README.md").read_text()
-    assert f"| predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
+    assert f"| share of predicted tokens | {1.0 if objective == 'ltr' else 0.15} |" in card
     assert {"ltr": "left-to-right", "mlm+sop": "sentence order", "mlm": "masked LM."}.get(
         objective, "next sentence"
     ) in card

@@ -95,12 +95,14 @@ def test_a_best_checkpoint_before_the_last_is_named(tmp_path, caplog):
     assert [record.getMessage() for record in caplog.records] == ["Kept: the best checkpoint, that of step 3."]
 
 
-def test_the_same_line_is_said_once(tmp_path, caplog):
+def test_an_evaluation_is_said_once(tmp_path, caplog):
     caplog.set_level(logging.INFO, "mybert")
-    progress, state = ReadableProgress(), TrainerState(global_step=3, max_steps=6)
-    for _ in range(2):
-        progress.on_log(TrainingArguments(tmp_path), state, TrainerControl(), logs={"eval_loss": 0.5})
-    assert [record.getMessage() for record in caplog.records] == ["step 3/6, evaluation: loss 0.5"]
+    progress, state = ReadableProgress(), TrainerState(global_step=6, max_steps=6)
+    end = {"train_runtime": 2.0, "train_loss": 0.5}
+    for logs in ({"eval_loss": 0.5}, {"eval_loss": 0.5}, end, {"eval_loss": 0.5, "eval_tokens_per_second": 7.0}):
+        progress.on_log(TrainingArguments(tmp_path), state, TrainerControl(), logs=logs)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["step 6/6, evaluation: loss 0.5", "Trained 6 steps in 2 s, with a mean loss of 0.5."]
 
 
 def test_steps_that_are_given_stay(tmp_path):

@@ -53,8 +53,8 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, 
     out = tmp_path / "out"
     assert list(table) == list(ROWS)
     assert all(0 <= values["classification"] <= 1 for values in table.values())
-    assert set(table["mlm+nsp"]) == {"perplexity", "words", "NSP accuracy", "classification"}
-    assert set(table["ltr+bilstm"]) == {"perplexity", "words", "classification"}
+    assert set(table["mlm+nsp"]) == {"perplexity", "hidden words", "NSP accuracy", "classification"}
+    assert set(table["ltr+bilstm"]) == {"perplexity", "hidden words", "classification"}
     assert set(table["untrained"]) == {"classification"}
     config = {name: json.loads((out / "pretrained" / name / "config.json").read_text()) for name in ("no-nsp", "ltr")}
     assert not config["no-nsp"]["is_decoder"]
