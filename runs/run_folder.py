@@ -177,7 +177,9 @@ def _read_record(run_file: Path) -> dict[str, Any]:
 
 
 def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) -> str:
-    names = sorted(name for name in {*earlier, *current} if earlier.get(name) != current.get(name))
+    """Name what differs; first what both record, for it decides what else is recorded."""
+    names = [name for name in {*earlier, *current} if earlier.get(name) != current.get(name)]
+    names.sort(key=lambda name: (name not in earlier or name not in current, name))
     return ", ".join(f"{name} was {earlier.get(name)!r}, is {current.get(name)!r}" for name in names)
 
 
