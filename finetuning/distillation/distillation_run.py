@@ -56,15 +56,18 @@ class DistillationRun(TaskRun):
     """A task with its data.
 
     Attributes:
-        parts: What the training data was joined from: labelled data, if there is some, and data without labels.
+        parts: What the training data was joined from: labelled data, if there is some, and data without labels; none
+            any more once the teacher has read it.
+        sources: Where they came from, with the number of examples of each.
     """
 
     parts: Sequence[TaskData] = ()
+    sources: Sequence[tuple[DataSource, int]] = ()
 
     @property
-    def training_parts(self) -> Sequence[TaskData]:
+    def training_sources(self) -> Sequence[tuple[DataSource, int]]:
         """The labelled data, and each file of texts without labels."""
-        return self.parts
+        return self.sources
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -129,7 +132,8 @@ class Distillation(Finetuning):
         parts = [*data.get("train", {}).values(), *data.get(_UNLABELLED, {}).values()]
         self._check_same_tokens(task, tokenizer, parts)
         validation, test = data.get("validation", {}), data.get("test", {})
-        return DistillationRun(task, tokenizer, labels, joined(parts), validation, test, parts)
+        sources = [(part.source, len(part.examples)) for part in parts]
+        return DistillationRun(task, tokenizer, labels, joined(parts), validation, test, parts, sources)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         """The student's tokenizer."""

@@ -54,9 +54,9 @@ class TaskRun:
         object.__setattr__(self, "task", self.task.with_classes(self.labels))
 
     @property
-    def training_parts(self) -> Sequence[TaskData]:
-        """What the training data was put together from."""
-        return [self.train]
+    def training_sources(self) -> Sequence[tuple[DataSource, int]]:
+        """What the training data was put together from, each with its number of examples."""
+        return [(self.train.source, len(self.train.examples))]
 
 
 @dataclass(frozen=True)

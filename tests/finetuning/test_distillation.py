@@ -1,6 +1,7 @@
 """Students learn what a teacher says: losses by hand, outputs kept, runs gone on with, and what is refused."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -315,6 +316,7 @@ def test_other_tasks_are_learnt_from_labels_and_from_texts_without(arguments, mo
     assert bool(result["teacher"]) == bool(settings)
     card = (tmp_path / "out" / "README.md").read_text()
     assert ("temperature" in card) == (model != "value") and "| weight of the data's labels | 0.5 |" in card
+    assert re.search(r", 16 examples; .+, \d+ examples\n", card)
 
 
 # Layers
