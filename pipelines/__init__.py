@@ -20,13 +20,13 @@ __all__ = [
 
 
 def register_pipelines() -> None:
-    """Make `transformers.pipeline` know the tasks of this room; a second call changes nothing.
+    """Register the tasks of this package with `transformers.pipeline`; a second call changes nothing.
 
-    Classification of texts and tokens stays transformers' own, but for models that were fine-tuned to read long texts
-    in windows.
+    Text and token classification are transformers' own, except for models that were fine-tuned to read long texts in
+    windows.
 
-    transformers refuses the name `"question-answering"` before it looks into the registry, so the name leaves its list
-    of removed tasks. Versions without that list, or with a pipeline of their own, get ours as well.
+    transformers rejects the name `"question-answering"` before it looks into the registry, so the name is removed from
+    its list of removed tasks. Versions without that list, or with a pipeline of their own, get ours as well.
     """
     from transformers import (
         AutoModelForMultipleChoice,
@@ -52,10 +52,10 @@ def register_pipelines() -> None:
         ("next-sentence-prediction", NextSentencePredictionPipeline, AutoModelForNextSentencePrediction, None),
         ("multiple-choice", MultipleChoicePipeline, AutoModelForMultipleChoice, None),
     ):
-        registry.supported_tasks.pop(task, None)  # spares the warning that a task is registered twice
+        registry.supported_tasks.pop(task, None)  # avoids the warning that a task is registered twice
         registry.register_pipeline(task, pipeline_class, pt_model=model_class, default=default, type="text")
-        # With this mark `save_pretrained` would declare custom code in the model's config, and the saved folder could
-        # not be loaded without trust_remote_code, although the pipeline is here.
+        # With this attribute, `save_pretrained` would declare custom code in the model's configuration, and the folder
+        # could not be loaded without trust_remote_code, although the pipeline is in this package.
         del pipeline_class._registered_impl
     for task, windowed_class in (
         ("text-classification", WindowedTextClassificationPipeline),

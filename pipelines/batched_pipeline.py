@@ -1,4 +1,4 @@
-"""What the pipelines of this package share: examples go through in bulk, their rows in batches of similar length."""
+"""Base class of the pipelines: examples are processed in bulk, their rows in batches of similar length."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from transformers.pipelines.base import Pipeline
 from .spans import check_at_least_one
 
 EXAMPLES_AT_ONCE = 512
-"""Examples that are tokenized and sorted together: enough for batches without padding, little enough for memory."""
+"""Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
 
 
 TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
-"""Tokens of a batch where no batch size is given: what keeps a CPU's cache, or all of an accelerator, busy."""
+"""Tokens in a batch if no batch size is given: fits a CPU's cache, or keeps an accelerator busy."""
 
 
 def batches_by_length(
     lengths: Sequence[int], device: torch.device, batch_size: int | None = None
 ) -> Iterator[list[int]]:
-    """Split rows into batches of similar length, the longest first, where memory would run out first.
+    """Split rows into batches of similar length, the longest first, so that memory errors come early.
 
     Args:
-        lengths: Tokens of each row.
-        device: Where batches are computed; without a batch size they have `TOKENS_AT_ONCE`, padding included, or one
-            longer row.
-        batch_size: Rows of a batch.
+        lengths: Length of each row, in tokens.
+        device: Device of the model; without a batch size, batches have at most `TOKENS_AT_ONCE` tokens, padding
+            included, or one longer row.
+        batch_size: Number of rows in a batch.
 
     Yields:
-        The places of the rows of each batch.
+        The indices of the rows of each batch.
     """
     budget = TOKENS_AT_ONCE["cpu" if device.type == "cpu" else "accelerator"]
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
@@ -47,8 +47,8 @@ def batches_by_length(
 class BatchedPipeline(Pipeline):
     """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once.
 
-    One example may give several rows for the network (windows of a context, choices). Rows of all examples share the
-    batches, so that neither a single long example nor many short ones leave the network waiting or full of padding.
+    One example may have several rows of model input (windows of a context, choices). Rows of all examples share
+    batches, so that long and short examples run in full batches with little padding.
     """
 
     _load_tokenizer = True
@@ -61,12 +61,12 @@ class BatchedPipeline(Pipeline):
     """The model classes of the task's Auto class, by model type."""
 
     expected_example: str
-    """What one example is, for messages."""
+    """Description of an example, for messages."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.check_model_type(self.supported_models)
-        self.model.eval()  # a model that comes from training or from a configuration still has its dropout on
+        self.model.eval()  # a model just trained or built from a configuration may be in training mode
 
     def is_example(self, inputs: Any) -> bool:
         """Whether the input is one example and not a collection of them."""
@@ -75,15 +75,14 @@ class BatchedPipeline(Pipeline):
     def run_examples(
         self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **parameters: Any
     ) -> Any:
-        """What `__call__` of each pipeline ends in.
+        """Run examples; `__call__` of each pipeline ends here.
 
         Args:
             inputs: One example, a list of examples, or any other iterable of examples.
-            batch_size: Rows that the network sees at once; without it as many as make a good number of tokens for the
-                device (`TOKENS_AT_ONCE`). It may be given to `pipeline(...)` as well.
-            num_workers: Without effect, for callers who give it to any pipeline; fast tokenizers have threads of their
-                own.
-            **parameters: Those of `_sanitize_parameters`.
+            batch_size: Number of rows in a batch; by default as many as fit `TOKENS_AT_ONCE` for the device. It may
+                also be given to `pipeline(...)`.
+            num_workers: Ignored; accepted for compatibility. Fast tokenizers have their own threads.
+            **parameters: Arguments of `_sanitize_parameters`.
 
         Returns:
             One result for one example, a list for a list, a generator for any other iterable.
@@ -124,14 +123,14 @@ class BatchedPipeline(Pipeline):
     def batches(
         self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """Padded batches of rows, see `batches_by_length`.
+        """Yield padded batches of rows, see `batches_by_length`.
 
         Args:
             rows: Model inputs of each row by name, each of shape `(tokens,)`.
-            batch_size: Rows in a batch, None for as many as the device likes.
+            batch_size: Rows in a batch, None to choose it for the device.
 
         Yields:
-            Places of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
+            Indices of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
         """
         padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         for places in batches_by_length([len(row["input_ids"]) for row in rows], self.device, batch_size):
@@ -145,7 +144,7 @@ class BatchedPipeline(Pipeline):
             yield places, inputs
 
     def pair_rows(self, texts: Sequence[str], pairs: Sequence[str]) -> list[dict[str, np.ndarray]]:
-        """Tokenize text pairs, cut to the length of the model, the longer side first."""
+        """Tokenize text pairs, truncated to the model's maximum length, the longer text first."""
         batch = self.tokenizer(list(texts), list(pairs), truncation=True, max_length=self.max_length, padding=False)
         names = [name for name in self.tokenizer.model_input_names if name in batch]
         return [{name: np.array(batch[name][number]) for name in names} for number in range(len(texts))]
@@ -157,10 +156,11 @@ class BatchedPipeline(Pipeline):
 
 
 def longest_input(pipeline: Pipeline) -> int:
-    """Tokens that tokenizer and network can take, special tokens included; `sys.maxsize` if there is no limit."""
+    """Maximum input length of tokenizer and model in tokens, special tokens included, or `sys.maxsize`."""
     positions = getattr(pipeline.model.config, "max_position_embeddings", None)
     limit = min(pipeline.tokenizer.model_max_length, sys.maxsize)  # its 1e30 for "no limit" fits no integer type
     for name, module in pipeline.model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            positions = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts from behind padding
-    return min(positions, limit) if positions and positions > 0 else limit  # XLNet says -1: no limit
+            # RoBERTa's positions start after the padding id
+            positions = module.num_embeddings - module.padding_idx - 1
+    return min(positions, limit) if positions and positions > 0 else limit  # XLNet has -1 for no limit

@@ -1,4 +1,4 @@
-"""`pipeline("multiple-choice")`: the continuation or answer that fits a prompt best."""
+"""`pipeline("multiple-choice")`: choose the continuation or answer that fits a prompt best."""
 
 from __future__ import annotations
 
@@ -37,22 +37,23 @@ class MultipleChoicePipeline(BatchedPipeline):
         prompt: str | None = None,
         **parameters: Any,
     ) -> Any:
-        """Choose.
+        """Choose the best text for each prompt.
 
         Args:
-            inputs: A dict with `prompt` and `choices`, or the prompt; a list or another iterable of such dicts.
+            inputs: A dict with `prompt` and `choices`, or the prompt; or a list or other iterable of such dicts.
             choices: The texts to choose from, if `inputs` (or `prompt`) is the prompt.
-            batch_size: Choices that the network sees at once; chosen for the device by default.
-            prompt: The prompt by name.
-            **parameters: `top_k` (1): number of choices to return, and a list of them if above 1. `num_workers` is
-                without effect.
+            batch_size: Number of choices in a batch; by default chosen for the device.
+            prompt: The prompt, as a keyword argument.
+            **parameters: `top_k` (1): number of choices to return; above 1, a list of them is returned. `num_workers`
+              is
+                ignored.
 
         Returns:
-            `{"label", "answer", "score"}` for one prompt: number (from 0), text and probability of the best choice; a
+            `{"label", "answer", "score"}` for one prompt: index (from 0), text and probability of the best choice; a
             list for a list; a generator for an iterable that is no list.
 
         Raises:
-            ValueError: What was given is not a prompt with choices, or `top_k` is below 1.
+            ValueError: The input is not a prompt with choices, or `top_k` is below 1.
         """
         if prompt is not None or choices is not None:
             inputs = {"prompt": inputs if prompt is None else prompt, "choices": choices}
@@ -81,7 +82,7 @@ class MultipleChoicePipeline(BatchedPipeline):
         return {"examples": examples, "rows": rows}
 
     def _forward(self, model_inputs: dict[str, Any], batch_size: int | None) -> dict[str, Any]:
-        # The network scores each choice by itself, so every row goes in as a question with a single choice.
+        # The model scores each choice separately, so every row is passed as a question with a single choice.
         logits = np.empty(len(model_inputs["rows"]))
         for places, inputs in self.batches(model_inputs["rows"], batch_size):
             outputs = self.model(**{name: values.unsqueeze(1) for name, values in inputs.items()})

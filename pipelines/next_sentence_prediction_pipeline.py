@@ -1,4 +1,4 @@
-"""`pipeline("next-sentence-prediction")`: whether the second text follows the first."""
+"""`pipeline("next-sentence-prediction")`: predict whether the second text follows the first."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         text: str | None = None,
         **parameters: Any,
     ) -> Any:
-        """Judge pairs of texts.
+        """Predict for pairs of texts whether the second follows the first.
 
         Args:
             inputs: A pair: a dict with `text` and `text_pair`, a tuple or list of two texts, or the first text; a list
                 or another iterable of pairs.
             text_pair: The second text, if `inputs` (or `text`) is the first one.
-            batch_size: Pairs that the network sees at once; chosen for the device by default.
-            text: The first text by name.
-            **parameters: `num_workers`, without effect.
+            batch_size: Number of pairs in a batch; by default chosen for the device.
+            text: The first text, as a keyword argument.
+            **parameters: `num_workers`, ignored.
 
         Returns:
             `{"label", "score"}` for one pair, the label `"is_next"` or `"not_next"` and its probability; a list for a
             list; a generator for an iterable that is no list.
 
         Raises:
-            ValueError: What was given is not a pair of texts.
+            ValueError: The input is not a pair of texts.
         """
         if text is not None or text_pair is not None:
             inputs = {"text": inputs if text is None else text, "text_pair": text_pair}
@@ -70,7 +70,7 @@ class NextSentencePredictionPipeline(BatchedPipeline):
         return {}, {}, {}
 
     def preprocess(self, examples: Sequence[Any]) -> list[dict[str, np.ndarray]]:
-        """Tokenize the pairs, cut to the model's length where they are longer."""
+        """Tokenize the pairs, truncated to the model's maximum length."""
         pairs = [self._pair(example) for example in examples]
         return self.pair_rows([first for first, _ in pairs], [second for _, second in pairs])
 

@@ -23,10 +23,10 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         >>> answerer(question="Where do I live?", context="My name is Wolfgang and I live in Berlin.")
         {"score": 0.98, "start": 34, "end": 40, "answer": "Berlin"}
 
-    Differences from the pipeline of transformers 4: a list gives a list, also with one question in it; `top_k` above 1
-    gives a list, also of one answer; `max_question_len` acts; scores are normalized over all windows of a context
-    together, so that they compare; a stretch of the context is one answer, with the score of the best tokens that give
-    it, however many windows hold it, so that `top_k` different ones come back wherever there are as many.
+    Differences from the pipeline of transformers 4: a list gives a list, even with one question in it; `top_k` above 1
+    gives a list, even of one answer; `max_question_len` has an effect; scores are normalized over all windows of a
+    context together, so they are comparable; a span of the context is one answer with its best score, however many
+    windows or token pairs give it, so `top_k` distinct answers are returned if there are as many.
     """
 
     supported_models = MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
@@ -39,27 +39,28 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         """Answer questions from contexts.
 
         Args:
-            *args: A dict with `question` and `context`, several of them, a list or another iterable of them, or a
+            *args: A dict with `question` and `context`, several of them, a list or other iterable of them, or a
                 question and a context.
             question: A question or a list of questions.
-            context: A context or a list of contexts; a single one serves all questions and the other way round.
-            batch_size: Windows that the network sees at once; chosen for the device by default.
-            **parameters: `top_k` (1): number of answers, and a list of them if above 1.
-                `doc_stride` (128 or less): tokens that neighbouring windows of a long context share.
-                `max_answer_len` (15): tokens of an answer.
-                `max_seq_len` (384 or the model's length): tokens of a window, question included.
-                `max_question_len` (64): tokens of a question, the rest is cut.
-                `handle_impossible_answer` (False): the empty answer competes as well.
-                `align_to_words` (True): widen answers to whole words.
-                `padding` and `num_workers` are without effect: windows are padded to the longest of their batch.
+            context: A context or a list of contexts; a single context is used for all questions, and a single question
+                for all contexts.
+            batch_size: Number of windows in a batch; by default chosen for the device.
+            **parameters: `top_k` (1): number of answers; above 1, a list of them is returned.
+                `doc_stride` (128 or less): number of tokens that neighbouring windows of a long context share.
+                `max_answer_len` (15): maximum length of an answer in tokens.
+                `max_seq_len` (384 or the model's length): maximum length of a window in tokens, question included.
+                `max_question_len` (64): maximum length of a question in tokens; longer ones are truncated.
+                `handle_impossible_answer` (False): whether the empty answer is a candidate.
+                `align_to_words` (True): whether to widen answers to whole words.
+                `padding` and `num_workers` are ignored: windows are padded to the longest of their batch.
 
         Returns:
             `{"score", "start", "end", "answer"}` for one question and a list for several; a generator for an iterable
-            that is no list. `score` is a probability, `answer` is exactly `context[start:end]`, and empty with start
-            and end 0 where the question is judged impossible.
+            that is not a list. `score` is a probability; `answer` is exactly `context[start:end]`, or empty, with
+            start and end 0, if the question is judged impossible.
 
         Raises:
-            ValueError: A question or context is missing or empty, or a parameter is out of its range.
+            ValueError: A question or context is missing or empty, or a parameter is out of range.
         """
         if question is not None or context is not None:
             if len(args) == 1 and question is None:
@@ -113,7 +114,7 @@ class QuestionAnsweringPipeline(BatchedPipeline):
         max_seq_len: int | None = None,
         max_question_len: int = 64,
     ) -> list[WindowedQuestion]:
-        """Cut every example into windows that the model can take."""
+        """Split every example into windows that fit the model."""
         if max_seq_len is None:
             max_seq_len = min(384, self.max_length)
         check_at_least_one(max_seq_len=max_seq_len)

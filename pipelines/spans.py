@@ -1,7 +1,7 @@
-"""Extractive question answering outside the network: contexts cut into windows, logits turned into answers.
+"""Extractive question answering around the model: contexts to windows, logits to answers.
 
-Pure functions, shared by the pipeline and by fine-tuning. A long context is cut into overlapping windows of tokens,
-each behind the same question. A span's score is its start logit plus its end logit (Devlin et al. 2019, section 4.2),
+Pure functions, shared by the pipeline and by fine-tuning. A long context is split into overlapping windows of tokens,
+each after the same question. A span's score is its start logit plus its end logit (Devlin et al. 2019, section 4.2),
 compared over all windows as in Google's `run_squad.py`; "no answer" is the classification token pointing at itself.
 """
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Window:
-    """A question and a stretch of its context as the model sees them.
+    """A question and a part of its context as model input.
 
     Attributes:
         inputs: Model inputs by name (`input_ids`, `token_type_ids`, `attention_mask`), each of shape `(tokens,)`.
         context_start: Position in the window of its first context token.
-        context_length: How many context tokens the window holds.
-        first_token: Which token of the whole context the first one is.
+        context_length: Number of context tokens in the window.
+        first_token: Index of its first context token in the whole context.
         null_position: Position of the classification token, which stands for "no answer".
     """
 
@@ -43,13 +43,13 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowedQuestion:
-    """A question with its context cut into windows.
+    """A question with its context split into windows.
 
     Attributes:
-        context: The text that answers are taken from.
-        token_spans: Characters `[start, end)` of every token of the context, shape `(context_tokens, 2)`.
-        word_spans: Characters `[start, end)` of the word around every token, shape `(context_tokens, 2)`.
-        windows: From left to right; together they hold every token of the context.
+        context: The text from which answers are taken.
+        token_spans: Character range `[start, end)` of every token of the context, shape `(context_tokens, 2)`.
+        word_spans: Character range `[start, end)` of the word of every token, shape `(context_tokens, 2)`.
+        windows: From left to right; together they cover every token of the context.
     """
 
     context: str
@@ -60,15 +60,15 @@ class WindowedQuestion:
 
 @dataclass(frozen=True)
 class Answer:
-    """A stretch of the context, or "no answer" (`text` empty, `start` and `end` 0).
+    """A span of the context, or "no answer" (`text` empty, `start` and `end` 0).
 
     Attributes:
         text: Exactly `context[start:end]`.
-        start: First character.
-        end: Character after the last one.
+        start: Index of the first character.
+        end: Index after the last character.
         start_logit: Start logit of the first token.
         end_logit: End logit of the last token.
-        probability: Product of the probabilities of start and end, over the context tokens of all windows and the null
+        probability: Product of the softmax of start and end, over the context tokens of all windows and the null
             token.
     """
 
@@ -93,23 +93,23 @@ def make_windows(
     doc_stride: int | None = None,
     max_question_len: int = 64,
 ) -> list[WindowedQuestion]:
-    """Tokenize questions with their contexts and cut each pair into windows.
+    """Tokenize questions with their contexts and split each pair into windows.
 
-    The windows are those of the tokenizer's own overflow (`truncation="only_second"`, `stride=doc_stride`). They are
-    cut here because the overlap has to fit beside each single question, where the tokenizer takes one overlap for all
-    and panics if it is too large, and because words at the border of a window stay whole.
+    The windows equal those of the tokenizer's own overflow (`truncation="only_second"`, `stride=doc_stride`). They are
+    built here because the overlap has to fit each question, whereas the tokenizer uses one overlap for all and panics
+    if it is too large, and because words at the border of a window must stay whole.
 
     Args:
-        tokenizer: A fast tokenizer. With `padding_side="left"` the context comes first, as XLNet wants it.
+        tokenizer: A fast tokenizer. With `padding_side="left"` the context comes first, as XLNet expects.
         questions: One question per example.
         contexts: The text to search, one per question.
-        max_seq_len: Tokens of a window, special tokens included.
-        doc_stride: Tokens that neighbouring windows share (Google's flag of this name is the distance between their
-            starts instead). Without it 128, or half of the context's room in a window if that is less.
-        max_question_len: Tokens of a question; what is longer is cut.
+        max_seq_len: Maximum length of a window in tokens, special tokens included.
+        doc_stride: Number of tokens that neighbouring windows share (Google's flag of this name is the distance
+            between their starts). Default: 128, or half of the context's room in a window if that is fewer.
+        max_question_len: Maximum length of a question in tokens; longer ones are truncated.
 
     Raises:
-        ValueError: The tokenizer is not a fast one, a question or context is empty, or the lengths leave no room.
+        ValueError: The tokenizer is not fast, a question or context is empty, or the lengths leave no room.
     """
     if not tokenizer.is_fast:
         raise ValueError(
@@ -162,18 +162,18 @@ def best_answers(
     """The best answers of a question over all its windows, and "no answer".
 
     Args:
-        question: What `make_windows` gave.
-        start_logits: For each window, shape `(tokens,)`.
-        end_logits: For each window, shape `(tokens,)`.
-        top_k: Number of answers; fewer come back only where the context has no more different stretches.
-        max_answer_len: Tokens of an answer, before it is widened to whole words.
-        align_to_words: Widen answers to whole words.
-        max_context: As Google's `run_squad.py`, let an answer begin only in the window where its first token has the
-            most context on both sides, and take each text once, wherever it stands.
+        question: A result of `make_windows`.
+        start_logits: Logits of each window, shape `(tokens,)`.
+        end_logits: Logits of each window, shape `(tokens,)`.
+        top_k: Maximum number of answers; fewer only if the context has no more distinct spans.
+        max_answer_len: Maximum length of an answer in tokens, before it is widened to whole words.
+        align_to_words: Whether to widen answers to whole words.
+        max_context: Whether to do as Google's `run_squad.py`: an answer may begin only in the window where its first
+            token has the most context on both sides, and each text is returned once, wherever it occurs.
 
     Returns:
-        Different answers from best to worst by `Answer.score`, and the null answer of the window that believes in it
-        least (Google's `score_null`).
+        Distinct answers from best to worst by `Answer.score`, and the null answer of the window with the lowest null
+        score (Google's `score_null`).
 
     Raises:
         ValueError: `top_k` or `max_answer_len` is below 1, or a logit is not a finite number.
@@ -210,7 +210,7 @@ def best_answers(
         span = _without_spaces(question.context, int(spans[token, 0]), int(spans[token + length, 1]))
         text = question.context[slice(*span)]
         answer = text if max_context else span
-        if not text or answer in answers:  # a token that is only a space; the same answer from another window
+        if not text or answer in answers:  # only a space, or the same answer from another window
             continue
         start_logit, end_logit = float(starts[number][first]), float(ends[number][first + length])
         probability = float(np.exp(start_logit + end_logit - log_total))
@@ -222,15 +222,15 @@ def best_answers(
 
 
 def answer_positions(question: WindowedQuestion, start: int, end: int) -> list[tuple[int, int]]:
-    """Training targets: first and last token of an answer in every window.
+    """Training targets: positions of an answer's first and last token in every window.
 
     Args:
-        question: What `make_windows` gave.
-        start: First character of the answer in the context.
-        end: Character after the last one; `start == end` says that there is no answer.
+        question: A result of `make_windows`.
+        start: Index of the first character of the answer in the context.
+        end: Index after its last character; `start == end` means that there is no answer.
 
     Returns:
-        Positions in each window, both at the null token where the window does not hold the whole answer.
+        Positions in each window, both at the null token if the window does not contain the whole answer.
     """
     touched = np.flatnonzero((question.token_spans[:, 0] < end) & (question.token_spans[:, 1] > start))
     positions = []
@@ -245,14 +245,14 @@ def answer_positions(question: WindowedQuestion, start: int, end: int) -> list[t
 
 
 def check_at_least_one(**numbers: int) -> None:
-    """Raise a ValueError that names the first that is no whole number or below 1."""
+    """Raise a ValueError that names the first number that is not an integer or is below 1."""
     for name, number in numbers.items():
         if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
             raise ValueError(f"{name} is {number!r:.80}: expected at least 1, a whole number")
 
 
 def _cut_questions(tokenizer: PreTrainedTokenizerFast, questions: Sequence[str], max_tokens: int) -> list[str]:
-    """The questions, each cut to `max_tokens` tokens."""
+    """The questions, each truncated to `max_tokens` tokens."""
     batch = tokenizer(list(questions), add_special_tokens=False, truncation=False, padding=False, verbose=False)
     return [
         question[: batch[number].offsets[max_tokens - 1][1]] if len(batch[number].ids) > max_tokens else question
@@ -269,7 +269,7 @@ def _cut_into_windows(
     max_seq_len: int,
     doc_stride: int | None,
 ) -> WindowedQuestion:
-    """Cut one tokenized pair: what comes before and after the context is repeated around every stretch of it."""
+    """Split a tokenized pair; what precedes and follows the context is repeated in every window."""
     in_context = np.array(encoding.sequence_ids) == side
     if not in_context.any():
         raise ValueError(f"the context {context[:40]!r} holds no token that the tokenizer knows")
@@ -315,7 +315,7 @@ def _cut_into_windows(
 
 
 def _word_spans(token_spans: np.ndarray, word_ids: Sequence[int | None]) -> np.ndarray:
-    """Characters of the word around every token; a token without a word is its own."""
+    """Character range of the word of every token; a token without a word counts as a word."""
     ids = np.array([-1 - number if word is None else word for number, word in enumerate(word_ids)])
     opens = np.flatnonzero(np.diff(ids, prepend=ids[0] - 1))
     closes = np.append(opens[1:], len(ids)) - 1
@@ -324,10 +324,10 @@ def _word_spans(token_spans: np.ndarray, word_ids: Sequence[int | None]) -> np.n
 
 
 def _have_most_context(windows: Sequence[Window]) -> list[np.ndarray]:
-    """Which context tokens of each window have the most context there, each shape `(context_length,)`.
+    """Mask of the context tokens of each window that have the most context there, each shape `(context_length,)`.
 
-    That is the smaller number of tokens on its two sides, and a hundredth of the window's length (`run_squad.py`,
-    `_check_is_max_context`); of equal windows the first counts.
+    The context of a token is the smaller number of tokens on its two sides, plus a hundredth of the window's length
+    (`run_squad.py`, `_check_is_max_context`); ties go to the first window.
     """
     tokens = max(window.first_token + window.context_length for window in windows)
     most, owner = np.full(tokens, -np.inf), np.zeros(tokens, dtype=np.int64)
@@ -344,17 +344,17 @@ def _have_most_context(windows: Sequence[Window]) -> list[np.ndarray]:
 
 
 def _span_scores(start: np.ndarray, end: np.ndarray, max_answer_len: int) -> np.ndarray:
-    """Scores of all spans, shape `(tokens, lengths)`: `[i, n]` is `start[i] + end[i + n]`, -inf beyond the end."""
+    """Scores of all spans, shape `(tokens, lengths)`: `[i, n]` is `start[i] + end[i + n]`, -inf past the end."""
     lengths = min(max_answer_len, len(start))
     padded = np.concatenate([end, np.full(lengths - 1, -np.inf)])
     return start[:, None] + sliding_window_view(padded, lengths)
 
 
 def _best_first(scores: np.ndarray, expected: int) -> Iterator[int]:
-    """Places of the finite scores from best to worst, equal ones from left to right.
+    """Indices of the finite scores from best to worst, ties from left to right.
 
-    Only as many are sorted as are asked for: several times `expected`, as most neighbours of a good span are words of
-    it, then ever more.
+    Only as many are sorted as needed: at first several times `expected`, because most neighbours of a good span are
+    words of it, then more and more.
     """
     done, count = 0, 8 * expected
     while done < len(scores):
@@ -372,7 +372,7 @@ def _best_first(scores: np.ndarray, expected: int) -> Iterator[int]:
 
 
 def _without_spaces(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span without white space at its ends, which some tokenizers count to a token."""
+    """The span without white space at its ends, which some tokenizers include in tokens."""
     while start < end and text[end - 1].isspace():
         end -= 1
     while start < end and text[start].isspace():

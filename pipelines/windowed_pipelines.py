@@ -1,7 +1,7 @@
-"""transformers' pipelines for texts and their words, which read what is too long in windows where that is wanted.
+"""transformers' text and token classification pipelines, which can also read long texts in windows.
 
-It is wanted if the model was fine-tuned so (`mybert finetune --window_pooling`, or `--doc_stride` for tags: its
-configuration says it in `finetuned_for`), or if the call says it. All else, with any model, is transformers' own.
+They do so if the model was fine-tuned that way (`mybert finetune --window_pooling`, or `--doc_stride` for tags; stored
+as `finetuned_for` in its configuration), or if the call requests it. Everything else is as in transformers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ..files import TASK_RECORD
 from .batched_pipeline import batches_by_length, longest_input
 from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
-_SIDES = "window_sides"  # of each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
+_SIDES = "window_sides"  # for each token: 1 in the first text, 2 in the second, 0 for special tokens and padding
 
 
 def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
-    """A setting of the windows that a model was fine-tuned with, if its configuration has it."""
+    """A window setting with which the model was fine-tuned, if its configuration has it."""
     record = getattr(pipeline.model.config, TASK_RECORD, None)
     return record if isinstance(record, dict) and record.get(setting) is not None else {}
 
@@ -32,15 +32,15 @@ def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
 def _window_logits(
     pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Run windows through the network, those of similar length together.
+    """Run windows through the model, in batches of similar length.
 
     Args:
         pipeline: The pipeline.
-        inputs: Model arguments of whole texts (texts, tokens).
-        windows: (text, places of the tokens) of each window.
+        inputs: Model inputs of whole texts (texts, tokens).
+        windows: (text, indices of the tokens) of each window.
 
     Yields:
-        The number of each window and its logits, without padding.
+        The index of each window and its logits, without padding.
     """
     padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
     for numbers in batches_by_length([len(places) for _, places in windows], pipeline.device):
@@ -58,13 +58,13 @@ def _window_logits(
 
 
 class WindowedTextClassificationPipeline(TextClassificationPipeline):
-    """`pipeline("text-classification")` that can read long texts in windows, whose logits are pooled.
+    """`pipeline("text-classification")` that can read long texts in windows and pool their logits.
 
     Args:
-        window_pooling: `"mean"` or `"max"`; by default what the model was fine-tuned with, else there are no windows.
-        max_length: Tokens of a window; those of fine-tuning, or all that the model reads.
-        doc_stride: Tokens that neighbouring windows share.
-        truncation: True cuts texts, whatever the model was fine-tuned with.
+        window_pooling: `"mean"` or `"max"`; by default as in fine-tuning, or no windows.
+        max_length: Maximum length of a window in tokens; by default as in fine-tuning, or the model's maximum.
+        doc_stride: Number of tokens that neighbouring windows share.
+        truncation: True truncates texts, even if the model was fine-tuned with windows.
     """
 
     def _sanitize_parameters(self, *args: Any, **parameters: Any) -> tuple[dict[str, Any], ...]:
@@ -82,7 +82,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         doc_stride: int | None = None,
         **tokenizer_kwargs: Any,
     ) -> Any:
-        """Tokenize a text or a pair, whole if there are to be windows."""
+        """Tokenize a text or a pair, without truncation if windows are used."""
         record = _recorded(self, "window_pooling")
         pooling = window_pooling or record.get("window_pooling")
         if pooling is None or tokenizer_kwargs.get("truncation"):
@@ -93,7 +93,7 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
         doc_stride = record.get("doc_stride") if doc_stride is None else doc_stride
         encoded = super().preprocess(inputs, **tokenizer_kwargs | {"truncation": False, "verbose": False})
         sides = [0 if side is None else side + 1 for side in encoded.sequence_ids(0)]
-        # Settings go along as tensors, which batches of texts may hold.
+        # Settings are passed as tensors, which batches of texts can contain.
         return {
             **encoded,
             _SIDES: torch.tensor([sides]),
@@ -124,16 +124,16 @@ class WindowedTextClassificationPipeline(TextClassificationPipeline):
 class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
     """`pipeline("token-classification")` for models that were fine-tuned with windows (`--doc_stride`).
 
-    A text of any length is read in windows as `mybert predict` reads it, and a token has the scores of the window in
-    which it has most context; words and entities are made of these as of a short text's. `stride` says how many tokens
-    windows share in place of what the model was fine-tuned with. Any other model is used as transformers uses it.
+    A text of any length is read in windows as by `mybert predict`: a token has the scores of the window in which it
+    has most context, and words and entities follow from these as for a short text. `stride` replaces the number of
+    shared tokens used in fine-tuning. For any other model this is transformers' own pipeline.
     """
 
     tokenizer: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if _recorded(self, "doc_stride"):  # transformers cuts at the length that the tokenizer knows
+        if _recorded(self, "doc_stride"):  # transformers truncates at the tokenizer's maximum length
             self.tokenizer = copy.deepcopy(self.tokenizer)
             self.tokenizer.model_max_length = VERY_LARGE_INTEGER
 
@@ -152,7 +152,8 @@ class WindowedTokenClassificationPipeline(TokenClassificationPipeline):
         stride = record["doc_stride"] if stride is None else stride
         max_length = record.get("max_length") or longest_input(self)
         windows: list[tuple[int, Sequence[int]]] = []
-        taken: list[tuple[int, list[int], slice]] = []  # of each window: its text, its own places there, and in itself
+        # for each window: its text, its own tokens' indices there, and in the window
+        taken: list[tuple[int, list[int], slice]] = []
         masks = (kept["special_tokens_mask"].tolist(), model_inputs["attention_mask"].tolist())
         for text, (is_special, is_token) in enumerate(zip(*masks, strict=True)):
             there = [place for place, value in enumerate(is_token) if value]  # padding may be on either side

@@ -1,7 +1,7 @@
-"""Texts that are longer than a network reads: windows that overlap, and their outputs combined.
+"""Texts that are longer than the model's input: overlapping windows, and combining their outputs.
 
-Where windows lie, which one has the say about a token, and how the logits of a text's windows become its own.
-Fine-tuning and pipelines share it. (The windows of question answering are those of Google's code, see `spans`.)
+Where windows start, which window decides about a token, and how the logits of windows become those of the text. Shared
+by fine-tuning and pipelines. (The windows of question answering follow Google's code, see `spans`.)
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ WindowPooling = Literal["mean", "max"]
 
 
 def default_stride(room: int) -> int:
-    """Tokens that neighbouring windows share by default: 128, or half of a window if that is less."""
+    """Tokens that neighbouring windows share by default: 128, or half of a window if that is fewer."""
     return min(128, room // 2)
 
 
 def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int]:
-    """The first token of each window of a text.
+    """The index of the first token of each window of a text.
 
     Args:
-        tokens: Tokens of the text.
-        room: Tokens of a window.
-        stride: Tokens that neighbouring windows share, in [0, room); None for `default_stride`. The last two windows
-            share more where the text ends: all windows of a long text are full.
+        tokens: Length of the text, in tokens.
+        room: Tokens of the text in a window.
+        stride: Number of tokens that neighbouring windows share, in [0, room); None for `default_stride`. The last two
+            windows may share more, so that all windows of a long text are full.
 
     Raises:
-        ValueError: If a window has no room, or windows share all of it.
+        ValueError: If a window has no room for text, or `stride` is not less than the room.
     """
     if room < 1:
         raise ValueError(f"a window has room for {room} tokens of the text; expected a larger max_length")
@@ -43,33 +43,33 @@ def window_starts(tokens: int, room: int, stride: int | None = None) -> list[int
 
 
 def own_tokens(starts: Sequence[int], room: int, tokens: int) -> list[tuple[int, int]]:
-    """Which tokens each window decides about: those that have the most context there, on their shorter side.
+    """The tokens each window decides about: those with the most context there, on their shorter side.
 
     Args:
-        starts: What `window_starts` gave.
-        room: Tokens of a window.
-        tokens: Tokens of the text.
+        starts: The result of `window_starts`.
+        room: Tokens of the text in a window.
+        tokens: Length of the text, in tokens.
 
     Returns:
-        For each window its first own token and the one after its last; of equal windows the first counts.
+        For each window its range of tokens, (first, end); ties go to the first window.
     """
     borders = [(before + room + after + 1) // 2 for before, after in pairwise(starts)]
     return list(pairwise([0, *borders, tokens]))
 
 
 def window_places(sides: Sequence[int | None], max_length: int, stride: int | None = None) -> list[list[int]]:
-    """Cut a tokenized text, or a pair, into windows, each with its special tokens.
+    """Split a tokenized text, or a pair, into windows, each with its special tokens.
 
-    Of a pair the windows slide over the longer text, and of two equally long ones over the second; the other stands in
-    every window, as far as it fits into half of it.
+    For a pair the windows slide over the longer text (over the second if they are equally long); the other is in every
+    window, truncated to half of it.
 
     Args:
-        sides: For each token 0 in the first text, 1 in the second, and None for special tokens.
-        max_length: Tokens of a window, special tokens included.
+        sides: For each token, 0 in the first text, 1 in the second, and None for special tokens.
+        max_length: Maximum length of a window in tokens, special tokens included.
         stride: See `window_starts`.
 
     Returns:
-        For each window the places of its tokens.
+        For each window, the indices of its tokens.
 
     Raises:
         ValueError: If there is no room for windows.
@@ -88,16 +88,16 @@ def window_places(sides: Sequence[int | None], max_length: int, stride: int | No
 def pool_windows(logits: np.ndarray, owners: Sequence[int], pooling: WindowPooling) -> np.ndarray:
     """The logits of texts from those of their windows.
 
-    Logits and not probabilities are pooled: what comes out is again logits, so classes, labels that hold each by
-    itself, values of a regression, thresholds and calibration are as they are without windows.
+    Logits and not probabilities are pooled, so the result is again logits: single labels, multiple labels, regression,
+    thresholds and calibration work as without windows.
 
     Args:
-        logits: Of the windows (windows, C).
-        owners: The text of each window (windows,), counted from 0; every text has one at least.
-        pooling: `"mean"` over a text's windows, or `"max"` for each class by itself.
+        logits: Logits of the windows (windows, C).
+        owners: Index of the text of each window (windows,), from 0; every text has at least one.
+        pooling: `"mean"` over a text's windows, or `"max"` for each class.
 
     Returns:
-        (texts, C).
+        Logits of the texts (texts, C).
     """
     texts = np.asarray(owners)
     shape = (texts.max() + 1, logits.shape[1])

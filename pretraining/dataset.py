@@ -149,7 +149,7 @@ class PretrainingDataset(Dataset):
         return example
 
     def _sequence(self, plan: ExamplePlan, row: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Input ids and token type ids of a sequence."""
+        """Token ids of segments A and B of a sequence, truncated to fit."""
         a = slice(int(plan.a_start[row]), int(plan.a_end[row]))
         b = slice(int(plan.b_start[row]), int(plan.b_end[row]))
         a, b = truncate_pair(a, b, self.max_tokens, generator)

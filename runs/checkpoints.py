@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or do not count."""
+"""Checkpoints that are complete, or ignored."""
 
 import json
 import logging
@@ -12,9 +12,9 @@ from ..files import disk_trouble_in_words, write_json
 
 logger = logging.getLogger(__name__)
 
-# Lists a checkpoint's files and their sizes in bytes; written last, so what it lies in was written to the end.
+# Lists a checkpoint's files and their sizes in bytes; it is written last, so a checkpoint with it is complete.
 COMPLETE_FILE = "complete.json"
-# What a checkpoint needs: of each line one of these names (plain; FSDP's; DeepSpeed's folder, which has all in one).
+# Required files: one name from each line (plain; FSDP's; DeepSpeed's folder, which contains everything).
 Needs = Sequence[tuple[str, ...]]
 _IN_PARTS = ("pytorch_model_fsdp*", "global_step*")
 FOR_ITS_WEIGHTS: Needs = (
@@ -35,10 +35,10 @@ def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
 
     Args:
         checkpoint: Folder whose files are all written.
-        needs: What it has to hold.
+        needs: The files that it must contain.
 
     Raises:
-        FileNotFoundError: If it does not hold that.
+        FileNotFoundError: If one is missing.
     """
     checkpoint = Path(checkpoint)
     if lacking := lacking_in(checkpoint, needs):
@@ -54,14 +54,14 @@ def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
 def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str | None:
     """Find the newest checkpoint that is complete.
 
-    That is one whose files are those that `seal_checkpoint` listed, and all that it needs.
+    It must have all files that `seal_checkpoint` listed, and all required files.
 
     Args:
         path: Folder of a run.
-        needs: What it has to hold.
+        needs: The files that it must contain.
 
     Returns:
-        Path of the checkpoint; None if there is none. A newer one that is not complete is warned about.
+        Path of the checkpoint; None if there is none. Newer incomplete ones are logged as a warning.
     """
     for checkpoint in reversed(sort_checkpoints(str(path))):
         missing = missing_from_checkpoint(checkpoint, needs)
@@ -72,7 +72,7 @@ def last_complete_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> str |
 
 
 def missing_from_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> str | None:
-    """What a checkpoint lacks of what it needs, or of the files that were sealed, in words; None if it is complete."""
+    """Say which required or sealed files a checkpoint lacks; None if it is complete."""
     checkpoint = Path(checkpoint)
     if not (checkpoint / COMPLETE_FILE).is_file():
         return f"no {COMPLETE_FILE}"
@@ -90,7 +90,7 @@ def missing_from_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> 
 
 
 def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
-    """What a checkpoint, sealed or not, lacks of what it needs, in words."""
+    """Say which required files a checkpoint, sealed or not, lacks; None if it has all."""
     for names in needs:
         if not any(next(checkpoint.glob(name), None) for name in names):
             return f"no {names[0]}"
@@ -99,14 +99,14 @@ def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
 
 @contextmanager
 def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Iterator[None]:
-    """Report in one sentence that something of a run could not be written, and which checkpoint is left.
+    """Report write errors of a run in one sentence that names the last checkpoint.
 
     Args:
-        path: What is written, in the folder of a run.
-        needs: What that run's checkpoints have to hold.
+        path: The file or folder being written, in the folder of a run.
+        needs: The files that the run's checkpoints must contain.
 
     Raises:
-        OSError: In place of the errors of the operating system, safetensors and torch's serialization.
+        OSError: Instead of the errors of the operating system, safetensors and torch's serialization.
     """
     checkpoint = last_complete_checkpoint(Path(path).parent, needs)
     kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"

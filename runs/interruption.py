@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: training stops after the step that is running, with a checkpoint."""
+"""Ctrl-C and SIGTERM: training stops after the current step, with a checkpoint."""
 
 import logging
 import signal
@@ -14,15 +14,15 @@ logger = logging.getLogger(__name__)
 
 
 class StopOnInterrupt(TrainerCallback):
-    """Ctrl-C and SIGTERM end training after the step that is running, with a checkpoint.
+    """Ctrl-C and SIGTERM end training after the current step, with a checkpoint.
 
-    In and after the last step there is nothing to stop: what is left, say an evaluation, is completed, and what would
-    follow (a next phase, a next seed) is for the caller to leave out. A log message says where training stopped, and
-    how to resume it. A second signal is handled as before training (see `interruptible`).
+    During and after the last step nothing is stopped: the rest, such as an evaluation, is completed, and the caller
+    must skip what would follow (a next phase, a next seed). A log message says where training stopped and how to
+    resume it. A second signal is handled as before training (see `interruptible`).
 
     Attributes:
         interrupted: Whether there was a signal, in any process of the run.
-        stopped: Whether training was ended for it before its last step.
+        stopped: Whether it ended training before the last step.
     """
 
     def __init__(self) -> None:
@@ -40,10 +40,10 @@ class StopOnInterrupt(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Handle the signals."""
+        """Install the signal handlers."""
         self.interrupted = self.stopped = False
         if threading.current_thread() is not threading.main_thread():
-            return  # signals are the main thread's
+            return  # only the main thread can handle signals
         self._previous = {
             number: signal.signal(number, self._on_interrupt) for number in (signal.SIGINT, signal.SIGTERM)
         }
@@ -59,7 +59,7 @@ class StopOnInterrupt(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave out what comes at the end of an epoch, unless this is one: `Trainer` calls it wherever it stops."""
+        """Skip the actions of an epoch's end unless it is one: `Trainer` calls this wherever it stops."""
         if self.stopped and (state.epoch or 0) % 1:
             control.should_evaluate = control.should_save = False
 
@@ -79,7 +79,7 @@ class StopOnInterrupt(TrainerCallback):
             )
 
     def _agree(self, args: TrainingArguments) -> None:
-        """The signal reaches the processes in different steps, or only some; they must stop in the same."""
+        """Agree on the step to stop at: the signal reaches processes in different steps, or only some of them."""
         self.interrupted = bool(agree(self.interrupted, args, largest=True))
 
 

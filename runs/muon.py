@@ -1,8 +1,8 @@
 """Muon for the layers' matrices and Adam for all other parameters, as one optimizer.
 
-Muon (Jordan et al., 2024) takes the momentum of a matrix's gradient to the nearest orthogonal matrix before it steps.
-It is for matrices between hidden states; embeddings, vectors and classifiers keep Adam. torch's own Muon always
-multiplies in bfloat16, which a processor without instructions for it only imitates, several times slower than float32.
+Muon (Jordan et al., 2024) replaces the momentum of a matrix's gradient by the nearest orthogonal matrix before the
+update. It is for matrices between hidden states; embeddings, vectors and classifiers keep Adam. torch's own Muon
+always multiplies in bfloat16, which is several times slower than float32 on processors that only emulate it.
 """
 
 import math
@@ -15,21 +15,21 @@ from torch import nn
 from ..files.machine import bfloat16_features
 from .optimizers import MyBertAdamW, loss_of, parameter_groups
 
-_MOMENTUM = "momentum"  # only Muon's groups have one
-# Jordan's polynomial a x + b x^3 + c x^5: five times over, it takes singular values to between 0.7 and 1.2.
+_MOMENTUM = "momentum"  # key that only Muon's groups have
+# Jordan's polynomial a x + b x^3 + c x^5: applied five times, it moves singular values to between 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
 _SMALLEST_NORM = 1e-7
 
 
 class _Muon(torch.optim.Optimizer):
-    """The steps of `torch.optim.Muon`, multiplied in what is fast on the device.
+    """`torch.optim.Muon`, with products in the dtype that is fast on the device.
 
     Args:
         params: Parameters of two dimensions, or groups of them.
         lr: Learning rate, for a matrix with O outputs and I inputs times sqrt(max(1, O / I)).
         weight_decay: Decoupled weight decay.
-        momentum: In [0, 1); Nesterov's.
+        momentum: Nesterov momentum, in [0, 1).
     """
 
     def __init__(self, params: Iterable[Any], lr: float, weight_decay: float, momentum: float) -> None:
@@ -56,13 +56,13 @@ class _Muon(torch.optim.Optimizer):
 
 
 def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """About U V^T of a matrix U S V^T, by Newton and Schulz's iteration: singular values of 0.7 to 1.2.
+    """Approximate U V^T of a matrix U S V^T by Newton-Schulz iteration; singular values are 0.7 to 1.2.
 
     Args:
         matrix: (O, I), float32.
 
     Returns:
-        (O, I), in bfloat16 where the device multiplies that fast, else in float32.
+        (O, I), in bfloat16 if the device multiplies that fast, otherwise in float32.
     """
     found = matrix.to(torch.bfloat16 if _multiplies_bfloat16(matrix.device) else torch.float32)
     is_tall = matrix.shape[0] > matrix.shape[1]
@@ -82,7 +82,7 @@ def _multiplies_bfloat16(device: torch.device) -> bool:
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Muon and `MyBertAdamW` side by side: one state, one list of groups, one schedule.
+    """Muon and `MyBertAdamW` as one optimizer, with one state, one list of groups and one schedule.
 
     Args:
         matrix_groups: Parameter groups for Muon; all their parameters have two dimensions.
@@ -91,15 +91,15 @@ class MuonWithAdamW(torch.optim.Optimizer):
         muon_lr: Learning rate of Muon, at least 0, for a matrix with O outputs and I inputs times sqrt(max(1, O / I)).
         betas: Decay rates of Adam's running means, in [0, 1).
         eps: Added to Adam's denominator.
-        weight_decay: Decoupled weight decay of groups that name none; each optimizer's rate multiplies it.
-        momentum: Muon's, in [0, 1).
+        weight_decay: Decoupled weight decay of groups without their own, multiplied by each optimizer's learning rate.
+        momentum: Muon's momentum, in [0, 1).
         correct_bias: Whether Adam corrects the bias of its running means.
-        **kwargs: Further arguments of `MyBertAdamW`, such as `fused`.
+        **kwargs: Other arguments of `MyBertAdamW`, such as `fused`.
 
     The state of a parameter is `momentum_buffer`, or that of `MyBertAdamW`.
 
     Raises:
-        ValueError: If a value is outside its range, or a parameter of `matrix_groups` is no matrix.
+        ValueError: If a value is outside its range, or a parameter of `matrix_groups` is not a matrix.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class MuonWithAdamW(torch.optim.Optimizer):
         """
         loss = loss_of(closure)
         for part in self._parts:
-            # The groups and states are this optimizer's own: `load_state_dict` and FSDP put others in their place.
+            # Share groups and state again: `load_state_dict` and FSDP replace those of this optimizer.
             is_muon = isinstance(part, _Muon)
             part.param_groups = [group for group in self.param_groups if (_MOMENTUM in group) == is_muon]
             part.state = self.state
@@ -157,14 +157,14 @@ def matrix_groups(model: nn.Module, weight_decay: float) -> tuple[list[dict[str,
     """Split the trainable parameters into matrices of the encoder's layers and all others.
 
     Args:
-        model: A model built like BERT, whose layers stand under `encoder`.
-        weight_decay: Decay of all but layer normalisations and biases.
+        model: A model like BERT, whose layers are in `encoder`.
+        weight_decay: Weight decay of all parameters except layer normalisations and biases.
 
     Returns:
         Groups for Muon and groups for Adam.
 
     Raises:
-        ValueError: If there is no such matrix.
+        ValueError: If the encoder has no matrices.
     """
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     matrices: list[dict[str, Any]] = []

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. A step
-# count that begins here is Adam without bias correction, in torch's own (fused) kernels.
+# Adam's bias corrections are 1 - beta ** step: after this many steps they are 1, for every beta up to 0.999999. With a
+# step count that starts here, torch's own (fused) kernels compute Adam without bias correction.
 UNCORRECTED_STEP = 2**23
 
 
@@ -23,20 +23,21 @@ class MyBertAdamW(torch.optim.AdamW):
     """AdamW with the paper's values, by default without bias correction, as in Google's `AdamWeightDecayOptimizer`.
 
     The update is `w -= lr * (m / (sqrt(v) + eps) + weight_decay * w)`, with m and v the running means of the gradient
-    and its square. Without bias correction the first updates are too large by up to sqrt(1 - beta2) / (1 - beta1);
-    pretraining warms up and does not mind, fine-tuning on small data does (Mosbach et al., 2020): `correct_bias=True`.
+    and its square. Without bias correction the first updates are too large, by up to sqrt(1 - beta2) / (1 - beta1).
+    The warm-up of pretraining makes up for that, but fine-tuning on small data needs `correct_bias=True` (Mosbach et
+    al., 2020).
 
     Args:
-        params: Parameters or parameter groups, see `parameter_groups`.
+        params: Parameters or parameter groups (`parameter_groups`).
         lr: Learning rate, at least 0.
         betas: Decay rates of the running means, in [0, 1).
         eps: Added to the denominator.
         weight_decay: Decoupled weight decay, at least 0.
         correct_bias: Whether to correct the bias of the running means.
-        **kwargs: Further arguments of `torch.optim.AdamW`, such as `fused`.
+        **kwargs: Other arguments of `torch.optim.AdamW`, such as `fused`.
 
     The state of a parameter is `exp_avg`, `exp_avg_sq` and `step`. Without bias correction `step` counts from
-    `UNCORRECTED_STEP`; `load_state_dict` lifts one that counts from 0, as converted checkpoints do.
+    `UNCORRECTED_STEP`; `load_state_dict` raises a count from 0, as in converted checkpoints.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class MyBertAdamW(torch.optim.AdamW):
         return loss
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take over a state, even one of torch's AdamW, whose groups have no `correct_bias`."""
+        """Restore a state, even one of torch's AdamW, whose groups have no `correct_bias`."""
         super().__setstate__(state)
         for group in self.param_groups:
             group.setdefault("correct_bias", self.defaults["correct_bias"])
@@ -101,7 +102,7 @@ class MyBertAdamW(torch.optim.AdamW):
 class Lamb(torch.optim.Optimizer):
     """LAMB, for batches of thousands of sequences (You et al., 2020, arXiv 1904.00962, algorithm 2).
 
-    With m and v the bias-corrected running means of the gradient g and its square, of every parameter w
+    With m and v the bias-corrected running means of the gradient g and its square, the update of each parameter w is
 
         r = m / (sqrt(v) + eps) + weight_decay * w
         w -= lr * (norm(w) / norm(r)) * r
@@ -156,7 +157,7 @@ class Lamb(torch.optim.Optimizer):
         return loss
 
     def _update(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Update the parameters of a group, all of them in each call; nothing waits for their values."""
+        """Update the parameters of a group with multi-tensor operations, without reading values from the device."""
         (beta1, beta2), weight_decay = group["betas"], group["weight_decay"]
         for parameter in parameters:
             if not self.state[parameter]:
@@ -186,7 +187,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratios(parameters: list[torch.Tensor], updates: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """The norm of each parameter over that of its update; 1 if either is 0."""
+    """The norm of each parameter divided by that of its update; 1 if either is 0."""
     norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (parameters, updates))
     ratios = torch.where((norms > 0) & (update_norms > 0), norms / update_norms, 1.0)
     return tuple(ratios.unbind())
@@ -197,10 +198,10 @@ def parameter_groups(model: nn.Module, weight_decay: float = 0.01) -> list[dict[
 
     Args:
         model: The model.
-        weight_decay: Decay of all the others.
+        weight_decay: Weight decay of all other parameters.
 
     Returns:
-        Two parameter groups, decayed and not decayed; an empty one is left out.
+        Two parameter groups, decayed and not decayed; an empty group is omitted.
     """
     decayed: list[nn.Parameter] = []
     not_decayed: list[nn.Parameter] = []

@@ -1,4 +1,4 @@
-"""Several processes, one run: what is prepared once, and who waits for whom."""
+"""Runs of several processes: preparing files once, and waiting for each other."""
 
 import logging
 import os
@@ -13,40 +13,41 @@ from transformers import TrainingArguments
 
 T = TypeVar("T")
 
-_LONGEST_PREPARATION = timedelta(days=30)  # a collective's own limit, half an hour, is short for a large corpus
+# the default timeout of collectives, half an hour, is too short for a large corpus
+_LONGEST_PREPARATION = timedelta(days=30)
 
 
 def started_on_cpus() -> bool:
-    """Whether a launcher (torchrun) started several processes where there is no accelerator that they could share.
+    """Whether a launcher (torchrun) started several processes on a machine without accelerators for them.
 
-    They form one run only with `use_cpu` in `TrainingArguments`. Without it each would train on its own.
+    They form one run only with `use_cpu` in `TrainingArguments`. Without it each would train separately.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return False
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator is None or accelerator.type == "mps"  # of which a machine has one
+    return accelerator is None or accelerator.type == "mps"  # a machine has only one
 
 
 class Processes(Protocol):
-    """What a run has to know of its processes; `TrainingArguments` has it."""
+    """The properties of a run's processes that are needed here; `TrainingArguments` has them."""
 
     @property
     def world_size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
 
     @property
     def should_save(self) -> bool:
-        """Whether this is the one that writes."""
+        """Whether this process writes files."""
 
 
 @cache
 def _on_the_hosts(processes: Any) -> Any:
-    """The run's processes as a group that talks past their accelerators, whose queues it would wait for."""
+    """The run's processes as a group that communicates on the CPU, without waiting for accelerators."""
     return processes if dist.get_backend(processes) == "gloo" else dist.new_group(backend="gloo")
 
 
 def agree(value: float, arguments: Processes, largest: bool = False) -> float:
-    """The first process's value, or the largest of all, in every process of a run; all of them call this."""
+    """Return the first process's value, or the largest, in every process of a run; all must call this."""
     if arguments.world_size == 1:
         return value
     group, shared = _on_the_hosts(dist.group.WORLD), torch.tensor(value, dtype=torch.float64)
@@ -58,14 +59,14 @@ def agree(value: float, arguments: Processes, largest: bool = False) -> float:
 
 
 def prepare_once(arguments: Processes, prepare: Callable[[], T]) -> T:
-    """Prepare files in one process while the others of the run wait, as long as it takes.
+    """Prepare files in one process while the others of the run wait.
 
-    The process is the first of the run, or, with `save_on_each_node`, of each node: a node without a file system in
-    common with the others prepares for itself.
+    This is the first process of the run, or, with `save_on_each_node`, of each node: nodes without a shared file
+    system prepare their own files.
 
     Args:
-        arguments: Of the run; they know its processes.
-        prepare: Called without arguments. What it returns is pickled if there are several processes.
+        arguments: Arguments of the run, with its processes.
+        prepare: Called without arguments. Its result is pickled if there are several processes.
 
     Returns:
         What `prepare` returned in the first process of the run.

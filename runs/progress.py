@@ -1,4 +1,4 @@
-"""What a run shows while it trains: a bar, and a readable line for each entry of its log."""
+"""What a run shows while it trains: a progress bar, and a readable line for each log entry."""
 
 import logging
 import textwrap
@@ -16,34 +16,34 @@ from .time_budget import TICKS, TimeBudget
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 80
-# Of no interest in a line; the log has them all.
+# Left out of the line; the log has them all.
 _LEFT_OUT = ("epoch", "step", "total_flos", "grad_norm", "learning_rate", "num_input_tokens_seen")
 _TOKEN_SPEED = "tokens_per_second"
 _SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
 class ReadableProgress(ProgressCallback):
-    """A bar where there is a terminal, and lines of at most 80 columns instead of dictionaries.
+    """A progress bar if there is a terminal, and lines of at most 80 columns instead of dictionaries.
 
-    Lines go to the log of this package; where that is off, as in scripts that set up none, they are printed beside the
-    bar. It also lets a run log as often as fits its length, if its settings do not say how often.
+    Lines go to this package's logger, or, if that is off, as in scripts that do not set up logging, they are printed
+    above the bar. It also adapts the logging interval to the length of the run, if the settings give none.
 
     Args:
-        budget: The run's time, if that is its length.
+        budget: The time budget, if the length of the run is measured in time.
     """
 
     def __init__(self, budget: TimeBudget | None = None) -> None:
         super().__init__()
         self.prediction_bar: Any = None
         self.budget = budget
-        self._first_step = 0  # of this call's training
+        self._first_step = 0  # first step of this call's training
         self._last = ""
         self._last_evaluation = ""
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Begin the bar, at the step from which training continues."""
+        """Start the bar at the step from which training continues."""
         if args.logging_steps is None:
             state.logging_steps = fitting_logging_steps(state.max_steps)
         self.current_step = self._first_step = state.global_step
@@ -53,7 +53,7 @@ class ReadableProgress(ProgressCallback):
                 initial=state.global_step,
                 unit="step",
                 dynamic_ncols=True,
-                disable=True if args.disable_tqdm else None,  # None: where there is no terminal
+                disable=True if args.disable_tqdm else None,  # None: disabled without a terminal
             )
 
     def on_prediction_step(
@@ -64,7 +64,7 @@ class ReadableProgress(ProgressCallback):
         eval_dataloader: Any = None,
         **kwargs: Any,
     ) -> None:
-        """Advance the bar of an evaluation, which is removed at its end."""
+        """Advance the evaluation bar, which is removed at its end."""
         if self.prediction_bar is None and state.is_world_process_zero:
             self.prediction_bar = tqdm(
                 desc="evaluation",
@@ -114,14 +114,14 @@ def _say(line: str, args: TrainingArguments) -> None:
 def log_line(
     logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
 ) -> str:
-    """An entry of a log in words, in lines of at most 80 columns; "" if there is nothing to say.
+    """A log entry as text, in lines of at most 80 columns; "" if there is nothing to show.
 
     Args:
-        logs: Name -> value, as `Trainer` logs them: of training, of evaluations (`eval_`, `test_`) or of the end.
-        step: Steps that were taken.
-        max_steps: Steps of the whole run.
-        share_of_time: Where its length is measured in time how much of that is over, in [0, 1].
-        first_step: Steps that were taken when this call, or this phase of a run, began; its end counts its own.
+        logs: Values by name, as `Trainer` logs them in training, in evaluations (`eval_`, `test_`) or at the end.
+        step: Number of steps taken.
+        max_steps: Number of steps of the whole run.
+        share_of_time: Share of the time that is used, in [0, 1], if the run is measured in time.
+        first_step: Step at which this call, or this phase of the run, began.
     """
     if "train_runtime" in logs:
         text = f"Trained {step - first_step:,} steps in {duration(logs['train_runtime'])}."
@@ -141,12 +141,12 @@ def log_line(
 
 
 def _said(values: Mapping[str, Any]) -> list[str]:
-    """Name and value of each, its blanks protected; a loss with the accuracy that belongs to it, speed at the end."""
+    """Text for each value, with non-breaking spaces; a loss with its accuracy, speed last."""
     said = []
     for name, value in values.items():
         task, _, kind = name.rpartition("_")
         if name == _TOKEN_SPEED or (name == "loss" and any(other.endswith("_loss") for other in values)):
-            continue  # that is the sum of its parts
+            continue  # the sum of the other losses
         if kind == "loss" and f"{task}_accuracy" in values:
             said.append(f"{task} {value:.4g} ({100 * values[f'{task}_accuracy']:.1f} %)")
         elif kind == "accuracy" and f"{task}_loss" in values:

@@ -1,4 +1,4 @@
-"""The settings that all training commands share: transformers' `TrainingArguments`, less those that have no effect."""
+"""Settings shared by all training commands: transformers' `TrainingArguments` without those that have no effect."""
 
 import logging
 import os
@@ -18,7 +18,7 @@ from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range
 logger = logging.getLogger(__name__)
 
 _PUBLISHED = "publish the finished folder with mybert push"
-# Settings of `TrainingArguments` that a run would ignore, or that break it, and what to do instead.
+# Settings of `TrainingArguments` that have no effect or break a run, and what to do instead.
 UNHEEDED = {
     "resume_from_checkpoint": "a run resumes from its own last checkpoint without being told, and weights to start "
     "from are given as model",
@@ -50,12 +50,12 @@ _RANGES = {
     "data_seed": _SEED,
 }
 A = TypeVar("A")
-_MOST_WORKERS = 4  # one masks about a million tokens a second
-LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps, and points of a curve
+_MOST_WORKERS = 4  # one worker masks about a million tokens per second
+LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps between log entries, and log entries of a run
 
 
 def fitting_workers() -> int:
-    """How many processes make batches: on a CPU none, whose cores are the network's; with a GPU 4, or the cores left.
+    """Number of data-loader workers: 0 on a CPU, whose cores compute the model; with a GPU up to 4.
 
     Results do not depend on it.
     """
@@ -67,7 +67,7 @@ def fitting_workers() -> int:
 
 @dataclass
 class RunArguments(TrainingArguments):
-    """`TrainingArguments` of `pretrain` and `finetune`; what is stated here has another default or plainer help."""
+    """`TrainingArguments` of `pretrain` and `finetune`; the fields below have another default or clearer help."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "max_steps": ("num_train_epochs",),
@@ -75,7 +75,7 @@ class RunArguments(TrainingArguments):
         "bf16": ("fp16",),
         "fp16": ("bf16",),
     }
-    """Flag -> settings of a `--config` that contradict it, in whose place it is."""
+    """Flag -> contradicting settings of a `--config` file, which the flag replaces."""
 
     output_dir: str = field(  # type: ignore[assignment]  # a subclass requires it
         default=None, metadata={"help": "Folder of the run: model, checkpoints, curves and card."}
@@ -150,7 +150,7 @@ class RunArguments(TrainingArguments):
     disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
-        """Refuse settings that no run follows, then check as `TrainingArguments` does.
+        """Reject settings without effect, then check as `TrainingArguments` does.
 
         Raises:
             ValueError: If such a setting is given, or one of `TrainingArguments` is wrong.
@@ -164,10 +164,10 @@ class RunArguments(TrainingArguments):
         if self.bf16 == "auto":
             self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
-            self.use_cpu = True  # TrainingArguments would ask for it, where there is nothing else
+            self.use_cpu = True  # otherwise TrainingArguments would raise an error without an accelerator
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
             self.accelerator_config = {"non_blocking": True}  # pinned batches are copied while the GPU computes
-        # Trainer's own check knows numbers only. The number of steps, which decides, is known when training begins.
+        # Trainer's own check accepts only numbers; the default depends on the number of steps, known in training.
         fits_the_run, self.logging_steps = self.logging_steps is None, self.logging_steps or LOGGED_EVERY
         super().__post_init__()
         if fits_the_run:
@@ -184,11 +184,11 @@ class RunArguments(TrainingArguments):
 
     @property
     def sampling_seed(self) -> int:
-        """The seed by which examples are drawn."""
+        """The seed for sampling examples."""
         return self.seed if self.data_seed is None else self.data_seed
 
     def to_dict(self) -> dict[str, Any]:
-        """The settings as JSON values; of data in memory its name."""
+        """The settings as JSON values; data in memory as a description."""
         settings = super().to_dict()
         for name, value in settings.items():
             if isinstance(value, GivenData):
@@ -239,15 +239,15 @@ class RunArguments(TrainingArguments):
 
 
 def arguments_by_name(kind: Callable[..., A], arguments: A | None, settings: Mapping[str, Any]) -> A:
-    """The settings of a call that takes them as one object or by name.
+    """The settings of a call that accepts them as one object or by name.
 
     Args:
-        kind: Their class.
-        arguments: The object.
-        settings: The names in its place.
+        kind: Class of the settings.
+        arguments: The object, or None.
+        settings: Fields by name, instead of the object.
 
     Raises:
-        TypeError: If both are given, or there is no such setting.
+        TypeError: If both are given, or a setting does not exist.
         ValueError: See the class.
     """
     if arguments is None:

@@ -1,4 +1,4 @@
-"""The folder of a training run: one run at a time, never mixed with other things, continued where it stopped."""
+"""The folder of a training run: one run at a time, never mixed with other files, resumed where it stopped."""
 
 import json
 import logging
@@ -27,37 +27,37 @@ from ..visualization import training_curves
 logger = logging.getLogger(__name__)
 
 RUN_FILE = "run.json"
-_FILES = "files"  # in run.json, beside the settings
-_PREPARATION = f".preparation{PARTIAL}"  # in the folder: what a run is made of, until it begins
+_FILES = "files"  # key in run.json, next to the settings
+_PREPARATION = f".preparation{PARTIAL}"  # in the folder: where a run is prepared before it begins
 # What runs write into their folders, as `check_output_folder` takes it.
 RUN_FOLDER = (
     *(*MODEL_FOLDER, RUN_FILE, "checkpoint-*/**", "trainer_state.json", "training_args.bin", "training_curves.png"),
     *("tokens.safetensors", "metrics.json", "adaptation.json", "distillation.json"),
     *("predictions*", "nbest_predictions*.json", "null_odds*.json"),
-    # Of tokenizers other than WordPiece.
+    # Files of tokenizers other than WordPiece.
     *("vocab.json", "merges.txt", "spiece.model", "sentencepiece*.model", "chat_template.jinja"),
     *("class_report*.json", "class_report*.txt", "confusion_matrix*.png"),
     *("seed_*/", "fold_*/", "all_examples/", "adapter/**", "teacher_outputs/", "runs/", "events.out.tfevents.*"),
     *("embeddings/", "second_to_last/", "last/", "weighted_last_four/", "concat_last_four/", "weighted_all/"),
 )
-# Errors that come back if nothing is changed; all others, say of the network or a full disk, are not the user's.
+# Errors that would recur without a change by the user; others, such as network errors or a full disk, may not.
 _MISTAKES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError)
 
 
 class RunFolder:
-    """A run's folder, which no other process writes to until the `with` block ends.
+    """A run's folder, locked against other processes until the `with` block ends.
 
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
             prepare_once(arguments, lambda: folder.begin(settings, files, folders, prepare))
             ...  # train, from `last_complete_checkpoint`
 
-    Whatever can be a mistake is found before or in `prepare`: until that has returned nothing is deleted. Settings and
-    digests of the files are kept in `run.json`, which marks the folder as a run's.
+    User errors are found before or in `prepare`; nothing is deleted until it has returned. Settings and digests of the
+    files are stored in `run.json`, which marks the folder as a run's.
 
     Args:
         path: The folder.
-        overwrite: Whether an earlier run in it may be deleted, with what runs write (`RUN_FOLDER`). A folder that
-            holds anything else is never touched.
+        overwrite: Whether an earlier run in it may be deleted, with everything that runs write (`RUN_FOLDER`). A
+            folder with anything else in it is never touched.
     """
 
     def __init__(self, path: str | Path, overwrite: bool = False) -> None:
@@ -78,36 +78,36 @@ class RunFolder:
         folders: Sequence[str | Path] = (),
         prepare: Callable[[Path], Mapping[str, str] | None] | None = None,
     ) -> None:
-        """Begin a run, or resume the one that an interrupted call with the same settings and files left.
+        """Begin a run, or resume an interrupted one with the same settings and files.
 
         Args:
-            settings: What decides the run's result, as JSON values.
-            files: Files whose contents decide the result. They are read once; after that a file counts as the same
-                while size and time of change are, and is read again if they are not.
-            folders: Model folders and the like that the run reads too.
-            prepare: Makes what the run needs in the folder that it is given, where it is not there yet, and raises if
-                the run cannot be. An earlier run is deleted only after it; what a mistake of the user's (ValueError,
-                a file that is not there) leaves of a new run is removed, what another error leaves is gone on with.
-                It may return the digests of files that it has read to their ends (`mybert.files.open_text`); the
-                others are read for theirs here.
+            settings: The settings that determine the run's result, as JSON values.
+            files: Files whose contents determine the result. They are read once; afterwards a file counts as unchanged
+                as long as its size and modification time are, and is read again otherwise.
+            folders: Other inputs of the run, such as model folders.
+            prepare: Makes what the run needs and is still missing, in the folder that it is given, and raises an error
+                if the run is impossible. An earlier run is deleted only after it returns. After a user error
+                (ValueError, a missing file) what it made for a new run is removed; after other errors it is kept and
+                used by the next call. It may return the digests of files that it has read completely
+                (`mybert.files.open_text`); the others are read here.
 
         Raises:
-            ValueError: If the folder holds other things or a run with other settings or files, and `overwrite` is not
-                set; or if it is, and the folder holds what the run reads, or what no run wrote.
+            ValueError: If the folder contains other files or a run with other settings or files, and `overwrite` is
+                not set; or if it is set, and the folder contains an input of the run, or files that no run wrote.
             BusyError: If another process works in the folder.
             OSError: If the folder cannot be made or written to, or a file cannot be read.
         """
         self._check(files, folders)
         self._held.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes
-        for left in self.path.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote something
+        for left in self.path.glob(f".*{PARTIAL}"):  # left by a call that was killed while writing
             if left.name != _PREPARATION:
                 remove(left)
         preparation = self.path / _PREPARATION
         self._held.callback(_remove_if_empty, preparation)
         has_run = (self.path / RUN_FILE).is_file()
         if has_run and not (preparation / RUN_FILE).is_file():
-            _move_up(preparation)  # a kill may have cut that off
+            _move_up(preparation)  # a killed call may not have finished this
         goes_on = has_run and not self.overwrite
         place = self.path if goes_on else preparation
         is_new = not self._take_up(place, settings, files)
@@ -124,11 +124,11 @@ class RunFolder:
         _add_digests(place / RUN_FILE, digests or {})
         if not goes_on:
             clear_folder(self.path, RUN_FOLDER, keep=_PREPARATION, last=RUN_FILE)
-            (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on this is the run
+            (preparation / RUN_FILE).replace(self.path / RUN_FILE)  # from here on, the new run is recorded
             _move_up(preparation)
 
     def _check(self, files: Sequence[str | Path], folders: Sequence[str | Path]) -> None:
-        """Refuse a folder that holds other things, or one to be overwritten that holds what the run reads."""
+        """Reject a folder with other files, or one to be overwritten that contains an input of the run."""
         is_run = any((self.path / place / RUN_FILE).is_file() for place in ("", _PREPARATION))
         if not is_run or self.overwrite:
             check_output_folder(self.path, RUN_FOLDER if is_run else (), self.overwrite)
@@ -139,9 +139,9 @@ class RunFolder:
                 )
 
     def _take_up(self, place: Path, settings: Mapping[str, Any], files: Sequence[str | Path]) -> bool:
-        """Record the run in a place, and say whether it was recorded there; another one is an error, or replaced."""
+        """Record the run in `place`; returns whether it was there already. Another run is an error, or replaced."""
         run_file = place / RUN_FILE
-        current: dict[str, Any] = json.loads(json.dumps(settings))  # what reading gives back: tuples become lists
+        current: dict[str, Any] = json.loads(json.dumps(settings))  # as when read back: tuples become lists
         earlier = _read_record(run_file) if run_file.is_file() else None
         known: dict[str, Any] = {} if earlier is None else earlier.pop(_FILES, {})
         if earlier is not None and (
@@ -184,14 +184,14 @@ def _changed_settings(earlier: Mapping[str, Any], current: Mapping[str, Any]) ->
 
 
 def _other_files(earlier: Collection[str], current: Collection[str]) -> str:
-    """Files that are read now and were not before, and the other way round."""
+    """Files that are only in the current or only in the earlier run, for a message."""
     new = [f"{name} is new" for name in sorted(set(current) - set(earlier))]
     gone = [f"{name} is no longer read" for name in sorted(set(earlier) - set(current))]
     return ", ".join([*new[:5], *gone[:5]])
 
 
 def _move_up(preparation: Path) -> None:
-    """Move what was prepared into the folder; hidden files are what was not finished."""
+    """Move what was prepared into the folder, except hidden files, which are unfinished."""
     if preparation.is_dir():
         for entry in sorted(preparation.iterdir()):
             if not entry.name.startswith("."):
@@ -205,9 +205,10 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Size, time of change and digest of files.
+    """Size, modification time and digest of files.
 
-    What `known` holds is taken from there; a file that has another time there is read; a new one has no digest yet.
+    Entries of `known` are reused; a file whose modification time has changed is read again; a new file has no digest
+    yet.
     """
     states: dict[str, dict[str, Any]] = {}
     for name in map(str, files):
@@ -222,7 +223,7 @@ def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[
 
 
 def _add_digests(run_file: Path, digests: Mapping[str, str]) -> None:
-    """Complete the record of a run: files that have no digest yet are read."""
+    """Complete the record of a run: read the files that have no digest yet."""
     record = _read_record(run_file)
     without = {name: state for name, state in record[_FILES].items() if "digest" not in state}
     if without:
@@ -247,7 +248,7 @@ def _digests_of(files: Sequence[str]) -> dict[str, str]:
 
 
 def draw_curves(log_history: list[dict[str, float]], output_dir: Path) -> None:
-    """Draw `training_curves.png`; without matplotlib, or after a run too short to log, there is a warning instead."""
+    """Draw `training_curves.png`; only warn if matplotlib is missing or there are no log entries."""
     try:
         training_curves(log_history, output_dir / "training_curves.png")
     except (ImportError, ValueError) as error:

@@ -12,22 +12,22 @@ def linear_schedule(
     num_training_steps: int,
     position: Callable[[], int] | None = None,
 ) -> LambdaLR:
-    """Google's schedule: linear warm-up, then linear decay to 0, as if the decay had begun at step 0.
+    """Google's schedule: linear warm-up, then linear decay to 0 along a line that starts at step 0.
 
     At step s, counted from 0, the factor is s / num_warmup_steps during warm-up, then 1 - s / num_training_steps.
-    (transformers' `get_linear_schedule_with_warmup` stretches the decay to begin at 1 after warm-up.)
+    (transformers' `get_linear_schedule_with_warmup` lets the decay begin at 1 after warm-up.)
 
     Args:
-        optimizer: Whose learning rates are the peak rates.
+        optimizer: The optimizer; its learning rates are the peak rates.
         num_warmup_steps: Steps of warm-up, at least 0.
-        num_training_steps: All steps, at least 1.
-        position: Says at which step a run is that is not measured in the optimizer's steps (see `TimeBudget`).
+        num_training_steps: Total number of steps, at least 1.
+        position: Returns the current step of a run that is not measured in optimizer steps (see `TimeBudget`).
 
     Returns:
-        The schedule; call its `step` after each of the optimizer's.
+        The schedule; call its `step` after each optimizer step.
 
     Raises:
-        ValueError: If a number of steps is outside its range.
+        ValueError: If a number of steps is out of range.
     """
     if num_warmup_steps < 0 or num_training_steps < 1:
         raise ValueError(

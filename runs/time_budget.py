@@ -1,4 +1,4 @@
-"""A run that ends when its time is up, its learning-rate schedule with it."""
+"""A run of a given duration, which also determines its learning-rate schedule."""
 
 import time
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from transformers.trainer_callback import ExportableState
 from ..files import read_json_object
 from .processes import agree
 
-TICKS = 10**9  # parts of a run that is measured in time
+TICKS = 10**9  # ticks in a whole run that is measured in time
 
 
 class TimeBudget(TrainerCallback, ExportableState):
-    """Tells how much of a run's time is used, and ends training when all of it is (Izsak et al., 2021).
+    """Tracks how much of a run's time is used, and ends training when it is used up (Izsak et al., 2021).
 
-    The clock runs while there is training, with what belongs to it (evaluation, checkpoints); it continues from the
-    time in a checkpoint. All processes of a run go by the first one's clock.
+    The clock runs during training, including evaluation and checkpoints; it continues from the time in a checkpoint.
+    All processes of a run use the clock of the first one.
 
     Args:
-        seconds: Time of the whole run, above 0.
-        used: Seconds of it that were used before.
+        seconds: Duration of the whole run, above 0.
+        used: Seconds used before.
 
     Attributes:
-        position: Used time at the end of the last step, in `TICKS` of the whole, 0 to `TICKS`. A tensor in shared
-            memory, which workers of a data loader see move.
+        position: Time used at the end of the last step, 0 to `TICKS`. A tensor in shared memory, so that data-loader
+            workers see it change.
     """
 
     def __init__(self, seconds: float, used: float = 0.0) -> None:
@@ -39,10 +39,10 @@ class TimeBudget(TrainerCallback, ExportableState):
 
     @classmethod
     def from_checkpoint(cls, seconds: float, checkpoint: str | None) -> "TimeBudget":
-        """Continue from a checkpoint; from the beginning without one.
+        """Continue from a checkpoint; without one, start at 0.
 
         Raises:
-            ValueError: If the checkpoint is of a run that was not measured in time.
+            ValueError: If the checkpoint belongs to a run that was not measured in time.
         """
         if checkpoint is None:
             return cls(seconds)
@@ -53,7 +53,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         return cls(seconds, float(state["attributes"]["used"]))
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps: the used seconds."""
+        """What a checkpoint stores: the seconds used."""
         return {"args": {"seconds": self.seconds}, "attributes": {"used": self._seconds_used()}}
 
     def _seconds_used(self) -> float:
@@ -65,7 +65,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Start the clock; a run whose time is up takes no further step."""
+        """Start the clock; if the time is already up, stop before the first step."""
         if self._since is None:
             self._since = time.monotonic()
         if int(self.position) >= TICKS:
@@ -74,7 +74,7 @@ class TimeBudget(TrainerCallback, ExportableState):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Look at the clock; the step in which the time is up is the last one."""
+        """Read the clock; end training once the time is up."""
         self._move(agree(self._seconds_used(), args))
         if int(self.position) >= TICKS:
             state.max_steps = state.global_step

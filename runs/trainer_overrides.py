@@ -1,7 +1,7 @@
-"""transformers' `Trainer` for runs that may be cut off at any moment, or diverge.
+"""transformers' `Trainer` for runs that may be killed at any moment, or diverge.
 
-Private methods of `Trainer` are overridden and called here and nowhere else; a test lists them, with the version of
-transformers in which they were read. The recipes' trainers override public ones: those of `Trainer`, and hooks.
+Private methods of `Trainer` are overridden and called only here; a test lists them, with the version of transformers
+they were checked against. The trainers of the recipes override public methods: those of `Trainer`, and hooks.
 """
 
 import logging
@@ -49,8 +49,8 @@ from .weight_average import WeightAverage
 logger = logging.getLogger(__name__)
 
 
-_COMPILED = "_orig_mod."  # before the names of a compiled module's weights
-_MOST_UNREAD = 500  # steps, where logs are rarer
+_COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
+_MOST_UNREAD = 500  # steps without a check, if logs are rarer
 
 
 class DivergedError(ValueError):
@@ -69,14 +69,14 @@ def temporarily(settings: Any, **values: Any) -> Iterator[None]:
 
 
 class _Watched(NamedTuple):
-    """A step's tensors on the accelerator, which has not computed them yet.
+    """Tensors of a step on the accelerator, which may not have computed them yet.
 
     Attributes:
-        value: What is infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
-        number: Of the step, from 1.
-        loss: Of its last micro-batch.
-        grad_norm: Before clipping.
-        learning_rate: Of the step.
+        value: Infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
+        number: Number of the step, from 1.
+        loss: Loss of its last micro-batch.
+        grad_norm: Gradient norm before clipping.
+        learning_rate: Learning rate of the step.
     """
 
     value: Any
@@ -87,28 +87,28 @@ class _Watched(NamedTuple):
 
 
 class ResumableTrainer(Trainer):
-    """`Trainer` whose checkpoints are complete or not there, and which stops before it writes NaN.
+    """`Trainer` whose checkpoints are always complete, and which stops before it writes NaN.
 
-    - A checkpoint is sealed once everything in it is written, and only then do older ones go: `RunFolder.begin` finds
-      a complete one whenever the run was killed. If a checkpoint cannot be written, the run ends with an `OSError` of
-      one sentence, and those before it stay. The last one stays too where another is the best. A finished run takes no
-      further step. The checkpoint of an epoch's last step has what the epoch's end adds to the log.
-    - It logs in readable lines (`ReadableProgress`).
-    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer's step, on an
-      accelerator, which a look at every step would slow down, before anything is logged, measured or saved after
-      it. (With fp16 a gradient overflows now and then and the step is left out; there the loss is watched.)
+    - A checkpoint is sealed once everything in it is written, and older ones are deleted only then: `RunFolder.begin`
+      finds a complete one whenever the run is killed. If a checkpoint cannot be written, the run ends with an
+      `OSError` of one sentence, and earlier ones are kept. The last one is also kept if another is the best. A
+      finished run takes no further step. The checkpoint of an epoch's last step includes the epoch's log entries.
+    - It logs readable lines (`ReadableProgress`).
+    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer step; on an
+      accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
+      (With fp16, gradients overflow occasionally and the step is skipped; there the loss is checked.)
 
-    Hooks, for trainers to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
+    Hooks for subclasses to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
 
     Args:
-        *args: Those of `Trainer`.
-        budget: The run's time, where that and not the number of steps is its length (`max_steps` is then `TICKS`).
-        ema_decay: Decay of a running mean of the weights (`WeightAverage`), in [0, 1); 0 for none. Evaluations, and
-            the weights of checkpoints, are of the mean.
-        **kwargs: Those of `Trainer`.
+        *args: Arguments of `Trainer`.
+        budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
+        ema_decay: Decay of a moving average of the weights (`WeightAverage`), in [0, 1); 0 for none. Evaluations and
+            the weights in checkpoints use the average.
+        **kwargs: Arguments of `Trainer`.
 
     Raises:
-        ValueError: If a mean is wanted where it cannot be had: with `load_best_model_at_end`, DeepSpeed or FSDP 1.
+        ValueError: If `ema_decay` is set together with `load_best_model_at_end`, DeepSpeed or FSDP 1.
     """
 
     optimizer: Any
@@ -116,7 +116,7 @@ class ResumableTrainer(Trainer):
 
     def __init__(self, *args: Any, budget: TimeBudget | None = None, ema_decay: float = 0.0, **kwargs: Any) -> None:
         if budget is not None:
-            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before others, which look at it
+            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
         super().__init__(*args, **kwargs)
         self.budget = budget
         self._ema_decay = ema_decay
@@ -126,7 +126,7 @@ class ResumableTrainer(Trainer):
                 f"ema_decay is {ema_decay}; a mean of the weights does not go with load_best_model_at_end, DeepSpeed "
                 "or FSDP version 1."
             )
-        self.args.logging_nan_inf_filter = False  # it would log an average in place of a loss that is NaN
+        self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
         self._last_step_seen = -1
@@ -144,26 +144,26 @@ class ResumableTrainer(Trainer):
         return super()._get_eval_sampler(dataset)
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """What the loss of an optimizer step is divided by: its labels, if no trainer overrides it.
+        """The number by which the loss of an optimizer step is divided: its labels, if no trainer overrides it.
 
         Args:
             batches: The step's micro-batches in this process.
-            device: Where the number is wanted.
+            device: Device of the result.
 
         Returns:
-            The number, over all processes; None if the loss is a mean already.
+            The number, over all processes; None if the loss is already a mean.
         """
         return self.count_labels(batches, device, "labels")
 
     def count_labels(
         self, batches: list[dict[str, Any]], device: torch.device, name: str
     ) -> torch.Tensor | int | None:
-        """How many labels of one name there are, without ignored ones; None if there is no such name."""
+        """The number of labels under one name, without ignored ones; None if there is no such name."""
         batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
         return super()._get_num_items_in_batch(batches, device)
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-        """A learning-rate schedule in place of transformers' own; None for that."""
+        """A learning-rate schedule instead of transformers' own; None for transformers'."""
         return None
 
     @property
@@ -173,18 +173,18 @@ class ResumableTrainer(Trainer):
 
     @property
     def has_fsdp_1(self) -> bool:
-        """Whether shards cut across parameters."""
+        """Whether FSDP version 1 is used, whose shards split parameters."""
         return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """`Trainer.create_optimizer`; the weights' mean follows it."""
+        """`Trainer.create_optimizer`, followed by the moving average if there is one."""
         optimizer = super().create_optimizer(model)
         if self._ema_decay and self._average is None:
             self._average = WeightAverage(optimizer, self._ema_decay)
         return optimizer
 
     def averaged_weights(self) -> AbstractContextManager[None]:
-        """Put the weights' mean, if one is kept, into the model until the `with` block ends."""
+        """Put the moving average of the weights, if any, into the model until the `with` block ends."""
         return nullcontext() if self._average is None else self._average.in_the_model()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
@@ -203,15 +203,16 @@ class ResumableTrainer(Trainer):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer.evaluation_loop`, of the weights' mean if one is kept; training's random numbers are as before.
+        """`Trainer.evaluation_loop` with the averaged weights, if any; restores the random state of training.
 
-        A loader draws one as it begins: a run killed between a checkpoint and an evaluation would draw others.
+        A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
+        otherwise continue with different ones.
         """
         with self.averaged_weights(), torch.random.fork_rng(devices=[]):
             return super().evaluation_loop(*args, **kwargs)
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
-        """`Trainer.create_scheduler`, which prefers the hook's."""
+        """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
         if self.lr_scheduler is None:
             self.lr_scheduler = self.schedule(num_training_steps, optimizer or self.optimizer)
             self._created_lr_scheduler = self.lr_scheduler is not None
@@ -227,23 +228,23 @@ class ResumableTrainer(Trainer):
         return self.count_items(batch_samples, device)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """`Trainer`'s, with FSDP made to work for an encoder with tied weights, and on CPU processes."""
+        """`Trainer`'s, with fixes for FSDP with tied weights and for FSDP on CPUs."""
         super().create_accelerator_and_postprocess()
         state = self.accelerator.state
         wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
         if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
-            # accelerate would take DDP, without a word.
+            # accelerate would silently use DDP.
             state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
             state.fsdp_plugin = FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {}))
             self.is_fsdp_enabled = True
         self._tied_weights = dict(getattr(self.model, "all_tied_weights_keys", {}))
         if self.is_fsdp_enabled:
-            # accelerate would give the embeddings a shard of their own, but they are tied to the vocabulary layer.
+            # accelerate would give the embeddings a shard of their own, but they are tied to the output layer.
             parts = self.model.modules()
             layers = {type(part).__name__ for part in parts if isinstance(part, GradientCheckpointingLayer)}
             if layers and state.fsdp_plugin.transformer_cls_names_to_wrap is None:
                 state.fsdp_plugin.transformer_cls_names_to_wrap = sorted(layers)
-            # torch refuses one parameter in two shards; the vocabulary layer's bias has a second name in its head.
+            # torch rejects a parameter in two shards; the output layer's bias also belongs to the head.
             for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
                 module, _, name = source.rpartition(".")
                 del self.model.get_submodule(module)._parameters[name]
@@ -251,10 +252,10 @@ class ResumableTrainer(Trainer):
             self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
 
     def gathered_weights(self) -> dict[str, torch.Tensor]:
-        """The weights of all shards under the names that model folders have; every process calls it.
+        """The weights of all shards, under the names used in model folders; every process must call it.
 
         Returns:
-            Name -> tensor; with FSDP only the first process gets them.
+            Name -> tensor; with FSDP only in the first process.
         """
         weights = self.accelerator.get_state_dict(self.model_wrapped)
         return self._without_second_names({name.replace(_COMPILED, ""): each for name, each in weights.items()})
@@ -272,13 +273,13 @@ class ResumableTrainer(Trainer):
             super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A checkpoint holds tied weights under one name.
+        # A checkpoint stores tied weights under one name.
         missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
         super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     @property
     def _needs(self) -> Needs:
-        """What a checkpoint of this run has to hold."""
+        """The files that a checkpoint of this run must contain."""
         if self.args.save_only_model:
             return FOR_ITS_WEIGHTS
         return TO_GO_ON if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
@@ -287,7 +288,7 @@ class ResumableTrainer(Trainer):
         """`Trainer.train`.
 
         Raises:
-            ValueError: If the checkpoint lacks what this run needs to resume; `Trainer` would start that part over.
+            ValueError: If the checkpoint lacks files to resume from; `Trainer` would silently start that part over.
         """
         if isinstance(resume_from_checkpoint, str) and (
             lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
@@ -299,7 +300,7 @@ class ResumableTrainer(Trainer):
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # From the checkpoint of the last step Trainer would go one step too far.
+        # From the checkpoint of the last step, Trainer would take one step too many.
         if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
         else:
@@ -308,7 +309,7 @@ class ResumableTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """`Trainer.training_step`; keeps the loss, to name it if the run diverges."""
+        """`Trainer.training_step`; keeps the loss for the message if the run diverges."""
         self._loss = loss = super().training_step(model, inputs, num_items_in_batch)
         if self.accelerator.scaler is not None:
             self._watch(loss, loss, math.nan)
@@ -321,7 +322,7 @@ class ResumableTrainer(Trainer):
         return grad_norm
 
     def _watch(self, value: Any, loss: Any, grad_norm: Any) -> None:
-        """Keep what shows whether a step diverged; look at it where that costs nothing."""
+        """Keep the values that show whether a step diverged; check them now if reading is free."""
         step, learning_rate = self.state.global_step + 1, self._get_learning_rate()
         self._unread.append(_Watched(value, step, loss, grad_norm, learning_rate))
         if self.values_are_at_hand or len(self._unread) >= _MOST_UNREAD:
@@ -331,7 +332,7 @@ class ResumableTrainer(Trainer):
         watched, self._unread = self._unread, []
         for step in watched:
             if not math.isfinite(float(step.value)):
-                # A norm is that of all processes, so they stop together; the first one says why.
+                # The norm is over all processes, so they all stop; the first one says why.
                 is_loss = step.value is step.loss
                 raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
 
@@ -342,18 +343,19 @@ class ResumableTrainer(Trainer):
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _save_behind_the_epoch(self) -> None:
-        """Let the checkpoint of an epoch's last step wait until the epoch is measured.
+        """Delay the checkpoint of an epoch's last step until the epoch is evaluated.
 
-        Trainer would write it before: a run that was killed in between went on without that evaluation.
+        Trainer would write it before that: a run killed in between would resume without that evaluation.
         """
         control, state = self.control, self.state
-        if state.global_step == self._last_step_seen:  # the second time, at the end of the epoch
+        if state.global_step == self._last_step_seen:  # the second call, at the end of the epoch
             control.should_save |= self._saves_at_epoch_end
             self._saves_at_epoch_end = False
             return
         self._last_step_seen = state.global_step
         ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
-        if control.should_save and ends and self.args.save_strategy != SaveStrategy.BEST:  # which saves by evaluations
+        # which saves after evaluations
+        if control.should_save and ends and self.args.save_strategy != SaveStrategy.BEST:
             self._saves_at_epoch_end, control.should_save = True, False
 
     def _diverged(self, step: "_Watched") -> DivergedError:
@@ -394,7 +396,7 @@ class ResumableTrainer(Trainer):
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
             complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
             for attempt in set(later) - set(complete):
-                shutil.rmtree(attempt)  # of a call that began one, but did not complete it
-            # Complete ones are of another run in this folder; the newest to stay is the one that was just written.
+                shutil.rmtree(attempt)  # left by a call that did not complete it
+            # Complete ones belong to another run in this folder; the one just written must count as the newest.
             best = self.state.best_model_checkpoint
             rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit, best, use_mtime=bool(complete))

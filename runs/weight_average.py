@@ -1,4 +1,4 @@
-"""A running mean of the weights, which is better than the weights of any step while the learning rate is high."""
+"""A moving average of the weights, which is better than the last weights while the learning rate is high."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,26 +7,26 @@ from typing import Any
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-_AVERAGE = "average"  # in the state of each parameter
-_COUNT = "averaged_steps"  # in each group
+_AVERAGE = "average"  # key in the state of each parameter
+_COUNT = "averaged_steps"  # key in each group
 
 
 class WeightAverage:
-    """An exponential moving average of the weights that an optimizer changes (Polyak and Juditsky, 1992).
+    """An exponential moving average of an optimizer's weights (Polyak and Juditsky, 1992).
 
     After step n it is `d * average + (1 - d) * weights`, with d the smaller of `decay` and (1 + n) / (10 + n), so that
-    the first steps do not count for long. It is kept in the optimizer's state, and so is stored, restored and sharded
-    with that.
+    the first steps are soon forgotten. It is part of the optimizer's state, and so is saved, restored and sharded with
+    it.
 
     Args:
-        optimizer: Whose `step` is followed.
-        decay: Share of the average that a step keeps, in (0, 1): it is over about 1 / (1 - decay) steps.
+        optimizer: The optimizer; the average is updated after each of its steps.
+        decay: Share of the average that is kept at each step, in (0, 1); it covers about 1 / (1 - decay) steps.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, decay: float) -> None:
         self._optimizer = optimizer
         self._decay = decay
-        # A class's `step` that calls its parent's runs the hooks twice, if there was ever an object of the parent.
+        # If a class's `step` calls its parent's, hooks run twice once an object of the parent exists.
         self._depth = 0
         optimizer.register_step_pre_hook(self._enter)
         optimizer.register_step_post_hook(self._leave)
@@ -53,7 +53,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def exchange(self) -> None:
-        """Put the average into the model and the weights into the optimizer's state, or back."""
+        """Swap the weights in the model and the average in the optimizer's state."""
         for parameter, state in self._optimizer.state.items():
             if _AVERAGE in state:
                 weights = parameter.detach().clone()
