@@ -1,4 +1,4 @@
-"""What stands between shell and library: commands, flags and their help, settings files, what is shown."""
+"""The command line: commands, flags and their help, settings files, console output."""
 
 from .command_table import COMMANDS, Command
 from .spelling import did_you_mean

@@ -1,6 +1,6 @@
-"""What a command leaves behind, shown at its end: where it is, its main figures, and what may come next.
+"""The closing message of a command: where its output is, its main figures, and what to run next.
 
-A function for each command turns its arguments and its result into a `Closing`; a command that prints its result on
+A function for each command turns its arguments and its result into a `Closing`. A command that prints its result on
 standard output, for other programs to read, has none.
 """
 
@@ -15,7 +15,7 @@ from .flags import shell_lines
 
 logger = logging.getLogger(__name__)
 
-# What a run's folder may hold beside the model -> what it is.
+# Files of a run's folder, other than the model, and their descriptions.
 _PARTS = {
     "training_curves.png": "curves",
     "metrics.json": "metrics",
@@ -30,7 +30,7 @@ _COLUMNS = 80
 
 @dataclass(frozen=True)
 class Closing:
-    """What a command leaves behind.
+    """The closing message of a command.
 
     Attributes:
         made: File or folder; "" if there is none.
@@ -43,7 +43,7 @@ class Closing:
     next_call: Sequence[str | Path] = ()
 
     def __str__(self) -> str:
-        """Give lines of 80 columns."""
+        """Format it in lines of 80 columns."""
         lines = []
         if self.made:
             lines.append(f"\nDone: {self.made}" + (f" ({self.said})" if self.said else ""))
@@ -64,7 +64,7 @@ def _parts(folder: Path) -> list[tuple[str, Path]]:
 
 
 def say_closing(name: str, arguments: Any, result: Any) -> None:
-    """Show what a command leaves behind, if that is wanted."""
+    """Show a command's closing message, if it has one and is not quiet."""
     describe = _CLOSINGS.get(name)
     if describe is not None and (closing := describe(arguments, result)) is not None:
         logger.info("%s", closing)
@@ -75,7 +75,7 @@ def _shown(value: Any) -> str:
 
 
 def _figures(metrics: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """The metrics that are there, as `name value`."""
+    """The available metrics, as `name value`."""
     return ", ".join(f"{shown} {_shown(metrics[name])}" for name, shown in names.items() if name in metrics)
 
 
@@ -162,7 +162,7 @@ def _prune(arguments: Any, result: Mapping[str, Any]) -> Closing | None:
         else f"{len(last['heads'][0])} of {len(first['heads'][0])} heads a layer"
     )
     call: tuple[str, ...] = ("predict", arguments.output_dir, "new.txt")
-    if result["metric"] is None:  # whether the model has a head is not known
+    if result["metric"] is None:  # the model may have no head
         call = ("finetune", arguments.output_dir, "--train_file", "train.tsv", "--output_dir", "tuned")
     return Closing(arguments.output_dir, said, _mybert(*call))
 

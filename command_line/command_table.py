@@ -1,4 +1,4 @@
-"""The commands: a line for each, with the names of what it loads, so that a list of them loads nothing."""
+"""The commands: an entry for each, with names instead of imports, so that listing them imports nothing."""
 
 import importlib
 from collections.abc import Callable
@@ -13,16 +13,16 @@ class Command:
     """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
 
     Attributes:
-        summary: What it does, as an imperative.
-        module: Where class and function are, from the package.
-        arguments: Name of the class.
+        summary: Summary, in the imperative.
+        module: Module of class and function, relative to the package.
+        arguments: Name of the arguments' class.
         function: Name of the function.
-        positional: Flags whose values may also be given without their names, before all others; a single one takes a
-            list, and so does the last one where dots follow its name.
-        example: Flags of a call that a beginner would make.
-        required: Flags that it needs although their fields have a default.
-        config_of: Command for which a file of `--config` may be written too; `of_training` of the arguments' class
-            takes from its settings what this command needs.
+        positional: Flags whose values may also be given without their names, before all others. A single one takes a
+            list, and so does the last one if dots follow its name.
+        example: Flags of a typical first call.
+        required: Required flags whose fields nevertheless have a default.
+        config_of: Another command whose `--config` file is accepted, too; `of_training` of the arguments' class
+            converts its settings.
     """
 
     summary: str

@@ -1,4 +1,4 @@
-"""Settings from YAML: they mean what they would on the command line."""
+"""Settings from YAML: they mean the same as on the command line."""
 
 import json
 from argparse import Action, ArgumentError, ArgumentParser
@@ -15,19 +15,19 @@ _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 def read_settings(
     path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of a file, or of a recipe that ships with the package; `null` is None.
+    """Read the settings of a file, or of a recipe that ships with the package; `null` is None.
 
     Args:
         path: The file, or the recipe's name.
-        parser: Knows the settings of the command that reads the file.
-        other: Makes the parser of another command, for which the file may be written; see `Command.config_of`.
+        parser: Parser of the command that reads the file.
+        other: Creates the parser of another command whose files are accepted; see `Command.config_of`.
 
     Returns:
-        The command's settings, and those of the other command if there is one that only this knows.
+        The command's settings, and those of the other command if it has a setting that only that one knows.
 
     Raises:
         FileNotFoundError: If there is no such file or recipe.
-        ValueError: If it is not YAML, or holds what the parser does not know.
+        ValueError: If it is not YAML, or has settings that the parser does not know.
     """
     import yaml
 
@@ -65,7 +65,7 @@ def read_settings(
 
 
 def _settable(parser: ArgumentParser) -> dict[str, Action]:
-    """Setting -> action; of `--pack` and `--no_pack` the first counts, which takes a value."""
+    """Setting -> action; for `--pack` and `--no_pack`, the first, which takes a value."""
     unsettable = ("help", "help_all", "config")
     return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
 
@@ -84,7 +84,7 @@ def _config_file(path: str) -> Path:
 
 
 def _strings(node: Any, action: Action) -> list[str]:
-    """What the command line would have for a node of YAML."""
+    """The words that the command line would have for a YAML node."""
     from yaml import SafeLoader, ScalarNode, SequenceNode
 
     takes_several = action.nargs in ("+", "*")
@@ -93,5 +93,5 @@ def _strings(node: Any, action: Action) -> list[str]:
         return [part.value for part in parts]
     content = SafeLoader("").construct_document(node)
     if isinstance(content, dict) and not takes_several:
-        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; a date stays a text
+        return [json.dumps(content, default=str)]  # as `TrainingArguments` takes it; dates stay texts
     raise ValueError(f"{action.dest} is {content}; expected {'single values' if takes_several else 'a single value'}")

@@ -1,4 +1,4 @@
-"""What a command shows: plain lines beside progress bars, and mistakes in its own words."""
+"""Console output of commands: plain lines above progress bars, and error messages."""
 
 import logging
 import os
@@ -17,20 +17,20 @@ from .spelling import did_you_mean
 _PACKAGE = __package__.partition(".")[0]
 _KEYWORD = re.compile(r"(?<![\w.-])(?P<name>[a-z][a-z_0-9]*)=(?P<value>True|'[^']*'|\"[^\"]*\")")
 _CHOICE = re.compile(r"(?:is|has|no row) '(?P<word>[^']+)'; expected (?:(?:one|some) of )?(?P<known>[\w+ ,'-]+)\.$")
-# Warnings of torch and transformers about calls that no user makes.
+# Warnings of torch and transformers about calls that users do not make.
 _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointing` is deprecated")
 
 
 @contextmanager
 def calm_libraries() -> Iterator[None]:
-    """Suppress what other libraries print that no user can act on: bars of loading weights, notes to developers.
+    """Suppress output of other libraries that users cannot act on: loading bars, notes to developers.
 
-    Where the package logs warnings only (`--quiet`), no library shows a bar.
+    If the package logs only warnings (`--quiet`), no library shows a progress bar.
     """
     from tqdm import tqdm
     from transformers.utils import logging as hf_logging
 
-    hub = logging.getLogger("huggingface_hub")  # which counts its attempts where there is no network
+    hub = logging.getLogger("huggingface_hub")  # which logs every retry without a network
     level = hub.level
     shown, begin = hf_logging.is_progress_bar_enabled(), tqdm.__init__
 
@@ -54,14 +54,14 @@ def calm_libraries() -> Iterator[None]:
 
 
 class _LinesOfTheTerminal(logging.Formatter):
-    """Long lines are wrapped between words, indented, in a terminal; files and pipes get them whole."""
+    """Wraps long lines, indented, in a terminal; files and pipes get whole lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         return _fitted(super().format(record), sys.stdout)
 
 
 def _fitted(text: str, stream: TextIO) -> str:
-    """Text for a stream: where it is a terminal, long lines are broken between words."""
+    """Text for a stream; for a terminal, long lines are wrapped."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -81,17 +81,17 @@ def _broken(line: str, width: int) -> str:
 
 
 def print_mistake(sentence: str) -> None:
-    """Show what went wrong on standard error."""
+    """Print an error message on standard error."""
     print(_fitted(sentence, sys.stderr), file=sys.stderr)
 
 
 def set_up_output(quiet: bool) -> None:
-    """Show the library's log in plain lines, beside progress bars."""
+    """Show the library's log as plain lines above progress bars."""
     from tqdm import tqdm
     from tqdm.contrib.logging import _TqdmLoggingHandler
 
     class Lines(_TqdmLoggingHandler):
-        """Redraw the visible bars below a line; tqdm would also draw those whose delay is not over."""
+        """Redraw the visible bars below a line; tqdm would also draw bars that are still delayed."""
 
         def emit(self, record: logging.LogRecord) -> None:
             unseen = [
@@ -118,11 +118,11 @@ def set_up_output(quiet: bool) -> None:
 
 
 def _stop_or_go_on(record: logging.LogRecord) -> None:
-    """Called where a line could not be shown. What a command makes is worth more than its words."""
+    """Called when a line could not be printed: discard output and go on, as the command's result matters more."""
     if isinstance(sys.exc_info()[1], OSError):
         drop_output()
     else:
-        raise  # the error that is being handled
+        raise  # re-raise the error being handled
 
 
 def make_output_safe() -> None:
@@ -130,21 +130,21 @@ def make_output_safe() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    with suppress(AttributeError):  # a stream of another kind, as notebooks have
+    with suppress(AttributeError):  # another kind of stream, as in notebooks
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def drop_output() -> None:
-    """Discard what is still to come on standard output."""
-    with suppress(OSError):  # a stream without a file, as tests have
+    """Discard all further standard output."""
+    with suppress(OSError):  # a stream without a file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def sentence_for_command(sentence: str, arguments_class: Any) -> str:
-    """A sentence in the words of a command: flags in place of keywords, and a guess at what was misspelt.
+    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelt words.
 
     Args:
-        sentence: As the library says it.
+        sentence: The message of the library.
         arguments_class: The class of the command's arguments, if it is known.
     """
     flags = getattr(arguments_class, "__dataclass_fields__", {})

@@ -1,4 +1,4 @@
-"""The groups in which help shows flags. A flag means the same in every command, so it has one group."""
+"""The groups of flags in the help. A flag means the same in every command, so it is in one group."""
 
 # Title -> flags, both in the order of the help. Flags of transformers' `TrainingArguments` that are named here are
 # those that matter from day to day; `--help_all` shows the others.

@@ -1,6 +1,6 @@
 """A command's flags: read from the fields of its arguments' class, and shown in groups that fit a terminal.
 
-This module imports transformers, whose parser turns fields into flags; the commands' list and names do without it.
+This module imports transformers, whose parser turns fields into flags; listing the commands does not need it.
 """
 
 import copy
@@ -23,15 +23,16 @@ from .console import set_up_output
 from .flag_groups import GROUPS
 from .spelling import did_you_mean
 
-_WIDEST = 100  # columns of the help, however wide the terminal is
+_WIDEST = 100  # maximum width of the help in columns
 _FURTHER_OWN, _FURTHER_TRAINING = "Further flags", "Further flags of transformers' TrainingArguments"
 _GROUP_OF = {name: title for title, names in GROUPS.items() for name in names}
 _KINDS: dict[Any, str] = {int: "INT", float: "NUMBER"}
-_VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}  # where a name's last word does not say it
+# placeholders that do not follow from the flag's name
+_VALUES = {"metric_for_best_model": "METRIC", "report_to": "NAME"}
 
 
 class GroupedFormatter(HelpFormatter):
-    """Flags with short names for their values, and defaults where they say something."""
+    """Help formatter with short placeholders for values, and with informative defaults only."""
 
     def __init__(self, prog: str) -> None:
         width = min(shutil.get_terminal_size().columns, _WIDEST)
@@ -59,7 +60,7 @@ class GroupedFormatter(HelpFormatter):
 
 
 def _value_name(action: Action) -> str:
-    """The placeholder of a flag's value in the help: its kind, or the last word of its name."""
+    """The placeholder of a flag's value in the help: its type, or the last word of the flag's name."""
     if action.metavar:
         return str(action.metavar)
     if action.choices and len(shown := "|".join(map(str, action.choices))) <= 20:
@@ -69,12 +70,12 @@ def _value_name(action: Action) -> str:
 
 
 class CommandParser(HfArgumentParser):
-    """The parser of a command: a flag for each field of a class, in its group, and those of every command.
+    """The parser of a command: a flag for each field of a class, in groups, and the common flags.
 
     Args:
         name: The command's name.
         command: The command.
-        arguments_class: A dataclass.
+        arguments_class: The dataclass of its arguments.
     """
 
     def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
@@ -118,7 +119,7 @@ class CommandParser(HfArgumentParser):
         else:
             self.add_argument("--debug", action="store_true", help=where.capitalize())
         self.add_argument("-h", "--help", action="help", help="Show this.")
-        for action in self._actions:  # `--output-dir` is read, and not shown beside `--output_dir`
+        for action in self._actions:  # `--output-dir` is accepted, but only `--output_dir` is shown
             action.option_strings = [flag for flag in action.option_strings if "-" not in flag.lstrip("-")]
 
     def _parse_dataclass_field(self, parser: ArgumentParser, field: Field) -> None:
@@ -146,7 +147,7 @@ class CommandParser(HfArgumentParser):
         """The help: usage, example, and the flags group by group.
 
         Args:
-            every_flag: Whether to show those flags of `TrainingArguments` too that are in no group.
+            every_flag: Whether to include the flags of `TrainingArguments` that are in no group.
         """
         groups: dict[str, list[Action]] = {title: [] for title in (*GROUPS, _FURTHER_OWN, _FURTHER_TRAINING)}
         for action in map(copy.copy, self._actions):
@@ -173,12 +174,12 @@ class CommandParser(HfArgumentParser):
         return "\n".join(section for section in sections if section)
 
     def format_help(self) -> str:
-        """The help with the flags that matter from day to day."""
+        """The help with the everyday flags."""
         return self.full_help()
 
 
 def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields that a class has from `TrainingArguments`, and those of them that it does not redefine."""
+    """The fields that a class inherits from `TrainingArguments`, and those of them that it does not redefine."""
     if not issubclass(arguments_class, TrainingArguments):
         return frozenset(), frozenset()
     package = __package__.partition(".")[0]
@@ -189,7 +190,7 @@ def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], froze
 
 
 def _switch_or_word(text: str) -> bool | str:
-    """What a flag that is on, off or left to the command has for its value."""
+    """The value of a flag that is true, false or a word such as "auto"."""
     try:
         return string_to_bool(text)
     except ArgumentTypeError:
@@ -205,14 +206,14 @@ def _place(name: str, order: Sequence[str]) -> int:
 
 
 def _words(line: str) -> list[str]:
-    """A shell line's words, each as it is quoted there."""
+    """The words of a shell line, with their quotes."""
     lexer = shlex.shlex(line, posix=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     return list(lexer)
 
 
 def shell_lines(words: Sequence[str], width: int = 78) -> str:
-    """A command over as many lines as it needs, to be copied into a shell."""
+    """Format a command in several lines that can be copied into a shell."""
     lines = textwrap.wrap(
         " ".join(word.replace(" ", "\0") for word in words),
         width,
@@ -225,12 +226,12 @@ def shell_lines(words: Sequence[str], width: int = 78) -> str:
 
 
 def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
-    """Give the leading values their flags: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`.
+    """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`.
 
-    With fewer values than names the last names are left to flags.
+    With fewer values than names, the remaining ones must be given as flags.
 
     Raises:
-        ValueError: If there are too many, or one is given by its flag as well.
+        ValueError: If there are too many, or one is also given as a flag.
     """
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
     rest = flags[len(leading) :]
@@ -252,20 +253,20 @@ def _given(flags: Sequence[str]) -> set[str]:
 
 
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
-    """Read a command's flags and set up its output.
+    """Parse a command's flags and set up its output.
 
     Args:
         name: The command's name.
         command: The command.
-        arguments_class: A dataclass.
-        flags: What follows the command's name.
+        arguments_class: The dataclass of its arguments.
+        flags: The words after the command's name.
 
     Returns:
         The arguments.
 
     Raises:
-        ValueError: If a flag is unknown, misses its value or has a wrong one, or a value is refused by the class.
-        FileNotFoundError: If there is no such settings file.
+        ValueError: If a flag is unknown, lacks a value or has a wrong one, or the class rejects a value.
+        FileNotFoundError: If the settings file does not exist.
     """
     parser = CommandParser(name, command, arguments_class)
     flags = name_positional(flags, command.positional)
@@ -292,7 +293,7 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
 
 
 def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[str]:
-    """The settings of a file in whose place flags are; one that turns something off is in nothing's place."""
+    """The settings of a file that contradict the given flags; a flag that turns something off replaces none."""
     places = getattr(arguments_class, "displaces", {})
     return {
         name
@@ -303,7 +304,7 @@ def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[
 
 
 def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:
-    """What makes the parser of a command; None where none is named."""
+    """A function that creates the parser of a command; None if no command is named."""
     return (lambda: CommandParser(name, COMMANDS[name], COMMANDS[name].load()[0])) if name else None
 
 

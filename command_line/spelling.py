@@ -1,15 +1,15 @@
-"""What a misspelt word was probably meant to be."""
+"""Suggestions for misspelt words."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that names the nearest known word, with a space before it; "" where none is near.
+    """A question that names the nearest known word, with a space before it; "" if none is near.
 
     Args:
-        word: What was found. Case, hyphens and underscores do not count.
-        known: What could have been meant.
+        word: The misspelt word. Case, hyphens and underscores do not count.
+        known: The candidates.
     """
     spellings = {_plain(name): name for name in known}
     near = difflib.get_close_matches(_plain(word), spellings, n=1)

@@ -1,4 +1,4 @@
-"""Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and the proof that they are right."""
+"""Checkpoints in and out: TensorFlow's files, Google's BERT, transformers' BERT, and verification."""
 
 from .conversion_report import ConversionReport
 from .errors import ArchiveError, ConversionError

@@ -1,4 +1,4 @@
-"""What a conversion did: printed by the command, and kept in the new folder beside a model card."""
+"""The report of a conversion: printed by the command, and saved in the new folder with a model card."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,18 +14,18 @@ MODEL_CARD = "README.md"
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did.
+    """The report of a conversion.
 
     Args:
-        source: What was converted.
-        output: Where the result is.
+        source: The source.
+        output: The result's path.
         head: Kind of model, a key of `key_map.HEADS`.
-        decisions: What was decided and why, one sentence each.
-        parameters: Number of parameters taken over.
-        initialised: Parameters that the source does not have; they are newly initialised and want training.
-        ignored: Variables of the source that were left out, by kind.
-        optimizer_step: Number of updates that the optimizer state belongs to, if it was taken over.
-        verification: The proof, if it was asked for.
+        decisions: The decisions made and their reasons, one sentence each.
+        parameters: Number of converted parameters.
+        initialised: Parameters that the source lacks; they are newly initialised and must be trained.
+        ignored: Variables of the source that were not used, by kind.
+        optimizer_step: Number of updates of the optimizer state, if it was converted.
+        verification: The verification, if requested.
     """
 
     source: str
@@ -52,7 +52,7 @@ class ConversionReport:
 
 
 def write_conversion_report(folder: Path, report: ConversionReport) -> None:
-    """Write `conversion.json`, and a model card unless the model brought its own."""
+    """Write `conversion.json`, and a model card unless the source has its own."""
     write_json(folder / REPORT_FILE, asdict(report), sort_keys=True)
     if (folder / MODEL_CARD).exists():
         return

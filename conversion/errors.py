@@ -1,4 +1,4 @@
-"""Everything that can be wrong with an archive, a model or a model folder: one class and one sentence each.
+"""Errors in archives, models and model folders: one class and one sentence for each.
 
 Every class is a `ConversionError`, which is a `ValueError`; those of TensorFlow's files are in `tensorflow`. The
 sentence names the file, what was found and what was expected.
@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 
 class ConversionError(ValueError):
-    """Something about a checkpoint, an archive or a model folder keeps it from being converted.
+    """A checkpoint, archive or model folder cannot be converted.
 
     Args:
-        **facts: The values that `sentence` names.
+        **facts: The values for the placeholders of `sentence`.
     """
 
     sentence: ClassVar[str] = "{problem}"
@@ -20,7 +20,7 @@ class ConversionError(ValueError):
         super().__init__(self.sentence.format(**facts))
 
     def located(self, path: object) -> "ConversionError":
-        """Put the file's name before the sentence of an error that was raised where no file is known."""
+        """Add the file's name to an error that was raised where the file is not known."""
         self.args = (f"{path}: {self}",)
         return self
 
@@ -29,7 +29,7 @@ class ConversionError(ValueError):
 
 
 class ArchiveError(ConversionError):
-    """An archive is broken or tries to do harm."""
+    """An archive is broken or malicious."""
 
 
 class BrokenArchiveError(ArchiveError):
@@ -39,7 +39,7 @@ class BrokenArchiveError(ArchiveError):
 
 
 class UnsafeMemberError(ArchiveError):
-    """A member of the archive would be written outside the folder, or is no plain file."""
+    """A member of the archive would be written outside the folder, or is not a regular file."""
 
     sentence = "{path}: member {name!r} is refused: {problem}"
 
@@ -54,13 +54,13 @@ class CompressionRatioError(ArchiveError):
 
 
 class SourceError(ConversionError):
-    """What was given as source holds no checkpoint, or more than one."""
+    """The source has no checkpoint, or more than one."""
 
     sentence = "{path}: {problem}"
 
 
 class ConfigurationError(ConversionError):
-    """The configuration is missing, malformed or not one of BERT."""
+    """The configuration is missing, malformed or not that of a BERT."""
 
     sentence = "{path}: {problem}"
 
@@ -72,7 +72,7 @@ class VocabularyError(ConversionError):
 
 
 class UnknownVariableError(ConversionError):
-    """The checkpoint holds variables that nothing accounts for."""
+    """The checkpoint has unknown variables."""
 
     sentence = (
         "{path}: {count} variables are not known: {names}. Name them in `ignore` if the model does not need them."
@@ -92,13 +92,13 @@ class ShapeMismatchError(ConversionError):
 
 
 class VariableTypeError(ConversionError):
-    """A weight is stored in a type that is no floating point number."""
+    """A weight is not stored as floating-point numbers."""
 
     sentence = "{path}: variable {name!r} is of type {dtype}; expected a floating point type"
 
 
 class HeadError(ConversionError):
-    """The head that was asked for is unknown, or does not fit."""
+    """The requested head is unknown, or does not fit the checkpoint."""
 
     sentence = "head {found!r}: {problem}"
 

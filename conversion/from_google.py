@@ -32,23 +32,23 @@ logger = logging.getLogger(__name__)
 def convert_google_checkpoint(
     source: str | os.PathLike[str], output_dir: str | os.PathLike[str], head: str | None = None, **options: Any
 ) -> ConversionReport:
-    """Turn a checkpoint of Google's into a complete MyBERT model folder.
+    """Convert a Google checkpoint into a complete MyBERT model folder.
 
-    Every byte of the checkpoint that belongs to a variable is checked against its CRC32C. Weights become float32.
+    The CRC32C of every variable of the checkpoint is verified. Weights become float32.
 
     Args:
         source: A folder, a checkpoint prefix, a `.zip` or `.tar.gz` archive, or a SavedModel folder; TensorFlow 1
             (google-research/bert) or TF2 (model garden, TF-Hub).
-        output_dir: The model folder; it appears at the end, if all went well.
-        head: Kind of model, see `FromGoogleOptions`; by default the variables tell.
-        **options: The other fields of `FromGoogleOptions`, as `labels=["no", "yes"]`.
+        output_dir: The model folder; it is created at the end, on success.
+        head: Kind of model, see `FromGoogleOptions`; by default it follows from the variables.
+        **options: The other fields of `FromGoogleOptions`, such as `labels=["no", "yes"]`.
 
     Returns:
-        What was done; the folder holds it as `conversion.json`, beside a model card.
+        The report, which is also in the folder as `conversion.json`, with a model card.
 
     Raises:
         ConversionError: A `ValueError`, if anything about the source is broken, unsafe, unknown or contradictory.
-        ValueError: If `output_dir` holds other things.
+        ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
     """
     settings = FromGoogleOptions(head=head, **options)
@@ -68,7 +68,7 @@ def convert_google_checkpoint(
         config = _make_config(config_path or found.prefix, fields, head)
         plan = plan_conversion(variables, config, head, settings.ignore)
         left_out = [key for keys in plan.ignored.values() for key in keys]
-        bundle.verify(left_out)  # what is taken over is verified when it is read
+        bundle.verify(left_out)  # variables that are used are verified when read
 
         parameters = dict(plan.parameters(bundle))
         parameters |= _initialise(plan.initialised, config, settings.seed)
@@ -102,7 +102,7 @@ def convert_google_checkpoint(
 
 
 def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[dict[str, Any], list[str]]:
-    """Read `bert_config.json`, or the shapes where there is none; give MyBERT's fields and what was decided."""
+    """Read `bert_config.json`, or derive it from shapes; returns MyBERT's fields and the decisions made."""
     if path is None:
         fields: dict[str, Any] = {**variables.configuration(), "hidden_act": ACTIVATIONS["gelu"]}
         return fields, ["configuration: read off the shapes, as there is no bert_config.json; activation tanh-GELU"]
@@ -127,7 +127,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
 def _name_labels(
     settings: FromGoogleOptions, head: str, hidden_size: int, variables: GoogleVariables
 ) -> tuple[list[str], str]:
-    """Name the classes of a classifier in the order of its rows, and say where the names come from."""
+    """Name the classes of a classifier in the order of its rows, and report the source of the names."""
     number = variables.num_labels(hidden_size)
     if settings.task is None and not settings.labels:
         how = f"--task ({', '.join(GOOGLE_LABELS)}) or --labels gives them"
@@ -171,7 +171,7 @@ def _initialise(rows: Sequence[WeightRow], config: MyBertConfig, seed: int) -> d
 
 
 def _still_ignored(plan: ConversionPlan, moments: list[tuple[WeightRow, str, str]]) -> dict[str, tuple[str, ...]]:
-    """Give what was left out, by kind, without the optimizer slots that were taken over."""
+    """Give the ignored variables by kind, without the optimizer slots that are used."""
     taken = {slot for _, *slots in moments for slot in slots} | ({"global_step"} if moments else set())
     left = {kind: tuple(key for key in keys if key not in taken) for kind, keys in plan.ignored.items()}
     return {kind: keys for kind, keys in left.items() if keys}

@@ -1,8 +1,8 @@
-"""Find the checkpoint, the configuration and the vocabulary in what the user names.
+"""Find the checkpoint, the configuration and the vocabulary in a source.
 
-That is a folder, a checkpoint prefix, a zip or tar archive, or a SavedModel folder.
+A source is a folder, a checkpoint prefix, a zip or tar archive, or a SavedModel folder.
 
-Archives come from strangers: names that lead outside, links, encrypted members and absurd expansion are refused, and
+Archives may be malicious: names that lead outside, links, encrypted members and absurd expansion are rejected, and
 only the files that a conversion needs are unpacked, into a temporary folder.
 """
 
@@ -32,11 +32,11 @@ from .errors import (
 )
 from .tensorflow import MAGIC, OldFormatError
 
-# Names in `._` are macOS's, of what its file system keeps beside a file.
+# Names that start with `._` are macOS's metadata files.
 _NEEDED = re.compile(r"(?!\._)(bert_config\.json|vocab\.txt|checkpoint|.+\.index|.+\.data-\d{5}-of-\d{5})")
 _STATE = re.compile(r'^model_checkpoint_path:\s*"([^"\n]+)"', re.MULTILINE)
-_MOST_EXPANSION = 100  # weights hardly compress; Google's archives expand by less than 1.2
-_LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may well expand more
+_MOST_EXPANSION = 100  # weights hardly compress; Google's archives expand by a factor below 1.2
+_LEAST_LIMIT = 1 << 20  # a tiny archive of a tiny model may expand more
 _BROKEN = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError,
     RuntimeError, ValueError, OverflowError, IndexError,
@@ -45,10 +45,10 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class GoogleSource:
-    """What a conversion starts from.
+    """The source of a conversion.
 
     Args:
-        name: What the user named, for messages; its words `cased` and `uncased` count as a hint.
+        name: Name given by the user, for messages; `cased` or `uncased` in it is a hint.
         prefix: The checkpoint's prefix.
         config_file: `bert_config.json`, if there is one.
         vocab_file: `vocab.txt`, if there is one.
@@ -62,7 +62,7 @@ class GoogleSource:
 
 @contextmanager
 def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
-    """Locate a checkpoint and the files beside it; an archive is unpacked for as long as the context lasts.
+    """Locate a checkpoint and its files; an archive is unpacked until the `with` block ends.
 
     Args:
         source: A folder, a checkpoint prefix (or one of its files), a `.zip` or `.tar.gz` archive, or a SavedModel
@@ -70,7 +70,7 @@ def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
 
     Raises:
         ConversionError: If there is no checkpoint, more than one, or the archive is broken or unsafe.
-        FileNotFoundError: If it is an address.
+        FileNotFoundError: If it is a URL.
     """
     refuse_address(source, "a folder, an archive or a checkpoint prefix: copy or mount what an object store has")
     path = Path(source)
@@ -119,7 +119,7 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
 
 
 def _latest(state: Path) -> Path | None:
-    """Read which checkpoint the `checkpoint` file beside it calls the latest; the name may be a path elsewhere."""
+    """Read the latest checkpoint from a `checkpoint` state file; the name may be a path elsewhere."""
     with state.open("rb") as stream:
         found = _STATE.search(stream.read(1 << 16).decode(errors="replace"))
     return state.parent / PurePosixPath(found[1]).name if found else None

@@ -1,4 +1,4 @@
-"""Which variable of Google's checkpoint becomes which parameter; all of both are accounted for."""
+"""Matching the variables of a Google checkpoint with parameters; every one of both is accounted for."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class GoogleVariables:
         bundle: The checkpoint.
 
     Raises:
-        SourceError: If it is no BERT.
+        SourceError: If it is not a BERT.
     """
 
     def __init__(self, bundle: TensorBundle) -> None:
@@ -64,11 +64,11 @@ class GoogleVariables:
         return key if key in self.bundle else None
 
     def has(self, group: str) -> bool:
-        """Tell whether a group of rows is there, at least in part."""
+        """Tell whether a group of rows is present, at least in part."""
         return any(self.key(row.variable(self.layout)) for row in GROUPS[group])
 
     def head(self) -> str:
-        """Tell from the variables which head was trained."""
+        """Infer the trained head from the variables."""
         if self.has("question answering"):
             return "question-answering"
         if self.has("classifier"):
@@ -79,16 +79,16 @@ class GoogleVariables:
         )
 
     def num_labels(self, hidden_size: int) -> int:
-        """Count the labels of the classifier; 2, as in transformers, where there is none of this width."""
+        """Count the labels of the classifier; 2, as in transformers, if there is no classifier of this width."""
         shape = self._shape("output_weights")
         return shape[0] if len(shape) == 2 and shape[1] == hidden_size else 2
 
     def configuration(self) -> dict[str, int]:
-        """Read the sizes off the shapes, which a TF2 checkpoint allows.
+        """Derive the sizes from the shapes of a TF2 checkpoint.
 
         Raises:
-            ConfigurationError: If a shape is missing, or the checkpoint is not from TF2: there the number of attention
-                heads cannot be seen.
+            ConfigurationError: If a shape is missing, or the checkpoint is not from TF2, whose shapes alone show the
+                number of attention heads.
         """
         path = self.bundle.prefix
         if self.layout == "google":
@@ -116,14 +116,14 @@ class GoogleVariables:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """What a conversion does with every variable and every parameter.
+    """The use of every variable and the source of every parameter in a conversion.
 
     Args:
         head: Key of `HEADS`.
         layout: `google` or `keras`.
-        used: WeightRow and checkpoint key of every parameter that is taken over.
-        initialised: Rows of the parameters that the checkpoint does not have.
-        ignored: Names of the variables that are left out, by kind.
+        used: WeightRow and checkpoint key of every parameter that the checkpoint has.
+        initialised: Rows of the parameters that the checkpoint lacks.
+        ignored: Names of the variables that are ignored, by kind.
     """
 
     head: str
@@ -133,19 +133,19 @@ class ConversionPlan:
     ignored: Mapping[str, Sequence[str]] = field(repr=False)
 
     def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
-        """Read the parameters that are taken over, one after the other: name and float32 array."""
+        """Yield the parameters that the checkpoint has, one after the other: name and float32 array."""
         for row, key in tqdm(self.used, desc="Reading the checkpoint", delay=2):
             yield row.parameter, row.to_parameter(self.layout, bundle[key])
 
 
 def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: Iterable[str] = ()) -> ConversionPlan:
-    """Match a checkpoint with a model.
+    """Match the variables of a checkpoint with the parameters of a model.
 
     Args:
         variables: The checkpoint.
         config: Configuration of the model, with `num_labels`.
         head: Key of `HEADS`.
-        ignore: Regular expressions; checkpoint keys that match one as a whole are left out.
+        ignore: Regular expressions; checkpoint keys that fully match one are ignored.
 
     Raises:
         ConversionError: If a variable is unknown, missing, or of the wrong shape or type.
@@ -179,7 +179,7 @@ def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, lis
     """Find the step and the two moments of every parameter that was trained.
 
     Returns:
-        The number of updates made, and row, key of the first and key of the second moment.
+        The number of updates, and for each parameter its row and the keys of first and second moment.
 
     Raises:
         OptimizerStateError: If the checkpoint has no moments of Google's optimizer, or no step.
@@ -210,7 +210,7 @@ def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, lis
 
 
 def _groups(variables: GoogleVariables, head: str) -> Iterator[str]:
-    """Give the groups of a head, the next sentence pooler in the place of the encoder's where there is one."""
+    """Give the groups of a head; a pooler of the next sentence head replaces the encoder's."""
     groups = HEADS[head].groups
     for group in groups:
         own = group == "pooler" and "next sentence" in groups and variables.has("next sentence pooler")

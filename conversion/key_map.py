@@ -1,10 +1,10 @@
-"""One table of names, read in every direction: transformers' BERT, Google's TensorFlow 1 code, the TF2 model garden.
+"""One table of names, used in every direction: transformers' BERT, Google's TensorFlow 1 code, the TF2 model garden.
 
-Shapes are written in fields of the configuration, as PyTorch holds the parameter. A TensorFlow variable that is called
-`kernel` is stored input by output and gets transposed; every other variable is stored as PyTorch holds it. Keras keeps
-the heads of an attention kernel apart, (hidden, heads, head size), where PyTorch and Google's own code join them.
+Shapes are given in fields of the configuration, as in PyTorch. A TensorFlow variable called `kernel` is stored as
+(input, output) and is transposed; every other variable is stored as in PyTorch. Keras keeps the heads of an attention
+kernel separate, (hidden, heads, head size), where PyTorch and Google's own code join them.
 
-Keras names are paths through the objects of a TF2 checkpoint (see `object_graph`); `encoder` stands for the node of
+Keras names are paths in the object graph of a TF2 checkpoint (see `object_graph`); `encoder` is the node of
 the encoder, `pretrainer` for the one around it.
 
 Sources: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`, `run_squad.py`,
@@ -44,8 +44,8 @@ class WeightRow:
         parameter: Name in transformers' BERT and in MyBERT, with the prefix `bert.` of the trunk.
         google: Name of the variable in Google's TensorFlow 1 code; empty if there is none.
         keras: Path of the variable in a TF2 checkpoint; empty if there is none.
-        shape: Fields of the configuration (or numbers), as PyTorch holds the parameter.
-        keras_shape: The same for the Keras variable, where heads are kept apart.
+        shape: Fields of the configuration (or numbers), as in PyTorch.
+        keras_shape: The same for the Keras variable, if its heads are separate.
     """
 
     parameter: str
@@ -94,7 +94,7 @@ class WeightRow:
 
 
 def is_transposed(variable: str) -> bool:
-    """Tell whether a TensorFlow variable is stored input by output: the kernels are."""
+    """Tell whether a TensorFlow variable is stored as (input, output), as kernels are."""
     return variable.rsplit("/", 1)[-1] == "kernel"
 
 
@@ -190,7 +190,7 @@ GROUPS: dict[str, tuple[WeightRow, ...]] = {
     ),
 }  # fmt: skip
 
-# Parameters that share another one's values; transformers writes only the other one.
+# Tied parameters; transformers saves only the one that they are tied to.
 TIED = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -245,15 +245,15 @@ IGNORED = tuple(
     )
 )
 
-# The kind of those that a model needs, but with another head.
+# The kind of variables that belong to another head.
 UNUSED_BY_HEAD = "weight the head does not use"
 
-# Google's two moments of a variable, in the order of Adam's: suffixes that were in use.
+# Suffixes of the first and second moment of a variable, in the versions that Google's code has used.
 SLOTS = (("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1"), ("BERTAdam", "BERTAdam_1"))
 
 
 def find_head(name: str) -> str:
-    """Give the key of `HEADS` for what a user may write.
+    """Give the key of `HEADS` for a name given by a user.
 
     Raises:
         HeadError: If there is no such head.
@@ -277,7 +277,7 @@ def trunk_rows(num_layers: int) -> list[WeightRow]:
 
 
 def model_rows(head: str, num_layers: int) -> list[WeightRow]:
-    """Give the rows of all parameters of a model, tied ones left out."""
+    """Give the rows of all parameters of a model, without tied ones."""
     return [*trunk_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
 
 
@@ -287,7 +287,7 @@ def name_in_model(parameter: str, head: str) -> str:
 
 
 def sizes_of(config: Any) -> dict[str, int]:
-    """Collect the sizes that shapes are written in.
+    """Collect the sizes used in shapes.
 
     Args:
         config: A configuration with the fields of `BertConfig`.

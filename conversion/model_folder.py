@@ -1,4 +1,4 @@
-"""Model folders: checked before anything is built, read tensor by tensor, and written whole or not at all."""
+"""Model folders: checked before a model is built, read tensor by tensor, and written completely or not at all."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ _MODEL_TYPES = ("mybert", "bert")
 # Names in checkpoints that were written before 2020, and a buffer that was saved with them.
 _OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 _BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")
-# What conversions write into a model folder beside what every model folder holds.
+# Files that conversions add to a model folder.
 _OWN_FILES = ("conversion.json", "optimizer.safetensors", "spiece.model", "model.onnx*", "model_int8.onnx*")
 
 
@@ -42,7 +42,7 @@ class ModelFolder:
         head: Kind of model to take its parameters for; by default the one that `architectures` names.
 
     Raises:
-        ModelFolderError: If the folder is incomplete, contradicts itself, holds another kind of model, or pickled
+        ModelFolderError: If the folder is incomplete, contradicts itself, is of another model type, or has pickled
             weights only.
     """
 
@@ -74,14 +74,14 @@ class ModelFolder:
         return iter(sorted(self._names))
 
     def read(self, parameter: str) -> torch.Tensor:
-        """Read one parameter, in the type it is stored in."""
+        """Read one parameter, in its stored dtype."""
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
         with safe_open(self._files[name], framework="pt") as weights:
             return weights.get_tensor(name)
 
     def rows(self) -> list[WeightRow]:
-        """Give the rows of the parameters that the model of this folder consists of, tied ones left out.
+        """Give the rows of this model's parameters, without tied ones.
 
         A trunk may have been saved without its pooler, as for sentence embeddings.
         """
@@ -91,10 +91,10 @@ class ModelFolder:
         return rows
 
     def parameters(self) -> list[str]:
-        """Name the parameters that the model of this folder consists of.
+        """Name the parameters of this model.
 
         Raises:
-            ModelFolderError: If one of them is not there.
+            ModelFolderError: If one of them is missing.
         """
         names = [row.parameter for row in self.rows()]
         if not self.config.get("tie_word_embeddings", True) and "masked LM" in HEADS[self.head].groups:
@@ -104,11 +104,11 @@ class ModelFolder:
         return names
 
     def left_over(self) -> list[str]:
-        """Name the tensors that the model of this folder does not use."""
+        """Name the tensors that this model does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
     def configuration(self) -> MyBertConfig:
-        """Read the configuration as one of MyBERT.
+        """Read the configuration as a `MyBertConfig`.
 
         Raises:
             ConfigurationError: If MyBERT does not support one of its fields or values.
@@ -119,10 +119,10 @@ class ModelFolder:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
     def require_usual_heads(self) -> None:
-        """Refuse a model whose attention heads are not as wide as its width divided by their number, as others assume.
+        """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume.
 
         Raises:
-            ModelFolderError: If it is one.
+            ModelFolderError: If it is such a model.
         """
         if (own := self.config.get("head_dim")) is not None:
             heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")
@@ -162,7 +162,7 @@ def _parameter(name: str) -> str:
 
 
 def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[str, Any]:
-    """Collect parameters under the names that the model of a head has."""
+    """Collect parameters under the names in a model with this head."""
     return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
@@ -170,15 +170,15 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
 ) -> Iterator[Path]:
-    """Give an empty folder that takes the place of `output_dir` when all went well; no other process writes there.
+    """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out.
 
     Args:
         output_dir: The folder to write.
-        overwrite: Whether a model folder that is there may be replaced.
-        source: What it is made from, which never is.
+        overwrite: Whether an existing model folder may be replaced.
+        source: The source, which is never replaced.
 
     Raises:
-        ValueError: If the folder holds something that may not be replaced.
+        ValueError: If the folder contains something that may not be replaced.
         OSError: If it cannot be written, or another process is writing there.
     """
     output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)

@@ -1,4 +1,4 @@
-"""Where the TF2 model garden keeps a BERT in the object graph of a checkpoint."""
+"""The location of a TF2 model garden BERT in the object graph of a checkpoint."""
 
 import re
 
@@ -10,7 +10,7 @@ _NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_l
 
 
 class GardenGraph(ObjectGraph):
-    """The objects of a checkpoint, those of older encoders under the names that newer ones have.
+    """The objects of a checkpoint; those of older encoders are renamed as in newer ones.
 
     Args:
         bundle: A TF2 checkpoint.
@@ -33,7 +33,7 @@ class GardenGraph(ObjectGraph):
         return found[0] if found else None
 
     def pretrainer(self, encoder: int) -> int | None:
-        """Find the node that puts pretraining heads on an encoder: the one with the most heads."""
+        """Find the node with the pretraining heads of an encoder: the one with the most heads."""
         heads = {"masked_lm", "classification_heads"}
         around = [
             node for node, names in enumerate(self.children) if encoder in names.values() and heads & names.keys()
@@ -46,7 +46,7 @@ class GardenGraph(ObjectGraph):
         return 0 if layers is None else sum(name.isdecimal() for name in self.children[layers])
 
     def _name_numbered_layers(self, node: int) -> None:
-        """Give an encoder whose layers are only numbered the names that newer ones have."""
+        """Name the numbered layers of an older encoder as in newer ones."""
         names = self.children[node]
         numbered = {
             int(name[19:]): child for name, child in names.items() if re.fullmatch(r"layer_with_weights-\d{1,6}", name)

@@ -1,7 +1,7 @@
-"""Model folders to ONNX, for ONNX Runtime, optimum and transformers.js; what was written is run and compared.
+"""Model folders to ONNX, for ONNX Runtime, optimum and transformers.js; the result is run and compared.
 
 Inputs and outputs have the names that these tools expect (https://huggingface.co/docs/optimum), and the folder's
-configuration is one of `model_type: "bert"`: the graph is BERT's, and these tools know it by no other name.
+configuration has `model_type: "bert"`: the graph is BERT's, and these tools do not know another name for it.
 """
 
 import logging
@@ -29,7 +29,7 @@ ONNX_FILE, INT8_FILE = "model.onnx", "model_int8.onnx"
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _AXES = {"batch": "batch_size", "choices": "num_choices", "length": "sequence_length"}
 _EXAMPLE = (2, 3, 8)  # batch, choices, length while tracing; a size of 1 would become a constant of the graph
-_SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # those that are compared; no longer than the model reads
+_SHAPES = ((1, 1, 1), (2, 4, 7), (3, 2, 32), (1, 2, 512))  # compared batches, truncated to the model's maximum length
 _TOLERANCES = {ONNX_FILE: 1e-4, INT8_FILE: math.inf}  # absolute; int8 is reported
 _RELATIVE_TOLERANCE = 1e-4
 
@@ -38,16 +38,16 @@ _Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class OnnxReport:
-    """What was exported, and how it compares with the PyTorch model.
+    """An export, and its comparison with the PyTorch model.
 
     Args:
         source: The model folder.
-        output: The folder that was written.
+        output: The output folder.
         head: Kind of model, a key of `key_map.HEADS`.
         opset: Version of ONNX's operators in the graph.
-        shapes: Shapes of the batches that were compared; their rows are of different lengths, padded.
-        differences: File -> output -> largest absolute difference to the PyTorch model over these batches, padding
-            left out.
+        shapes: Shapes of the batches that were compared; with rows of different lengths, padded.
+        differences: For each file and output the largest absolute difference from the PyTorch model over these
+            batches, ignoring padding.
     """
 
     source: str
@@ -76,12 +76,12 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
 
     The inputs `input_ids`, `attention_mask` and `token_type_ids`, int64 (batch, length) or for multiple choice
     (batch, choices, length), take any batch size, number of choices, and length up to `max_position_embeddings`. The
-    outputs have the names that the model gives them. Weights are float32, whatever the folder holds.
+    outputs have the names that the model gives them. Weights are float32, whatever their stored dtype.
 
     Args:
         model_dir: A MyBERT or BERT model folder, with any head.
-        output_dir: Folder to write. It appears when all is done and compared. It gets `model.onnx` (and
-            `model.onnx.data` where the weights are too large for one file), `config.json`, the tokenizer and what
+        output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
+            `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and what
             sentence-transformers pools with if the source has them, and the report as `conversion.json`.
         **options: Fields of `OnnxOptions`.
 
@@ -90,8 +90,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
 
     Raises:
         ConversionError: If the model folder is incomplete, this opset cannot be written, or the results differ by
-            more than rounding (1e-4; in int8 they only have to be finite).
-        ValueError: If `output_dir` holds other things.
+            more than rounding (1e-4; for int8 only finite values are required).
+        ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
         ImportError: If onnx, onnxruntime or onnxscript is missing.
     """
@@ -135,7 +135,7 @@ def _require_extra() -> None:
 
 
 def _load(source: ModelFolder) -> networks.MyBertPreTrainedModel:
-    source.parameters()  # says so if one is missing
+    source.parameters()  # raises an error if one is missing
     options: dict[str, Any] = {"dtype": torch.float32, "output_hidden_states": False, "output_attentions": False}
     if source.head == "encoder":
         options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in source
@@ -175,7 +175,7 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
         outputs = list(model(**example))
     axes = {place: torch.export.Dim(_AXES[axis]) for place, axis in enumerate(_axes(head))}
     implementation = model.config._attn_implementation
-    # Written out, attention needs fewer nodes: masks are added, so rows of padding only are no special case.
+    # Eager attention needs fewer nodes: masks are added, so rows of padding only need no special case.
     model.set_attn_implementation("eager")
     with no_warnings():
         program = torch.onnx.export(
@@ -193,7 +193,7 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
     written = program.model.opset_imports[""]
     if opset not in (None, written):
         raise ConversionError(problem=f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
-    program.save(path)  # weights go to a file of their own if they are too large for one
+    program.save(path)  # weights go to a separate file if they are too large for one
     return written
 
 
@@ -205,7 +205,7 @@ def _quantize(path: Path, target: Path) -> None:
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, no_warnings():
         prepared = Path(folder, path.name)
         _fold_constants(path, prepared, is_large)
-        # Noted shapes are not needed, and contradict the weights that the quantizer transposes.
+        # Recorded shapes are not needed, and contradict the weights that the quantizer transposes.
         graph = onnx.load(prepared, load_external_data=False)
         del graph.graph.value_info[:]
         onnx.save(graph, prepared)
@@ -220,7 +220,7 @@ def _quantize(path: Path, target: Path) -> None:
 
 
 def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
-    """Compute what is constant, as the transposed embeddings of a tied vocabulary layer: a weight only then.
+    """Fold constants: the transposed embeddings of a tied output layer become a weight, which can be quantized.
 
     onnxruntime's `quant_pre_process` would do the same, but infers shapes first, which fails on some graphs.
     """
@@ -238,7 +238,7 @@ def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
 
 
 def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
-    """Run a graph on the batches; returns the largest difference of each output to the model's.
+    """Run a graph on the batches; returns the largest difference of each output from the model's.
 
     Raises:
         VerificationError: If a shape differs, values are not finite, or in float32 differ by more than rounding.
@@ -256,7 +256,7 @@ def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batch
         arrays = session.run(list(expected), {name: tensor.numpy() for name, tensor in batch.items()})
         for name, array in zip(expected, arrays, strict=True):
             found, right = torch.from_numpy(array), expected[name]
-            if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # padding has no states
+            if "length" in HEADS[head].outputs[name] and found.shape == right.shape:  # ignore padding
                 real = batch["attention_mask"].bool()
                 found, right = found[real], right[real]
             if problem := _problem(found, right, _TOLERANCES[path.name]):

@@ -1,4 +1,4 @@
-"""Adam's moments and the step of a converted checkpoint, as a safetensors file that an optimizer takes over.
+"""Adam's moments and the step of a converted checkpoint, as a safetensors file that an optimizer can load.
 
 The file holds `exp_avg.NAME` and `exp_avg_sq.NAME` for every parameter NAME of the model that was trained, in float32,
 and the number of updates as metadata `step`. A parameter without moments (Google's optimizer skips those without a
@@ -34,7 +34,7 @@ def load_optimizer_state(
     """Give an optimizer the moments of a converted checkpoint, so that training continues where TensorFlow stopped.
 
     Args:
-        path: `optimizer.safetensors`, or the model folder it lies in.
+        path: `optimizer.safetensors`, or its model folder.
         model: The converted model; its parameter names are those in the file.
         optimizer: An Adam with the state keys `step`, `exp_avg` and `exp_avg_sq`, as `MyBertAdamW`.
 

@@ -1,4 +1,4 @@
-"""The options of every conversion: stated here, taken by the functions as keywords and by the commands as flags."""
+"""The options of every conversion: defined here, keywords of the functions and flags of the commands."""
 
 from dataclasses import dataclass, field
 

@@ -42,21 +42,21 @@ def export_google_checkpoint(
 ) -> ConversionReport:
     """Write a model folder as a checkpoint that Google's TensorFlow 1 code restores.
 
-    Beside `PREFIX.index` and `PREFIX.data-*` the folder gets `bert_config.json`, `vocab.txt` and the `checkpoint`
-    state file. Google's graph always has a pooler: for a head without one the folder's is written if it holds one all
-    the same, else zeros, which nothing reads. The rows of a classifier whose classes are those of a task of Google's
-    `run_classifier.py` go into its order.
+    Next to `PREFIX.index` and `PREFIX.data-*`, the folder gets `bert_config.json`, `vocab.txt` and the `checkpoint`
+    state file. Google's graph always has a pooler: for a head without one, the folder's pooler is written if there is
+    one, otherwise zeros, which are not used. If the classes of a classifier are those of a task of Google's
+    `run_classifier.py`, its rows are reordered accordingly.
 
     Args:
         model_dir: A MyBERT (or BERT) model folder.
-        prefix: Prefix of the checkpoint, as `out/bert_model.ckpt`; a folder (one that exists, or a name that ends in
-            a slash) takes it under that name.
+        prefix: Prefix of the checkpoint, such as `out/bert_model.ckpt`; in a folder (an existing one, or a name that
+            ends in a slash) that file name is used.
         **options: Fields of `ToGoogleOptions`.
 
     Raises:
-        ActivationError: If the activation is one that Google's code does not compute.
+        ActivationError: If Google's code does not have the activation.
         ModelFolderError: If the folder is incomplete, or the model is one that Google's graph cannot express.
-        ValueError: If one of the files is there already.
+        ValueError: If one of the files exists.
         OSError: If they cannot be written.
     """
     settings = ToGoogleOptions(**options)
@@ -66,7 +66,7 @@ def export_google_checkpoint(
     config = folder.configuration()
     fields, decisions = _google_configuration(folder, config, settings.allow_other_activation)
     rows = folder.rows()
-    left_over = folder.left_over()  # which says so, before anything is written, if a parameter is missing
+    left_over = folder.left_over()  # raises an error, before anything is written, if a parameter is missing
     pooler = {row.parameter: row for row in GROUPS["pooler"]}
     if pooler.keys() <= set(left_over):
         rows += pooler.values()
@@ -107,7 +107,7 @@ def _whole_prefix(prefix: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
-    """Give a folder whose files go beside the prefix when all went well; no other process writes there meanwhile."""
+    """Yield a folder whose files are moved next to the prefix on success; other processes are locked out."""
     names = (*bundle_files(prefix), prefix.with_name(_CONFIG_FILE), prefix.with_name(_VOCAB_FILE))
     check_output_files(names, overwrite)
     if not prefix.parent.exists():
@@ -116,11 +116,11 @@ def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
         return
     with locked(prefix.parent, within=True), files_written_beside(prefix.parent) as beside:
         yield beside
-        check_output_files(names, overwrite)  # something may have come there meanwhile
+        check_output_files(names, overwrite)  # something may have appeared there meanwhile
 
 
 def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
-    """Give the rows of a classifier in Google's order, and say in which order they are written."""
+    """Give the rows of a classifier in Google's order, and a note on their order."""
     if folder.head != "sequence-classification":
         return None, []
     names = folder.labels()
@@ -133,7 +133,7 @@ def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
 
 
 class _GoogleTensors(Mapping[str, np.ndarray]):
-    """The parameters of a model folder under Google's names, each read when it is asked for."""
+    """The parameters of a model folder under Google's names, each read on access."""
 
     def __init__(
         self, folder: ModelFolder, rows: list[WeightRow], sizes: Mapping[str, int], label_order: list[int] | None
@@ -161,7 +161,7 @@ class _GoogleTensors(Mapping[str, np.ndarray]):
 def _google_configuration(
     folder: ModelFolder, config: MyBertConfig, allow_other_activation: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Give the fields of `bert_config.json` and what was decided.
+    """Give the fields of `bert_config.json` and the decisions made.
 
     Raises:
         ActivationError: If Google's code does not compute the activation.
@@ -195,7 +195,7 @@ def _google_configuration(
 
 
 def _left_behind(folder: ModelFolder) -> list[str]:
-    """Say what Google's format has no place for: how vectors are pooled, and a tokenizer that makes other tokens."""
+    """Report what Google's format cannot store: sentence-transformers' pooling, and a different tokenizer."""
     differences = []
     if companions := companion_files(folder.path):
         differences.append(f"sentence-transformers' files are left out ({', '.join(companions[:3])})")
@@ -217,7 +217,7 @@ def _left_behind(folder: ModelFolder) -> list[str]:
 
 
 def _vocabulary_of(folder: ModelFolder) -> list[str] | None:
-    """Give the pieces in the order of their ids, or None where the folder has no tokenizer."""
+    """Give the pieces in the order of their ids, or None if the folder has no tokenizer."""
     if (folder.path / "vocab.txt").is_file():
         return list(load_vocab(folder.path / "vocab.txt"))
     if (folder.path / "tokenizer.json").is_file():

@@ -1,4 +1,4 @@
-"""MyBERT model folders to plain `model_type: "bert"` folders and back; the weights keep every bit.
+"""MyBERT model folders to plain `model_type: "bert"` folders and back; the weights are not changed.
 
 Tools that only know `bert` (vLLM, text-embeddings-inference, optimum and others) serve the result.
 """
@@ -25,30 +25,30 @@ from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
 _TOKENIZER_FILES = (*_VOCABULARIES, _SETTINGS, "special_tokens_map.json", "added_tokens.json")
-# What of a repository on the Hub is read.
+# The files read from a Hub repository.
 _HUB_FILES = (
     "config.json", WEIGHTS_FILE, "model-*-of-*.safetensors", f"{WEIGHTS_FILE}.index.json", MODEL_CARD,
     *_TOKENIZER_FILES, *COMPANIONS,
 )  # fmt: skip
-# Code of ours, and what only MyBERT knows.
+# References to our code, and fields that only MyBERT has.
 OUR_FIELDS = ("auto_map", "custom_pipelines", "sparse_prediction", "unpad_inputs")
 
 
 def to_transformers_bert(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], **options: Any
 ) -> ConversionReport:
-    """Write a MyBERT model as one that transformers' `Bert` classes, and all tools made for them, load.
+    """Write a MyBERT model as a folder that transformers' `Bert` classes, and all tools for them, can load.
 
-    What sentence-transformers pools with goes along.
+    Files of sentence-transformers are copied as well.
 
     Args:
         model_dir: A MyBERT model folder.
-        output_dir: The folder to write; it appears at the end, if all went well.
+        output_dir: The folder to write; it is created at the end, on success.
         **options: Fields of `ConversionOptions`.
 
     Raises:
         ConversionError: If the folder is incomplete, or the result differs.
-        ValueError: If `output_dir` holds other things.
+        ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
     """
     folder = ModelFolder(model_dir)
@@ -62,19 +62,19 @@ def from_transformers_bert(
 ) -> ConversionReport:
     """Write a model of transformers' `Bert` classes as a MyBERT model folder.
 
-    What sentence-transformers pools with goes along.
+    Files of sentence-transformers are copied as well.
 
     Args:
-        model_dir: A BERT model folder with safetensors weights, or the name of one on the Hub; the names of before
-            2020 (`LayerNorm.gamma`) are read.
-        output_dir: The folder to write; it appears at the end, if all went well.
-        head: Kind of model, see `FromBertOptions`; by default the one that `architectures` names. Weights of another
-            head are left out, and the report says so: `bert-base-uncased` has all of `pretraining`.
+        model_dir: A BERT model folder with safetensors weights, or the name of one on the Hub; names from before
+            2020 (`LayerNorm.gamma`) are accepted.
+        output_dir: The folder to write; it is created at the end, on success.
+        head: Kind of model, see `FromBertOptions`; by default the one in `architectures`. Weights of another head are
+            left out, as the report says: `bert-base-uncased` has those of `pretraining`.
         **options: The other fields of `FromBertOptions`.
 
     Raises:
-        ConversionError: If the folder is incomplete or computes what MyBERT does not, or the result differs.
-        ValueError: If `output_dir` holds other things.
+        ConversionError: If the folder is incomplete or has features that MyBERT lacks, or the result differs.
+        ValueError: If `output_dir` contains other files.
         OSError: If it cannot be written.
     """
     settings = FromBertOptions(head=head, **options)
@@ -83,12 +83,12 @@ def from_transformers_bert(
 
 
 def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """A folder as it is; for a name on the Hub its copy in the cache."""
+    """The folder itself, or the cached copy of a model on the Hub."""
     if Path(model).exists():
         return model
     try:
         check_path(model)
-    except FileNotFoundError:  # no name that the Hub could have
+    except FileNotFoundError:  # not a valid name on the Hub
         return model
     try:
         check_available(model)
@@ -111,7 +111,7 @@ def _convert(
     config: dict[str, Any],
     settings: ConversionOptions,
 ) -> ConversionReport:
-    folder.configuration()  # which says so if it cannot be one of MyBERT
+    folder.configuration()  # raises an error if MyBERT does not support it
     prefix = "MyBert" if model_type == "mybert" else "Bert"
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
@@ -145,10 +145,10 @@ def _convert(
 
 
 def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
-    """A folder's card as one of the folder that it was converted to: what its owner wrote stays.
+    """Adapt a folder's card to its converted folder; the owner's text stays.
 
-    Class, type, tag and place are the new folder's. Examples run without this package, or with it where it must be
-    imported; a picture that stays behind is not shown.
+    Class, model type, tag and path become the new folder's. Examples run without this package, or import it if they
+    need it; references to pictures that are not copied are removed.
     """
     old, new = ("MyBert", "Bert") if model_type == "bert" else ("Bert", "MyBert")
     loading = rf"from transformers import pipeline\n\nrun = pipeline\([^\n]*model={re.escape(repr(str(source)))}"
@@ -167,10 +167,10 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
 
 
 def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
-    """Give a new model folder the tokenizer of its source, and what sentence-transformers pools with.
+    """Copy the source's tokenizer and sentence-transformers files into a new model folder.
 
     Returns:
-        What was decided.
+        The decisions made.
 
     Raises:
         ModelFolderError: If files of the source are broken.
@@ -186,10 +186,10 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
 
 
 def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
-    """Copy a tokenizer so that AutoTokenizer loads it as the same one.
+    """Copy a tokenizer so that AutoTokenizer loads it as the same class.
 
-    Where the files name no class, AutoTokenizer goes by the model's type, which is another one now; and tools without
-    transformers cannot read `vocab.txt` alone. The tokenizer is then saved again, complete in itself.
+    If the files do not name a class, AutoTokenizer goes by the model type, which has changed; and tools without
+    transformers cannot read `vocab.txt` alone. In these cases the tokenizer is saved again, complete.
     """
     files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
     if not set(files) & set(_VOCABULARIES):

@@ -1,4 +1,4 @@
-"""Prove a conversion: load what was written, compare it tensor by tensor with the source, and run it once."""
+"""Verify a conversion: load the result, compare it tensor by tensor with the source, and run it once."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +29,7 @@ class TensorCheck:
     Args:
         parameter: Name of the parameter.
         shape: Its shape.
-        max_abs_diff: Largest difference to the source; 0 where the bits agree.
+        max_abs_diff: Largest absolute difference from the source; 0 if the bits agree.
         identical: Whether all bits agree.
     """
 
@@ -41,15 +41,15 @@ class TensorCheck:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What was found.
+    """The result of a verification.
 
     Args:
-        source: What the model was compared with.
+        source: The source that the model was compared with.
         model_dir: The folder that was verified.
         tensors: One comparison per parameter that the source has.
         outputs: Shapes of the outputs of one forward pass.
-        problems: What is wrong, one sentence each; empty if all is well.
-        notes: What is right, but worth knowing.
+        problems: The problems found, one sentence each; empty if there are none.
+        notes: Notes that are not problems.
     """
 
     source: str
@@ -61,7 +61,7 @@ class VerificationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -83,18 +83,18 @@ class VerificationReport:
 def verify_conversion(
     source: str | os.PathLike[str], model_dir: str | os.PathLike[str], ignore: Iterable[str] = ()
 ) -> VerificationReport:
-    """Compare a model folder with what it was converted from (or to).
+    """Compare a model folder with the source (or result) of its conversion.
 
     Every tensor is compared bit by bit, the model is loaded with `from_pretrained`, and one forward pass checks names,
-    shapes and finiteness of its outputs. Where the source is a model as well, both run and their outputs are compared.
+    shapes and finiteness of its outputs. If the source is a model as well, both run and their outputs are compared.
 
     Args:
-        source: Google's checkpoint (all that `convert_google_checkpoint` takes), or a MyBERT or BERT model folder.
+        source: Google's checkpoint (as for `convert_google_checkpoint`), or a MyBERT or BERT model folder.
         model_dir: A MyBERT or BERT model folder.
         ignore: As for `convert_google_checkpoint`.
 
     Raises:
-        ConversionError: If either side cannot be read at all. A difference is no error, it is in the report.
+        ConversionError: If either side cannot be read at all. Differences do not raise errors; they are in the report.
     """
     if (Path(source) / "config.json").is_file():
         return verify_folder(ModelFolder(source), ModelFolder(model_dir))
@@ -109,7 +109,7 @@ def verify_conversion(
 def verify_against_google(
     source: str, bundle: TensorBundle, plan: ConversionPlan, folder: ModelFolder
 ) -> VerificationReport:
-    """Compare a model folder with the checkpoint that a plan reads; the folder may hold more than its head uses."""
+    """Compare a model folder with the checkpoint that a plan reads; the folder may have extra tensors."""
     rows = [*(row for row, _ in plan.used), *plan.initialised]
     lacking = {row.parameter for row in rows} - {row.parameter for row in folder.rows()}  # a pooler that was not saved
     problems = _named("missing", {row.parameter for row in rows} - lacking - set(folder))
@@ -135,7 +135,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
     names = set(source.parameters())
     problems = _named("missing", names - set(folder)) + _named("unexpected", set(folder) - names - TIED.keys())
     checks = [_compare(name, source.read(name), folder.read(name)) for name in source.parameters() if name in folder]
-    expected = _run(source, [])  # which may hold more than its head uses
+    expected = _run(source, [])  # may have tensors that its head does not use
     outputs = _run(folder, problems, ("missing_keys", "unexpected_keys", "mismatched_keys"))
     for name in expected.keys() & outputs.keys():
         difference = (expected[name] - outputs[name]).abs().max().item()
@@ -176,7 +176,7 @@ def _named(problem: str, names: set[str]) -> list[str]:
 
 
 def _writable(arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
-    # torch warns of arrays that are mapped read-only; one copy at a time is cheap.
+    # torch warns about read-only mapped arrays; one copy at a time is cheap.
     return ((name, array if array.flags.writeable else array.copy()) for name, array in arrays)
 
 
@@ -191,7 +191,7 @@ def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCh
 def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
     """Load a model and run it on random ids, the second sequence padded.
 
-    Problems are appended, those of loading if they are of one of `kinds`.
+    Problems are appended; problems of loading only if they are of one of `kinds`.
     """
     import transformers
 
@@ -227,7 +227,7 @@ def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) ->
             problems.append(f"{name} has shape {tuple(outputs[name].shape)}, expected {expected}")
         if not torch.isfinite(outputs[name]).all():
             problems.append(f"{name} is not finite")
-        if "length" in fields:  # padded positions mean nothing and may differ
+        if "length" in fields:  # outputs at padding may differ
             padding = (mask == 0).view(*mask.shape, *(1,) * (len(fields) - 2))
             outputs[name] = outputs[name].masked_fill(padding, 0)
     return outputs

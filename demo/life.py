@@ -24,13 +24,13 @@ from .result_picture import draw_result, guess_hidden_words
 logger = logging.getLogger(__name__)
 
 REPORT, PICTURE = "report.json", "result.png"
-MADE_BY = {"made_by": "mybert demo"}  # in the report; tells a folder of the demo's own from any other
+MADE_BY = {"made_by": "mybert demo"}  # in the report; identifies a folder written by the demo
 PARTS = ("text", "task", "pretrained", "classifier", "classifier_without_pretraining")
-CLASSES = 8  # sources that the classifier tells apart, at most
-TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # of each source
+CLASSES = 8  # maximum number of classes of the classifier
+TRAINING_PASSAGES, TEST_PASSAGES = 400, 100  # per source
 LONGEST = 48  # tokens of a sequence
 PASSAGE_CHARACTERS = (60, 400)
-FEWEST_DOCUMENTS = 10  # of a source; one with fewer is cut into parts, so that some can be held out
+FEWEST_DOCUMENTS = 10  # per source; a source with fewer is split into parts, so that some can be held out
 
 # Source -> documents, each a list of sentences.
 Sources = dict[str, list[list[str]]]
@@ -61,7 +61,7 @@ class DemoArguments:
         """Check the settings.
 
         Raises:
-            ValueError: If one is out of its range.
+            ValueError: If one is out of range.
         """
         if isinstance(self.text, str):
             self.text = [self.text]
@@ -71,9 +71,9 @@ class DemoArguments:
 def demo(arguments: DemoArguments) -> dict[str, Any]:
     """Run the whole pipeline of a BERT.
 
-    The output folder holds `text/` and `task/` (what was learned from), `pretrained/` and `classifier/` (model
-    folders, each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (what
-    is returned, and that the demo made it) and `result.png`, the same as a picture.
+    The output folder contains `text/` and `task/` (the training data), `pretrained/` and `classifier/` (model folders,
+    each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (the returned
+    report, marked as the demo's) and `result.png`, the same as a picture.
 
     Args:
         arguments: The settings.
@@ -82,7 +82,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
         The report; only `interrupted` if Ctrl-C ended the demo early.
 
     Raises:
-        ValueError: If the text cannot be used, or the output folder holds other things than an earlier demo.
+        ValueError: If the text cannot be used, or the output folder contains anything but an earlier demo.
         OSError: If a file cannot be read or written.
     """
     started = time.perf_counter()
@@ -106,7 +106,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
 
 
 def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[tuple[str, str]]]]:
-    """The text, the sources that the classifier tells apart, and its passages."""
+    """The text, the classes of the classifier, and its passages."""
     output_dir = Path(arguments.output_dir)
     if arguments.text:
         for path in expand_paths(arguments.text):
@@ -120,7 +120,7 @@ def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[
 
 
 def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]) -> dict[str, Any]:
-    """Write the text, pretrain, fine-tune with and without it; what came of it, or only `interrupted`."""
+    """Write the text, pretrain, fine-tune with and without it; returns the results, or only `interrupted`."""
     output_dir = Path(arguments.output_dir)
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
@@ -159,7 +159,7 @@ def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple
 
 
 def _own_names(output_dir: Path) -> list[str]:
-    """What the demo that the folder holds wrote, as `check_output_folder` takes it; nothing if there is none."""
+    """Name patterns, for `check_output_folder`, of the files of an earlier demo; empty if there is none."""
     try:
         report = json.loads((output_dir / REPORT).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -180,7 +180,7 @@ def _documentation(show_progress: bool) -> Sources:
 
 
 def _own_text(paths: Sequence[str], encoding: str) -> tuple[Sources, list[str]]:
-    """Read the user's files; each is a source and a class. Of a single file the longest documents are the classes."""
+    """Read the user's files; each is a source and a class. The classes of a single file are its longest documents."""
     sources: Sources = {}
     for path in expand_paths(paths):
         documents = list(read_documents(path, split_sentences=True, encoding=encoding))
@@ -246,7 +246,7 @@ def _in_parts(documents: list[list[str]]) -> list[list[str]]:
 
 
 def _passages(document: Sequence[str]) -> list[str]:
-    """Join consecutive sentences to passages of the wanted length; longer ones are left out."""
+    """Join consecutive sentences into passages of the required length; longer sentences are left out."""
     shortest, longest = PASSAGE_CHARACTERS
     passages, current = [], ""
     for sentence in document:
@@ -275,11 +275,11 @@ def _pretraining(
         output_dir=str(output_dir),
         vocab_size=arguments.vocab_size,
         layout="compact",
-        num_processes=1,  # for a few megabytes workers take longer to start than to work
+        num_processes=1,  # for a few megabytes, starting workers takes longer than the work
         model_size="tiny",
-        # Few steps must do: word embeddings begin with a count of neighbours, many masks give many labels, and Muon
-        # makes more of them, with a weight decay that keeps its matrices small. No dropout, a high rate, and a shorter
-        # memory of gradients that lets it be high.
+        # The run is short: word embeddings start from co-occurrence counts, a high masking rate gives many labels, and
+        # Muon learns faster, with a weight decay that keeps its matrices small. No dropout, and a high learning rate
+        # with a smaller beta2.
         embeddings="cooccurrence",
         mlm_probability=0.4,
         optim="muon",
@@ -310,7 +310,7 @@ def _finetuning(arguments: DemoArguments, output_dir: Path, name: str, from_scra
         from_scratch=from_scratch,
         max_length=LONGEST,
         num_train_epochs=arguments.finetuning_epochs,
-        learning_rate=1e-3,  # with few steps: a pretrained model learns sooner, in the end both know a task this easy
+        learning_rate=1e-3,  # with few steps the gain from pretraining shows; later both models solve a task this easy
         logging_steps=10,
         save_strategy="no",
         seed=arguments.seed,
@@ -332,7 +332,7 @@ def _draw(
 
 
 def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
-    """Say what came of it and how to use it."""
+    """Log the results and how to use the model."""
     pretrained, classifier = report["pretraining"], report["classifier"]
     logger.info("\n== 5. What came of it ==")
     for example in (*pretrained["examples"], *classifier["examples"]):

@@ -1,6 +1,6 @@
-"""What travels with a model's weights and tokenizer: the files by which sentence-transformers pools and prompts.
+"""Files of sentence-transformers in a model folder, which configure pooling and prompts.
 
-Without them the folder still loads, and its vectors are silently others (mean of all tokens, not normalised).
+Without them the folder still loads, but silently gives other vectors (mean of all tokens, not normalised).
 Source: `save` of sentence_transformers' `SentenceTransformer`.
 """
 
@@ -21,11 +21,11 @@ def companion_files(model_dir: str | Path) -> list[str]:
         model_dir: The folder.
 
     Returns:
-        Their paths within the folder, with slashes, sorted: its settings, and all files of the modules that
-        `modules.json` names. Nothing where it is no model of sentence-transformers.
+        Their paths within the folder, with slashes, sorted: the settings, and all files of the modules in
+        `modules.json`. Empty if it is not a sentence-transformers model.
 
     Raises:
-        ValueError: If `modules.json` is broken or names a folder outside of this one, or a file is a link that leads
+        ValueError: If `modules.json` is broken or names a folder outside this one, or a file is a link that leads
             out of it.
     """
     model_dir = Path(model_dir)
@@ -56,7 +56,7 @@ def copy_companions(source: str | Path, target: str | Path) -> list[str]:
 
 
 def _module_folders(model_dir: Path) -> list[str]:
-    """The folders of modules; the model itself has none."""
+    """The folders of modules; the model itself is not in one."""
     file = model_dir / _MODULES
     if not file.is_file():
         return []
@@ -74,12 +74,12 @@ def _module_folders(model_dir: Path) -> list[str]:
 
 
 def refuse_link_outside(path: Path, model_dir: Path) -> None:
-    """Refuse a file of a model folder that is a link to something elsewhere.
+    """Reject a file of a model folder that is a link to somewhere outside.
 
-    What a stranger's folder links to must not be published or copied with it. The Hub's cache links to its own blobs.
+    Otherwise a downloaded folder could leak private files when published or copied. The Hub's cache is allowed.
 
     Raises:
-        ValueError: If it is one; the message names it.
+        ValueError: If it is such a link; the message names it.
     """
     folder = model_dir.resolve()
     if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):

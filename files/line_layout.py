@@ -1,6 +1,6 @@
-"""What the lines of a text are: sentences, one each, or paragraphs that were wrapped at some column.
+"""Whether the lines of a text are single sentences, or paragraphs wrapped at some column.
 
-Lines pass as text, `""` for a blank one, and None where a document ends.
+Lines are passed as text, `""` for a blank line, and None at the end of a document.
 """
 
 import re
@@ -15,9 +15,9 @@ from .sentences import ends_sentence, split_sentences
 DocumentEnd = Literal["auto", "blank_line", "blank_lines", "form_feed", "file"]
 
 _WIDTHS = range(40, 201)  # columns at which text is wrapped
-_FEWEST_BREAKS = 8  # within paragraphs, to tell from
+_FEWEST_BREAKS = 8  # within paragraphs, needed for a guess
 _TOLERANCE = 0.1  # of the width: text wrapped by hand is ragged
-_SHORT = 0.2  # of the width: so much room at a line's end is no accident
+_SHORT = 0.2  # of the width: a line this much shorter ends a paragraph
 _WORD_HYPHEN = re.compile(r"[^\W\d_]-$")
 _WIDE = "WF"  # classes of Unicode's East Asian width that take two columns
 
@@ -27,9 +27,9 @@ class LineLayout:
     """How lines become sentences and documents.
 
     Attributes:
-        joined: Whether lines are joined to paragraphs, and these split into sentences.
-        width: Columns at which lines are wrapped; None where that is not known, or they are not.
-        document_end: Where documents end, beside the end of a file or row.
+        joined: Whether lines are joined into paragraphs, which are then split into sentences.
+        width: Columns at which lines are wrapped; None if unknown or not wrapped.
+        document_end: Where documents end, apart from the end of a file or row.
     """
 
     joined: bool
@@ -40,13 +40,13 @@ class LineLayout:
 def guess_layout(
     lines: Sequence[str | None], join_lines: bool | None, document_end: DocumentEnd, in_rows: bool
 ) -> LineLayout:
-    """Guess what the lines of a text are.
+    """Guess the layout of a text.
 
     Args:
         lines: The first lines of a text, unchanged.
-        join_lines: Whether they are to be joined; None to find out.
-        document_end: Where documents end; "auto" to find out: as ever at a blank line, or, where lines are joined and
-            blank lines stand between paragraphs, at several blank lines if the text has them, else at its end.
+        join_lines: Whether to join lines; None to guess.
+        document_end: Where documents end; "auto" to guess: at a blank line; but if lines are joined and blank lines
+            separate paragraphs, at several blank lines if the text has them, otherwise only at its end.
         in_rows: Whether the text is in rows, each a document.
     """
     parts = [part for line in lines for part in (line or "").split("\f")]
@@ -66,11 +66,11 @@ def guess_layout(
 def wrapped_at(lines: Sequence[str]) -> int | None:
     """The column at which lines are wrapped, None if they are not.
 
-    Wrapped lines are as long as they can be: the first word of the next line would not have fitted. Lines of one
+    Wrapped lines are as long as possible: the first word of the next line would not have fitted. Lines of one
     sentence each are of any length, and most of them end as sentences do.
 
     Args:
-        lines: Lines as they stand in the text.
+        lines: Lines of the text, unchanged.
     """
     breaks = [
         (line.rstrip(), following.strip())
@@ -101,9 +101,9 @@ def marked_documents(
     """Put None where documents end.
 
     Args:
-        lines: Lines as they stand in the text, and None where documents end in any case.
-        document_end: Where else they end.
-        heading: What the first line of a document looks like.
+        lines: Lines of the text, unchanged, and None where a document certainly ends.
+        document_end: Where else documents end.
+        heading: Pattern of the first line of a document.
     """
     blank = 0
     needed = {"blank_line": 1, "blank_lines": 2}.get(document_end, 0)
@@ -126,14 +126,14 @@ def marked_documents(
 
 
 def sentences_of_lines(lines: Iterable[str | None], width: int | None) -> Iterator[str | None]:
-    """Join lines to paragraphs and split these into sentences.
+    """Join lines into paragraphs and split these into sentences.
 
-    A paragraph ends at a blank line, at a line that is much shorter than the others though the next word would have
-    fitted, and before a line that is indented behind the end of a sentence.
+    A paragraph ends at a blank line, at a line much shorter than the others although the next word would have fitted,
+    and, after the end of a sentence, before an indented line.
 
     Args:
-        lines: Lines as they stand in the text, and None where documents end.
-        width: Columns at which they are wrapped; None to join whatever stands between blank lines.
+        lines: Lines of the text, unchanged, and None at the end of documents.
+        width: Column at which they are wrapped; None to join everything between blank lines.
     """
     paragraph, last = "", ""
     for line in lines:
@@ -173,14 +173,14 @@ def _indent(line: str) -> int:
 
 
 def _columns(text: str) -> int:
-    """Columns that a text takes in a terminal."""
+    """Number of columns of a text in a terminal."""
     if text.isascii():
         return len(text)
     return sum(1 + (unicodedata.east_asian_width(character) in _WIDE) for character in text)
 
 
 def _breaks_anywhere(character: str) -> bool:
-    """Whether lines break beside a character that is no space: Chinese characters, kana and their punctuation."""
+    """Whether lines may break next to a character that is not a space: Chinese, kana and their punctuation."""
     return unicodedata.east_asian_width(character) in _WIDE and not "가" <= character <= "힣"
 
 

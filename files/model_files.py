@@ -1,7 +1,7 @@
-"""Model folders as `save_pretrained` writes them, checked without loading them: what is broken gets one sentence.
+"""Model folders as `save_pretrained` writes them, checked without loading them; every fault raises one sentence.
 
 Only `config.json`, the tokenizer's JSON files and the headers of the safetensors files are read. Weights and sizes in
-`config.json` are compared before anything is built from them: a file that asks for 10^9 layers must cost nothing.
+`config.json` are compared before anything is built from them: a file that claims 10^9 layers must not cost anything.
 """
 
 import json
@@ -16,14 +16,14 @@ from safetensors import SafetensorError, safe_open
 from .addresses import refuse_address
 
 WEIGHTS_FILE = "model.safetensors"
-TASK_RECORD = "finetuned_for"  # the field of a configuration that says what `finetune` made the model for
-# What a configuration says of the head that a model was fine-tuned with; a model with another one keeps none of it.
+TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
+# Configuration fields about the fine-tuned head; they are dropped for a model with another head.
 FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
-# Model types with the parameter names of transformers' BERT; Google's releases name none.
+# Model types with the parameter names of transformers' BERT; Google's releases have no type.
 _BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
 _BERT_BASE = {
     "vocab_size": 30522,
@@ -34,7 +34,7 @@ _BERT_BASE = {
     "max_position_embeddings": 512,
     "type_vocab_size": 2,
 }
-# Sizes by the letters of the shapes below; "C" is the number of labels, "2" is two.
+# Configuration fields for the letters of the shapes below; "C" is the number of labels, "2" is two.
 _LETTERS = {
     "V": "vocab_size",
     "H": "hidden_size",
@@ -64,7 +64,7 @@ _LAYER = {
     "output.LayerNorm.weight": "H",
     "output.LayerNorm.bias": "H",
 }
-# Parameters that a model may lack.
+# Optional parameters.
 _HEADS = {
     "cls.predictions.bias": "V",
     "cls.predictions.decoder.weight": "VH",
@@ -81,12 +81,12 @@ _HEADS = {
 
 
 def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Check a model folder before it is loaded; commands call this for every model that is a folder.
+    """Check a model folder before it is loaded; commands call this for every model given as a folder.
 
-    Of all model types: `config.json` and the tokenizer's files hold JSON objects, fields that every model has are of
-    the right type, the model is none that only code in the folder knows, weights are safetensors that are whole. Of
-    BERT's (bert, mybert, mybert-bilstm) also: sizes are positive whole numbers, and every tensor of embeddings, layers
-    and heads has the shape that they give. Quantized weights, whose shapes are their own, are not compared.
+    For all model types: `config.json` and the tokenizer's files contain JSON objects, common fields have the right
+    type, the model type is not defined by code in the folder, and weights are complete safetensors files. For BERT
+    (bert, mybert, mybert-bilstm) also: sizes are positive integers, and every tensor of embeddings, layers and heads
+    has the shape that they imply. Quantized weights, which have other shapes, are not compared.
 
     Args:
         model_dir: The folder.
@@ -95,7 +95,7 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
         The content of `config.json`.
 
     Raises:
-        FileNotFoundError: If the folder, its configuration or its weights are not there, or are pickled ones only.
+        FileNotFoundError: If the folder, its configuration or its weights are missing, or the weights are pickled.
         ValueError: If a file is broken, or configuration and weights disagree; the message names file or tensor, what
             was found and what was expected.
     """
@@ -123,11 +123,11 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
-    """Refuse a quantized model where weights in floating point are needed: by training, and by other formats.
+    """Reject a quantized model where floating-point weights are needed: for training and for other formats.
 
     Args:
         config: The content of its `config.json`.
-        name: What the message calls it.
+        name: Name of the model in the message.
 
     Raises:
         ValueError: If its weights are quantized.
@@ -138,7 +138,7 @@ def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[
 
 
 def without_foreign_code(config: Any) -> Any:
-    """Remove from a model's configuration what names code in its folder: it is never run, nor copied."""
+    """Remove references to code in the model folder from its configuration: such code is never run or copied."""
     for name in ("auto_map", "custom_pipelines"):
         vars(config).pop(name, None)
     return config
@@ -149,7 +149,7 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it holds something else, or is no JSON.
+        ValueError: If it is not JSON, or not an object.
     """
     path = Path(path)
     if not path.is_file():
@@ -169,11 +169,11 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
     """The safetensors files of a model folder: one, or the parts that its index names.
 
     Raises:
-        FileNotFoundError: If one of them is not there, or if there are pickled weights only.
+        FileNotFoundError: If one of them is missing, or the only weights are pickled.
         ValueError: If the index is broken.
     """
     model_dir = Path(model_dir)
-    # Weights in one file win, as in transformers: `save_pretrained` leaves the index of an earlier save behind.
+    # Weights in one file win, as in transformers: `save_pretrained` does not delete the index of an earlier save.
     if (model_dir / WEIGHTS_FILE).is_file():
         return [model_dir / WEIGHTS_FILE]
     if (model_dir / _INDEX).is_file():
@@ -195,10 +195,10 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def deciding_files(model: str | os.PathLike[str]) -> list[str]:
-    """The files of a model folder that decide its outputs: configuration, tokenizer, weights; none if it is no folder.
+    """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is not a folder.
 
     Raises:
-        FileNotFoundError, ValueError: See `weight_files`; there may be no weights at all.
+        FileNotFoundError, ValueError: See `weight_files`.
     """
     folder = Path(model)
     weights = weight_files(folder) if any(folder.glob("*.safetensors")) else []
@@ -226,7 +226,7 @@ def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...
 def _refuse_type_of_foreign_code(path: Path, config: dict[str, Any]) -> None:
     if not config.get("auto_map"):
         return
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # takes seconds
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # this import takes seconds
 
     model_type = config.get("model_type")
     if model_type not in CONFIG_MAPPING:
@@ -237,7 +237,7 @@ def _refuse_type_of_foreign_code(path: Path, config: dict[str, Any]) -> None:
 
 
 def _check_fields(path: Path, config: dict[str, Any]) -> None:
-    """Fields that transformers reads of every model, where a wrong type ends in a traceback."""
+    """Check fields that transformers reads for every model, where a wrong type would raise unclear errors."""
     model_type = config.get("model_type")
     if model_type is not None and not isinstance(model_type, str):
         raise ValueError(f"{path}: model_type is {_shown(model_type)}; expected a string.")
@@ -262,13 +262,13 @@ def _check_fields(path: Path, config: dict[str, Any]) -> None:
 
 
 def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
-    """The sizes of a model of BERT's names, by the names of its configuration."""
+    """The sizes of a BERT model, by configuration field."""
     sizes = {name: config.get(name, default) for name, default in _BERT_BASE.items()}
     for name, size in sizes.items():
         lowest = 0 if name == "num_hidden_layers" else 1
         if not isinstance(size, int) or isinstance(size, bool) or size < lowest:
             raise ValueError(f"{path}: {name} is {_shown(size)}; expected a whole number of at least {lowest}.")
-    # Of all the attention's heads together; heads are the wider or narrower where some were pruned.
+    # The width of all attention heads together; `head_dim` is set if heads were pruned.
     own = config.get("head_dim") if config.get("model_type") != "bert" else None
     is_number = isinstance(own, int) and not isinstance(own, bool)
     width = own * sizes["num_attention_heads"] if is_number else sizes["hidden_size"]
@@ -278,8 +278,8 @@ def _bert_sizes(path: Path, config: dict[str, Any]) -> dict[str, int]:
 def _compare(
     model_dir: Path, config: dict[str, Any], sizes: dict[str, int], shapes: dict[str, tuple[int, ...]]
 ) -> None:
-    """Compare the tensors of a model of BERT's names with the sizes in its configuration."""
-    # Names before 2020 had gamma and beta; a trunk on its own may be saved without its prefix.
+    """Compare the tensors of a BERT model with the sizes in its configuration."""
+    # Names before 2020 had gamma and beta; a model without a head may be saved without the prefix.
     found = {
         re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)): shape
         for name, shape in shapes.items()
@@ -297,7 +297,7 @@ def _compare(
         expected |= {f"{prefix}encoder.layer.{number}.{name}": letters for name, letters in _LAYER.items()}
     optional = {f"{prefix}pooler.dense.weight": "HH", f"{prefix}pooler.dense.bias": "H", **_HEADS}
     numbers = {letter: sizes[name] for letter, name in _LETTERS.items()} | {"2": 2}
-    if config.get("model_type") != "mybert-bilstm":  # whose classifier reads the LSTM
+    if config.get("model_type") != "mybert-bilstm":  # whose classifier follows the LSTM
         numbers["C"] = _labels(config)
         optional |= {"classifier.weight": "CH", "classifier.bias": "C"}
     for name, letters in (expected | optional).items():
@@ -311,7 +311,7 @@ def _compare(
 
 
 def _labels(config: dict[str, Any]) -> int:
-    """Outputs of the classifier."""
+    """Number of outputs of the classifier."""
     if any(name.endswith("ForMultipleChoice") for name in config.get("architectures") or ()):
         return 1
     labels = config.get("id2label")

@@ -15,11 +15,11 @@ from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_su
 
 logger = logging.getLogger(__name__)
 
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # between columns, here or elsewhere
-_LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is less than many a text
+_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # column separators, of this file type or others
+_LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
-DOCUMENT_START = "-DOCSTART-"  # first word of the line that begins a document in CoNLL-2003
+DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
 
 def read_rows(
@@ -46,18 +46,18 @@ def stream_rows(
 
     Args:
         path: The file.
-        columns: Names of the columns of a CSV or TSV file that may have no header: a first line with one of these
-            names is one (of CoLA's files only the test data has a header). None if there is one.
+        columns: Column names of a CSV or TSV file that may lack a header: a first line with one of these names is a
+            header (among CoLA's files only the test data has one). None if the file has a header.
         encoding: Encoding of the file.
         skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
             counts them; GLUE's QQP has some.
 
     Yields:
-        A dictionary for each row, column -> value (text, but for JSON and Parquet).
+        A dictionary for each row, column -> value (text, except for JSON and Parquet).
 
     Raises:
         OSError: If the file is missing or cannot be read.
-        ValueError: If the ending is another one, the file is empty, or a row is broken; the message names file and
+        ValueError: If the ending is unknown, the file is empty, or a row is broken; the message names file and
             line.
         ImportError: If pyarrow is missing, for Parquet.
     """
@@ -84,9 +84,9 @@ def stream_rows(
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
-    """Read CoNLL's columns: a word per line, followed by its tags, and an empty line between sentences.
+    """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences.
 
-    Fields are separated by tabs where the line has one, else by white space. Lines that begin with `-DOCSTART-` begin
+    Fields are separated by tabs if the line has one, otherwise by white space. Lines starting with `-DOCSTART-` start
     a document; a file without any is one document.
 
     Args:

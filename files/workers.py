@@ -13,22 +13,22 @@ from typing import Any
 
 from .signals import interrupts_held_back
 
-_PATIENCE = 5.0  # seconds until a process ends that was asked to
+_PATIENCE = 5.0  # seconds to wait for a process to exit
 
 
 @contextmanager
 def worker_processes(
     count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, none of which outlives this one, however it ends (SIGKILL included).
+    """A pool of processes, none of which outlives this process, even if it is killed (SIGKILL).
 
     Args:
         count: Number of processes, at least 1.
         initializer: Called in each process at its start.
-        initargs: Its arguments.
+        initargs: Arguments of the initializer.
 
     Yields:
-        The pool. What was not begun when the block ends with an error is given up.
+        The pool. If the block ends with an error, tasks that have not started are cancelled.
     """
     pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(initializer, initargs))
     try:
@@ -47,23 +47,23 @@ def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, 
 
 @contextmanager
 def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
-    """A process that makes an object and calls its methods on request, one at a time.
+    """Start a process that creates an object and calls its methods on request, one at a time.
 
-    It starts empty, so what is loaded there and which threads run there is the object's affair alone. It ends with the
-    block, in the middle of a call if need be, and with this process, however that ends.
+    The process starts empty: only what the object needs is loaded there, and it has its own threads. It ends with the
+    block, during a call if necessary, and with this process in any case.
 
     Args:
-        what: What it is for, in messages.
-        make: Makes the object there; a class or function that can be imported by its name.
-        arguments: What `make` is called with. They are pickled, as all that goes there and comes back is.
+        what: Its purpose, for messages.
+        make: Creates the object there; a class or function that can be imported by name.
+        arguments: Arguments of `make`. They are pickled, like all arguments and results.
 
     Yields:
         A function that calls a method of the object: its name and arguments. It returns and raises what the method
         does.
 
     Raises:
-        Exception: What `make` raises.
-        OSError: If the process has ended by itself.
+        Exception: The error that `make` raises, if any.
+        OSError: If the process has ended unexpectedly.
     """
     context = get_context("spawn")
     pipe, its_end = context.Pipe()
@@ -88,7 +88,7 @@ def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterato
         with interrupts_held_back():
             process.start()
         its_end.close()
-        answer()  # whether the object could be made
+        answer()  # raises an error if the object could not be created
         yield lambda method, *arguments: answer(method, arguments)
     finally:
         if process.pid is not None:
@@ -101,7 +101,7 @@ def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterato
 
 def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """Make the object by a first call; then call its methods."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # what libraries opened is closed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))  # so that libraries can clean up
     threading.Thread(target=_end_with_parent, daemon=True).start()
     held = None
     with suppress(EOFError, BrokenPipeError):  # until no more calls come
@@ -118,7 +118,7 @@ def _serve(pipe: connection.Connection, call: Callable[..., Any], arguments: tup
 
 
 def _end_with_parent() -> None:
-    """End this process with its parent: when that is killed, workers would wait for work for ever."""
+    """End this process with its parent: otherwise workers of a killed parent would wait forever."""
     parent = parent_process()
     assert parent is not None
     connection.wait([parent.sentinel])

@@ -23,16 +23,16 @@ _NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # su
 
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Write a file whole or not at all.
+    """Write a file completely or not at all.
 
     Args:
         path: The file. Its folder is made if missing, and removed again if writing fails.
 
     Yields:
-        The name to write to, in the same folder; what is there when the block ends is moved into place.
+        The temporary path to write to, in the same folder; it is renamed when the block ends.
 
     Raises:
-        OSError: If it cannot be written; the message names the file, and a full disk is called that.
+        OSError: If it cannot be written; the message names the file, and says if the disk is full.
     """
     path = place_to_write(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
@@ -69,7 +69,7 @@ def emptied_again() -> Iterator[list[Path]]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file (UTF-8) whole or not at all; half a character pair (a lone surrogate) becomes "?".
+    """Write a text file (UTF-8) completely or not at all; lone surrogates become "?".
 
     Raises:
         OSError: If it cannot be written.
@@ -79,16 +79,16 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Write lines as a text file, whole or not at all; see `write_text`."""
+    """Write lines as a text file, completely or not at all; see `write_text`."""
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
-    """Write a JSON file, indented by two, whole or not at all.
+    """Write a JSON file, indented by two, completely or not at all.
 
     Args:
         path: The file.
-        value: What `json.dumps` takes.
+        value: A value that `json.dumps` accepts.
         sort_keys: Whether keys are sorted, as transformers' configurations are.
 
     Raises:
@@ -99,7 +99,7 @@ def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
 
 @contextmanager
 def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> Iterator[Path]:
-    """Write a folder whole or not at all; what it replaces stays until then.
+    """Write a folder completely or not at all; an existing one stays until then.
 
     Args:
         path: The folder.
@@ -107,11 +107,11 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
         overwrite: Whether it may be.
 
     Yields:
-        An empty folder beside it; what it holds when the block ends takes the place of `path`.
+        An empty folder next to it, which replaces `path` when the block ends.
 
     Raises:
         ValueError: See `check_output_folder`.
-        OSError: If it cannot be written; a full disk is called that.
+        OSError: If it cannot be written; the message says if the disk is full.
     """
     path = Path(path)
     check_output_folder(path, owned, overwrite)
@@ -122,9 +122,9 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
             beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=place))
         try:
             with disk_trouble_in_words(path):
-                beside.chmod(0o777 & ~_umask())  # mkdtemp's are private
+                beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
                 yield beside
-                check_output_folder(path, owned, overwrite)  # something may have come there meanwhile
+                check_output_folder(path, owned, overwrite)  # something may have appeared there meanwhile
                 _move_folder(beside, path)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
@@ -132,7 +132,7 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
 
 @contextmanager
 def files_written_beside(path: str | Path) -> Iterator[Path]:
-    """Write files into a folder that may hold others too; they are moved there when all of them are whole.
+    """Write files into a folder that may have other files; they are moved there when all are complete.
 
     Args:
         path: The folder. It is made if missing, and removed again if writing fails.
@@ -141,7 +141,7 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
         An empty folder in it; its files are moved into `path`, in the order of their names, when the block ends.
 
     Raises:
-        OSError: If a file cannot be written; a full disk is called that.
+        OSError: If a file cannot be written; the message says if the disk is full.
     """
     path = Path(path)
     with emptied_again() as made:

@@ -1,7 +1,7 @@
-"""Results on the Hub's benchmarks: the files in `.eval_results` of which the Hub makes leaderboards.
+"""Results on the Hub's benchmarks: the files in `.eval_results` from which the Hub builds leaderboards.
 
-The Hub takes them of data sets that are registered as benchmarks only (https://huggingface.co/docs/hub/eval-results);
-results on all others stand in the card's `model-index`.
+The Hub accepts them only for data sets registered as benchmarks (https://huggingface.co/docs/hub/eval-results); all
+other results are in the card's `model-index`.
 """
 
 from collections.abc import Sequence
@@ -23,13 +23,13 @@ def write_benchmark_results(
     Args:
         model_dir: The model folder.
         entries: The results.
-        overwrite: Whether files that are there may be replaced.
+        overwrite: Whether existing files may be replaced.
 
     Returns:
         The files.
 
     Raises:
-        ValueError: If a data set has no name as on the Hub, or a file is there that may not be replaced.
+        ValueError: If a data set's name is not of the Hub's form, or a file exists and may not be replaced.
         OSError: If a file cannot be written.
     """
     by_file: dict[Path, list[EvalResultEntry]] = {}
@@ -50,7 +50,7 @@ def benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
     """Name in a repository -> file of benchmark results of a model folder.
 
     Raises:
-        ValueError: If a file is not of the Hub's format.
+        ValueError: If a file does not have the Hub's format.
     """
     found = {f"{FOLDER}/{path.name}": path for path in sorted((Path(model_dir) / FOLDER).glob("*.yaml"))}
     for path in found.values():

@@ -1,4 +1,4 @@
-"""The commands of this room: `mybert card` describes a model folder, `mybert push` publishes it."""
+"""The commands `mybert card`, which describes a model folder, and `mybert push`, which publishes it."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ _CALLS = {
 
 @dataclass
 class CardArguments:
-    """What a model folder does not say of itself; what is not given is left out of the card."""
+    """Information that is not in the model folder; missing parts are left out of the card."""
 
     model: str = field(metadata={"help": "Model folder; its README.md is written."})
     name: str | None = field(default=None, metadata={"help": "Name of the model; by default that of the folder."})

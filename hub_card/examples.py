@@ -1,7 +1,7 @@
-"""Examples for model cards: lines that are run when the card is made, with what they printed.
+"""Examples for model cards: code that is run when the card is written, with its output.
 
-What makes a pipeline is shown and not run; the pipeline itself is given, or is loaded once for all examples, from our
-classes and transformers' own. Code that a model folder names (`auto_map`, `custom_pipelines`) is never run.
+The line that creates the pipeline is shown but not run; the pipeline is passed in, or loaded once for all examples,
+from our classes and transformers' own. Code named by a model folder (`auto_map`, `custom_pipelines`) is never run.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from ..modeling_mybert import MyBertConfig
 from .card import Example
 
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
-# What makes transformers know a model type; all others it knows by itself.
+# The import that registers a model type with transformers; it knows all other types.
 _IMPORTS = {MyBertConfig.model_type: "import mybert", "mybert-bilstm": "import mybert.finetuning"}
 IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., trust_remote_code=True)"
 """First line of an example for a model of ours, in a pipeline of transformers' own."""
@@ -24,13 +24,13 @@ IMPORT = "import mybert  # on the Hub it runs without as well: pipeline(..., tru
 
 @dataclass(frozen=True)
 class PipelineCall:
-    """What is asked of a pipeline.
+    """A call of a pipeline for the card.
 
     Attributes:
         title: Heading of the example.
         task: Name of the pipeline.
-        code: Python code that uses the pipeline as `run` and prints; our own, with texts by their `repr`.
-        options: Further arguments of `transformers.pipeline`, for the pipeline itself.
+        code: Python code that uses the pipeline as `run` and prints; written by this package, with texts as `repr`.
+        options: Other arguments of `transformers.pipeline`.
     """
 
     title: str
@@ -42,12 +42,12 @@ class PipelineCall:
 def run_pipelines(
     calls: Sequence[PipelineCall], model_dir: str | Path, model: Any = None, tokenizer: Any = None
 ) -> list[Example]:
-    """Run pipelines for a card; each that is made from the folder loads its weights once.
+    """Run pipelines for a card; the weights of each pipeline are loaded once.
 
     Args:
-        calls: What is asked.
+        calls: The calls to run.
         model_dir: Model folder, with its tokenizer; the examples load the model from there.
-        model: The same model, already loaded, if its class is the one of the pipelines.
+        model: The same model, already loaded, if it has the class that the pipelines need.
         tokenizer: Its tokenizer, already loaded.
 
     Returns:
@@ -84,13 +84,13 @@ def run_pipelines(
 
 
 def run_example(title: str, code: str, opening: str = "", **names: Any) -> Example:
-    """Run a snippet and keep what it printed; transformers' reports on loading weights are kept out.
+    """Run a snippet and record what it prints, without transformers' reports on loading weights.
 
     Args:
         title: Heading of the example.
-        code: Python code; our own, never a stranger's.
-        opening: Code that stands before it in the card and is not run, such as imports and what loads a model.
-        **names: What the opening would define.
+        code: Python code written by this package, never from a model folder.
+        opening: Code shown before it in the card but not run, such as imports and loading the model.
+        **names: The names that the opening would define.
 
     Returns:
         The example for `CardContent.examples`.

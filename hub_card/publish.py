@@ -1,8 +1,8 @@
 """Publishing: a model folder becomes a Hub repository that works with and without this package.
 
-Of a run's folder only the model goes out (safetensors, never pickle): configuration, weights, tokenizer, card and
-pictures. Added are the modelling code and an `auto_map` that names it for every Auto class: `save_pretrained` alone
-would list only the class that was saved. https://huggingface.co/docs/transformers/custom_models describes the format.
+Only the model in a run's folder is published (safetensors, never pickle): configuration, weights, tokenizer, card and
+pictures. The modelling code is added, and an `auto_map` with every Auto class: `save_pretrained` alone would list only
+the saved class. https://huggingface.co/docs/transformers/custom_models describes the format.
 """
 
 import json
@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 _CARD, _CONFIG = "README.md", "config.json"
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 _OTHER_FILES = ("special_tokens_map.json", "added_tokens.json", "vocab.txt", "*.png", "LICENSE*")
-# Weights that transformers might load in place of those that are published.
+# Weights that transformers might load instead of the published ones.
 _ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetensors.index.json", "pytorch_model*.bin*")
 _SENTENCES = "sentence-transformers"
-_HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of what sentence-transformers' modules consist of
+_HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
 
 Content = Path | bytes
 
@@ -72,20 +72,20 @@ class UploadOptions:
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:
-    """What a model folder's repository consists of; the folder itself stays as it is.
+    """The files of a model folder's repository; the folder itself is not changed.
 
     Args:
-        model_dir: A MyBERT model folder, as `save_pretrained` of model and tokenizer or a run of this package left it.
+        model_dir: A MyBERT model folder, written by `save_pretrained` of model and tokenizer or by a run.
         repo_id: The repository's name, with its owner. Examples in the card that load this folder load the repository
             instead.
 
     Returns:
-        Name in the repository -> file, or content where it differs from the folder's.
+        For each name in the repository the file, or its content if that differs from the folder's.
 
     Raises:
         FileNotFoundError: If the folder has no configuration, safetensors weights or tokenizer.
-        ValueError: If configuration or weights are broken or of another model type, a file is a link that leads out
-            of the folder, the card's metadata is not valid, or the Hub allows no such name.
+        ValueError: If configuration or weights are broken or of another model type, a file is a link to somewhere
+            outside of the folder, the card's metadata is invalid, or the Hub does not allow the name.
     """
     validate_repo_id(repo_id)
     model_dir = Path(model_dir)
@@ -122,7 +122,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         if isinstance(path, Path) and path.is_relative_to(model_dir):
             refuse_link_outside(path, model_dir)
     tokenizer = read_json_object(model_dir / "tokenizer_config.json")
-    if tokenizer.pop("auto_map", None) is not None:  # its code does not go along
+    if tokenizer.pop("auto_map", None) is not None:  # its code is not published
         files["tokenizer_config.json"] = _json(tokenizer)
     config = read_json_object(model_dir / _CONFIG)
     config.pop("custom_pipelines", None)
@@ -133,7 +133,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
 def write_publishable(
     model_dir: str | os.PathLike[str], output_dir: str | os.PathLike[str], repo_id: str, overwrite: bool = False
 ) -> Path:
-    """Write the folder that `publish` would upload; nothing leaves this machine.
+    """Write the folder that `publish` would upload; nothing is uploaded.
 
     Args:
         model_dir: A MyBERT model folder.
@@ -145,7 +145,7 @@ def write_publishable(
         `output_dir`.
 
     Raises:
-        ValueError: If `output_dir` has other content, or for the reasons of `publishable_files`.
+        ValueError: If `output_dir` has other content; see also `publishable_files`.
         FileNotFoundError: As `publishable_files`.
         OSError: If it cannot be written.
     """
@@ -163,28 +163,29 @@ def write_publishable(
 def publish(
     model_dir: str | os.PathLike[str], repo_id: str, *, token: str | bool | None = None, **options: Any
 ) -> CommitInfo:
-    """Publish a model folder on the Hub, in one commit: readers see the old model or the new one, never a mixture.
+    """Publish a model folder on the Hub, in one commit, so that readers never see a mixture of two models.
 
-    An interrupted call can be repeated: what was uploaded is not uploaded again. Weight files of an earlier upload
-    that this model does not have are deleted, because transformers might load them in place of the new ones.
+    An interrupted call can be repeated; files that were already uploaded are not uploaded again. Weight files of an
+    earlier upload that this model does not have are deleted, because transformers might load them instead.
 
     Args:
         model_dir: A MyBERT model folder. It is not changed.
-        repo_id: `name` or `owner/name`; the repository is made if there is none.
+        repo_id: `name` or `owner/name`; the repository is created if it does not exist.
         token: Access token; by default that of `hf auth login` or the environment variable `HF_TOKEN`. It is neither
             shown nor stored.
         **options: See `UploadOptions`.
 
     Returns:
-        huggingface_hub's `CommitInfo`: `oid`, `commit_url` and, for a pull request, `pr_url` and `pr_revision`. Where
-        the repository holds just this already it is the commit that is there, and no pull request is opened.
+        huggingface_hub's `CommitInfo`: `oid`, `commit_url` and, for a pull request, `pr_url` and `pr_revision`. If the
+        repository already has exactly these files, it is the existing commit, and no pull request is opened.
 
     Raises:
         FileNotFoundError: As `publishable_files`.
         ValueError: As `publishable_files`; or if `create_pr` is combined with a branch or revision; or if `private`
-            contradicts the repository that is there.
+            contradicts the existing repository.
         ConnectionError: If the Hub cannot be reached or the upload broke off.
-        huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, as for want of rights; a kind of `OSError`.
+        huggingface_hub.errors.HfHubHTTPError: If the Hub refuses, for example for lack of permission; a subclass of
+            `OSError`.
     """
     upload = UploadOptions(**options)
     private, revision, branch = upload.private, upload.revision, upload.branch
@@ -193,7 +194,7 @@ def publish(
             f"create_pr opens a pull request for main; it was combined with {branch or revision!r}, expected neither "
             "branch nor revision."
         )
-    publishable_files(model_dir, repo_id)  # mistakes are said before a repository is made
+    publishable_files(model_dir, repo_id)  # raises errors before a repository is created
     api = HfApi(token=token, library_name="mybert")
     try:
         repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -205,7 +206,7 @@ def publish(
         target = branch or revision
         if target and not target.startswith("refs/"):
             api.create_branch(repo_id, branch=target, revision=revision if branch else None, exist_ok=True)
-        files = publishable_files(model_dir, repo_id)  # now with the owner's name in the examples
+        files = publishable_files(model_dir, repo_id)  # again, with the owner's name in the examples
         stale = _stale_weights(api.list_repo_files(repo_id, revision=target), files)
         commit = api.create_commit(
             repo_id,
@@ -219,7 +220,7 @@ def publish(
         )
     except RevisionNotFoundError as error:
         raise ValueError(f"{repo_id} has no revision {revision!r}.") from error
-    except OSError:  # the Hub's refusals are of this kind too, and say what it said
+    except OSError:  # includes the Hub's refusals, which quote its message
         raise
     except (HTTPError, RuntimeError) as error:
         reason = " ".join(str(error.__cause__ or error).split()).rstrip(".")
@@ -244,7 +245,7 @@ def _stale_weights(present: Iterable[str], files: Mapping[str, Any]) -> list[str
 
 
 def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: Mapping[str, Any]) -> str:
-    """The folder's card for the repository, or one that says what the folder is."""
+    """The folder's card, adapted to the repository, or a new minimal one."""
     path = model_dir / _CARD
     if not path.is_file():
         return render_card(CardContent(name=repo_id.split("/")[-1], model=description))
@@ -267,7 +268,7 @@ def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: M
 
 
 def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
-    """Let the card's examples name the repository where they name the folder, wherever they were run."""
+    """Replace the folder by the repository in the card's examples, wherever they were run."""
     folder = model_dir.resolve()
 
     def rename(match: re.Match[str]) -> str:

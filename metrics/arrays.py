@@ -1,4 +1,4 @@
-"""Labels and numbers as checked arrays: what cannot be compared is refused instead of scored."""
+"""Labels and numbers as checked arrays: invalid input raises an error instead of being scored."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def label_arrays(
     """Predicted and true labels as arrays of one shape and kind.
 
     Args:
-        predictions: Labels: whole numbers, truth values or text.
+        predictions: Labels: integers, booleans or text.
         references: The same shape.
-        dimensions: How many dimensions they may have.
+        dimensions: Allowed numbers of dimensions.
 
     Raises:
-        ValueError: The shapes or kinds differ, there is no example, or these are no labels.
+        ValueError: The shapes or kinds differ, there is no example, or the values are not labels.
     """
     labels = _array("predictions", predictions), _array("references", references)
     predicted, true = labels
@@ -47,10 +47,10 @@ def label_arrays(
 
 
 def score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and true numbers as arrays of shape `(examples,)`, two examples at least.
+    """Predicted and true numbers as arrays of shape `(examples,)`, at least two examples.
 
     Raises:
-        ValueError: The shapes differ, there are fewer than two examples, or a value is no finite number.
+        ValueError: The shapes differ, there are fewer than two examples, or a value is not a finite number.
     """
     predicted, true = number_array("predictions", predictions), number_array("references", references)
     if predicted.shape != true.shape or predicted.ndim != 1:
@@ -67,10 +67,10 @@ def score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.ndar
 
 
 def number_array(name: str, values: ArrayLike) -> np.ndarray:
-    """Numbers in double precision.
+    """Convert numbers to double precision.
 
     Raises:
-        ValueError: A value is no number; the message calls the array by its name.
+        ValueError: A value is not a number; `name` is the array's name in the message.
     """
     array = _array(name, values)
     if is_text(array):
@@ -87,7 +87,7 @@ def _array(name: str, values: Any) -> np.ndarray:
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O" or (array.dtype.kind in "US" and not isinstance(values, np.ndarray)):
-            # numpy makes text of numbers that stand beside text.
+            # numpy converts numbers next to text into text.
             items = np.asarray(values, dtype=object).ravel().tolist()
             is_all_text = all(isinstance(item, str) for item in items)
             if not is_all_text and any(isinstance(item, (str, bytes)) or item is None for item in items):

@@ -1,4 +1,4 @@
-"""Whether what is said with a probability of 80 % is right four times out of five, and a temperature that corrects it.
+"""Calibration: whether predictions with a probability of 80 % are right 80 % of the time, and temperature scaling.
 
 Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
 """
@@ -9,21 +9,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 _BINS = 15  # as in the paper
-_PARTS = 5  # of the data, for an honest measurement
-_LOWEST, _HIGHEST = 0.05, 20.0  # temperatures that are searched
+_PARTS = 5  # folds for cross-fitting
+_LOWEST, _HIGHEST = 0.05, 20.0  # range of the temperature search
 
 
 def calibration_bins(probabilities: ArrayLike, references: ArrayLike, bins: int = _BINS) -> np.ndarray:
-    """How often predictions of about the same probability are right (Guo et al., section 2).
+    """Accuracy of predictions by bins of their probability (Guo et al., section 2).
 
     Args:
-        probabilities: Of each class, shape `(examples, classes)`; the most probable one is the prediction.
+        probabilities: Probability of each class, shape `(examples, classes)`; the most probable one is the prediction.
         references: The true class of each example, shape `(examples,)`.
-        bins: Into how many parts of one size [0, 1] is cut.
+        bins: Number of equal bins of [0, 1].
 
     Returns:
-        For each bin how many examples it has, their mean probability and the share that is right: shape `(bins, 3)`;
-        an empty bin has zeros.
+        For each bin the number of examples, their mean probability and their accuracy: shape `(bins, 3)`; zeros for an
+        empty bin.
     """
     probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
     confidence = probabilities.max(1)
@@ -35,23 +35,23 @@ def calibration_bins(probabilities: ArrayLike, references: ArrayLike, bins: int 
 
 
 def expected_calibration_error(probabilities: ArrayLike, references: ArrayLike, bins: int = _BINS) -> float:
-    """Mean difference between probability and share of right predictions, in [0, 1], see `calibration_bins`."""
+    """Mean absolute difference between probability and accuracy over `calibration_bins`, in [0, 1]."""
     found = calibration_bins(probabilities, references, bins)
     return float(np.average(np.abs(found[:, 1] - found[:, 2]), weights=found[:, 0]))
 
 
 def fit_temperature(probabilities: ArrayLike, references: ArrayLike) -> float:
-    """The temperature that makes probabilities most likely (Guo et al., section 4.2).
+    """The temperature with the lowest cross-entropy (Guo et al., section 4.2).
 
-    As in Platt's method (1999) the true class is learnt as 1 - 1/(examples + 2), as if one more example were wrong: a
-    model without a mistake in a small data set does not get a temperature of 0.
+    As in Platt's method (1999), the target of the true class is 1 - 1/(examples + 2), as if one more example were
+    wrong, so that a model without errors on a small data set does not get a temperature of 0.
 
     Args:
-        probabilities: Of each class, shape `(examples, classes)`.
+        probabilities: Probability of each class, shape `(examples, classes)`.
         references: The true class of each example, shape `(examples,)`.
 
     Returns:
-        The temperature, between 0.05 and 20: above 1 for a model that is too sure.
+        The temperature, between 0.05 and 20: above 1 for an overconfident model.
     """
     from scipy.optimize import minimize_scalar
 
@@ -69,10 +69,10 @@ def fit_temperature(probabilities: ArrayLike, references: ArrayLike) -> float:
 
 
 def with_temperature(probabilities: ArrayLike, temperature: float) -> np.ndarray:
-    """The probabilities of logits that are divided by a temperature; the order of the classes stays.
+    """Probabilities after dividing the logits by a temperature; the ranking of the classes stays.
 
     Args:
-        probabilities: Those of the logits as they are, shape `(examples, classes)`.
+        probabilities: Probabilities at temperature 1, shape `(examples, classes)`.
         temperature: Above 0; 1 changes nothing.
     """
     if temperature == 1:
@@ -81,12 +81,12 @@ def with_temperature(probabilities: ArrayLike, temperature: float) -> np.ndarray
 
 
 def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np.ndarray:
-    """Probabilities with a temperature that was fitted without the example: in five parts, each by the other four.
+    """Scale each of five folds with the temperature fitted on the other four; returns the probabilities.
 
-    What is measured on them is not measured on the data that the temperature was fitted to.
+    This allows an unbiased measurement on the data used for fitting.
 
     Args:
-        probabilities: Of each class, shape `(examples, classes)`; two examples at least.
+        probabilities: Probability of each class, shape `(examples, classes)`; at least two examples.
         references: The true class of each example, shape `(examples,)`.
     """
     probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)

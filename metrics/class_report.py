@@ -1,4 +1,4 @@
-"""Precision, recall and F1 class by class, and which classes are taken for which."""
+"""Precision, recall and F1 class by class, and which classes are confused."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import numpy as np
 from .entities import entity_metrics
 
 _COLUMNS = ("precision", "recall", "f1", "support")
-_WIDEST = 40  # characters of a class in the table
+_WIDEST = 40  # characters of a class name in the table
 _OUTSIDE = "O"
-_MISTAKES = 10  # that the table lists
+_MISTAKES = 10  # number of confusions that the table lists
 
 
 @dataclass(frozen=True)
 class ClassReport:
-    """What is right and wrong, class by class.
+    """Results class by class.
 
     Attributes:
         counted: What is counted: "texts", "labels", "words" or "entities".
-        classes: Class -> `precision`, `recall` and `f1` in [0, 1], 0 where they are undefined, and `support`, how
-            many there are in truth.
-        averages: "micro" (over all), "macro" (the mean over the classes that are there in truth or were predicted)
-            and "weighted" (the mean by support) -> the same three.
-        confusion: (true class, predicted class) -> how many, without zeros; empty where a text may have several.
-        confused_classes: The classes of `confusion`, in their order.
+        classes: For each class `precision`, `recall` and `f1` in [0, 1], 0 where they are undefined, and `support`,
+            the number of true examples.
+        averages: "micro" (over all), "macro" (the mean over the classes that are true or predicted somewhere) and
+            "weighted" (the mean by support), each with the same three.
+        confusion: Counts by (true class, predicted class), without zeros; empty if an example may have several labels.
+        confused_classes: The classes of `confusion`, in order.
         confused: What `confusion` counts.
     """
 
@@ -56,7 +56,7 @@ class ClassReport:
         return found
 
     def mistakes(self) -> list[tuple[str, str, int]]:
-        """True class, predicted class and count of what was taken for something else, the most frequent first."""
+        """True class, predicted class and count of each confusion, the most frequent first."""
         wrong = [(*pair, count) for pair, count in self.confusion.items() if pair[0] != pair[1]]
         return sorted(wrong, key=lambda item: -item[2])
 
@@ -85,13 +85,13 @@ class ClassReport:
 def class_report(
     predictions: Sequence[str], references: Sequence[str], classes: Sequence[str], counted: str = "texts"
 ) -> ClassReport:
-    """The report of predictions of which each has one class.
+    """The report of single-label predictions.
 
     Args:
-        predictions: Class of each text or word.
-        references: The true ones.
-        classes: All classes, in the order of the report; those that do not occur are left out.
-        counted: What has a class.
+        predictions: Predicted class of each text or word.
+        references: True class of each.
+        classes: All classes, in the order of the report; those that do not occur are omitted.
+        counted: What has a class, such as "texts".
 
     Raises:
         ValueError: If there are not as many predictions as references, or none.
@@ -108,12 +108,12 @@ def class_report(
 def several_labels_report(
     predictions: Sequence[Iterable[str]], references: Sequence[Iterable[str]], classes: Sequence[str]
 ) -> ClassReport:
-    """The report of predictions of which each may have several labels, or none.
+    """The report of multi-label predictions.
 
     Args:
-        predictions: Labels of each text.
-        references: The true ones.
-        classes: All labels, in the order of the report; those that do not occur are left out.
+        predictions: Predicted labels of each text.
+        references: True labels of each text.
+        classes: All labels, in the order of the report; those that do not occur are omitted.
 
     Raises:
         ValueError: If there are not as many predictions as references.
@@ -129,7 +129,7 @@ def several_labels_report(
 def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> ClassReport:
     """The report of tagged entities by their types, as seqeval and conlleval count them.
 
-    Its confusion is that of words: by the type of their tag, `O` for none.
+    Its `confusion` counts words by the entity type of their tag, `O` for none.
 
     Args:
         predictions: Tags of each sentence.
@@ -152,12 +152,12 @@ def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Seq
 
 
 def _type(tag: str) -> str:
-    """The type of entity that a tag is of."""
+    """The entity type of a tag."""
     return tag if tag == _OUTSIDE else tag[2:] or "_"
 
 
 def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassReport:
-    """The report of class -> how often it is right, predicted and true."""
+    """The report from counts of correct, predicted and true items by class."""
     rows: dict[str, dict[str, float]] = {}
     for name, found in counts.items():
         rows[name] = _shares(*found) | {"support": found[2]}
@@ -166,7 +166,7 @@ def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassRe
 
 
 def _shares(right: int, predicted: int, wanted: int) -> dict[str, float]:
-    """Precision, recall and F1; 0 where there is nothing to divide by."""
+    """Precision, recall and F1; 0 where they are undefined."""
     return {
         "precision": right / max(predicted, 1),
         "recall": right / max(wanted, 1),

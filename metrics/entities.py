@@ -14,8 +14,9 @@ from typing import Any, Literal
 class _Scheme:
     """Strict tagging scheme: which prefixes exist, and which pairs of tags start, continue and end an entity.
 
-    A pair is three characters: prefix before, prefix now (`?` is any), and `=` same type, `!` another, `*` either.
-    These are the tables of seqeval's schemes, which is what makes the scores equal on broken sequences as well.
+    A pair is three characters: previous prefix, current prefix (`?` is any), and `=` same type, `!` another, `*`
+    either. These are the tables of seqeval's schemes, which is what makes the scores equal on broken sequences as
+    well.
     """
 
     prefixes: str
@@ -43,13 +44,13 @@ def entity_spans(tags: Sequence[str], scheme: str | None = None, suffix: bool = 
         scheme: None reads IOB1, IOB2 and BIOES leniently as conlleval and seqeval's default mode do: any tag of a new
             type opens an entity, closed or not. Otherwise the name of a scheme, IOB1, IOE1, IOB2, IOE2, IOBES (=
             BIOES) or BILOU, whose broken entities are dropped as in seqeval's strict mode.
-        suffix: The prefix letter stands behind (`"PER-B"`).
+        suffix: Whether the prefix letter comes last (`"PER-B"`).
 
     Returns:
         `(type, start, end)` in word positions, end exclusive, from left to right.
 
     Raises:
-        ValueError: `tags` is no list, a tag is not of the scheme, or the scheme is unknown.
+        ValueError: `tags` is not a list, a tag does not belong to the scheme, or the scheme is unknown.
     """
     if not _is_list(tags):
         raise ValueError(f"the tags are {tags!r}: expected a list of them")
@@ -73,19 +74,19 @@ def entity_metrics(
     Args:
         predictions: Tags of each sentence.
         references: The same shape.
-        scheme: Tagging scheme, needed by `mode="strict"` and without influence otherwise (see `entity_spans`).
+        scheme: Tagging scheme, required by `mode="strict"` and ignored otherwise (see `entity_spans`).
         mode: None or `"default"` is lenient; `"strict"` drops entities that break `scheme`.
-        suffix: The prefix letter stands behind (`"PER-B"`).
-        zero_division: Precision without a predicted entity and recall without a true one; `"warn"`, seqeval's default,
-            is 0.
+        suffix: Whether the prefix letter comes last (`"PER-B"`).
+        zero_division: Value of precision without a predicted entity and of recall without a true one; `"warn"`,
+            seqeval's default, is 0.
 
     Returns:
         `overall_precision`, `overall_recall`, `overall_f1` over all entities, `overall_accuracy` over tags, and under
         each entity type `{"precision", "recall", "f1", "number"}` with the number of true entities.
 
     Raises:
-        ValueError: Lengths differ, there is no word, a sentence is no list, a tag is not of the scheme, or `mode` and
-            `scheme` do not fit.
+        ValueError: Lengths differ, there are no words, a sentence is not a list, a tag does not belong to the scheme,
+            or `mode` and `scheme` do not fit.
     """
     if mode not in (None, "default", "strict"):
         raise ValueError(f"unknown mode {mode!r}, expected 'default' or 'strict'")

@@ -1,9 +1,8 @@
 """`evaluate` metrics that need no network: each subclass only describes its columns and calls a plain function.
 
-Names, columns and result keys are those of the modules on the Hub, so that `mybert.metrics.load(name)` can stand where
-`evaluate.load(name)` stood; but `perplexity` takes losses, where the Hub's runs a model over texts, and
-`pearson_spearman` and `entity_f1` are names of this package. Scores are kept in double precision, as the official
-scripts do.
+Names, columns and result keys are those of the modules on the Hub, so that `mybert.metrics.load(name)` can replace
+`evaluate.load(name)`. Exceptions: `perplexity` takes losses, where the Hub's runs a model on texts, and
+`pearson_spearman` and `entity_f1` exist only here. Scores are kept in double precision, as in the official scripts.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from . import entities, glue, language_model, squad
 
 
 def _describe(metric: evaluate.Metric, columns: dict[str, Any]) -> evaluate.MetricInfo:
-    """What `evaluate` wants to know of a metric: its docstring and the columns it takes."""
+    """The description that `evaluate` needs of a metric: its docstring and columns."""
     return evaluate.MetricInfo(
         description=type(metric).__doc__ or "", citation="", inputs_description="", features=Features(columns)
     )

@@ -1,7 +1,7 @@
 """GLUE's metrics as plain functions on arrays: accuracy, F1, correlations, and which of them each task has.
 
 Predictions come first and references second, as in `evaluate`. Everything is a fraction (0 to 1; correlations -1 to 1)
-and no percentage.
+not a percentage.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def f1(
     average: Literal["binary", "macro", "micro", "weighted"] = "binary",
     pos_label: int | str = 1,
 ) -> float:
-    """F1 score as scikit-learn defines it; 0.0 where it is undefined (no positive predicted or wanted).
+    """F1 score as scikit-learn defines it; 0.0 where it is undefined (no positive predicted or true).
 
     Args:
         predictions: Labels, shape `(examples,)`, or multi-label indicators, shape `(examples, labels)`.
@@ -62,8 +62,8 @@ def f1(
         pos_label: The positive label of `"binary"`.
 
     Raises:
-        ValueError: The shapes or kinds differ (text beside numbers), there is no example, these are no labels,
-            `average` is unknown, or `"binary"` met more than two labels.
+        ValueError: The shapes or kinds differ (text and numbers), there is no example, these are no labels,
+            `average` is unknown, or there are more than two labels for `"binary"`.
     """
     from sklearn.metrics import f1_score
 
@@ -80,7 +80,7 @@ def f1(
         if isinstance(pos_label, str) != is_text(references):
             kind = "text" if is_text(references) else "numbers"
             raise ValueError(f"pos_label is {pos_label!r}, but the labels are {kind}: expected one of them")
-        # Asking for the one label we want keeps data that happens to hold a single class from being an error.
+        # Requesting only this label avoids an error for data with a single class.
         found = set(np.unique(predictions).tolist()) | set(np.unique(references).tolist())
         if len(found | {pos_label}) > 2:
             raise ValueError(
@@ -88,7 +88,7 @@ def f1(
                 'choose average="macro", "micro" or "weighted"'
             )
         labels, average = [pos_label], "macro"
-    elif predictions.ndim == 2 and predictions.shape[1] == 1:  # for scikit-learn its two values would be two classes
+    elif predictions.ndim == 2 and predictions.shape[1] == 1:  # scikit-learn would treat its two values as two classes
         predictions, references, labels, average = predictions[:, 0], references[:, 0], [1], "macro"
     return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
 
@@ -101,7 +101,7 @@ def matthews_correlation(predictions: ArrayLike, references: ArrayLike) -> float
         references: The same shape.
 
     Raises:
-        ValueError: The shapes or kinds differ (text beside numbers), there is no example, or these are no labels.
+        ValueError: The shapes or kinds differ (text and numbers), there is no example, or the values are not labels.
     """
     from sklearn.metrics import matthews_corrcoef
 
@@ -112,14 +112,14 @@ def matthews_correlation(predictions: ArrayLike, references: ArrayLike) -> float
 def pearson(predictions: ArrayLike, references: ArrayLike) -> float:
     """Pearson correlation in [-1, 1]; 0.0 where it is undefined because one side is constant.
 
-    Zero instead of scipy's nan: a nan would win every later comparison of checkpoints and is not valid JSON.
+    Zero instead of scipy's nan, which would break comparisons of checkpoints and is not valid JSON.
 
     Args:
         predictions: Numbers, shape `(examples,)`.
         references: The same shape.
 
     Raises:
-        ValueError: The shapes differ, there are fewer than two examples, or a value is no finite number.
+        ValueError: The shapes differ, there are fewer than two examples, or a value is not a finite number.
     """
     from scipy.stats import pearsonr
 
@@ -137,7 +137,7 @@ def spearman(predictions: ArrayLike, references: ArrayLike) -> float:
         references: The same shape.
 
     Raises:
-        ValueError: The shapes differ, there are fewer than two examples, or a value is no finite number.
+        ValueError: The shapes differ, there are fewer than two examples, or a value is not a finite number.
     """
     from scipy.stats import spearmanr
 
@@ -173,7 +173,7 @@ def glue_metrics(task_name: str, predictions: ArrayLike, references: ArrayLike) 
         The metrics under their usual keys, e.g. `{"accuracy": 0.86, "f1": 0.90}` for MRPC.
 
     Raises:
-        ValueError: The task is unknown, or the arrays do not fit.
+        ValueError: The task is unknown, or the arrays are invalid for it.
     """
     return {key: _GLUE_FUNCTIONS[key](predictions, references) for key in GLUE_METRICS[glue_task_name(task_name)]}
 

@@ -1,4 +1,4 @@
-"""What masked language models of different vocabularies know: the same hidden words, whole."""
+"""Comparing masked language models with different vocabularies on the same masked words."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ _BATCH = 64
 
 @dataclass(frozen=True)
 class HiddenWords:
-    """A text of which some words are asked for.
+    """A text of which some words are to be predicted.
 
     Attributes:
-        words: The text's words and signs.
-        hidden: Places of those that are asked for.
+        words: The text's words and punctuation marks.
+        hidden: Indices of the words to predict.
     """
 
     words: list[str]
@@ -30,12 +30,12 @@ class HiddenWords:
 
 
 def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) -> list[HiddenWords]:
-    """Draw the words to ask for: 15 % of all places, those with words of letters alone.
+    """Draw the words to predict: 15 % of all positions, of which only words of letters are used.
 
     Args:
-        documents: Each a list of words and signs; they are cut into texts of 36.
-        limit: Number of texts, the first ones.
-        seed: Seed of the places.
+        documents: Each a list of words and punctuation marks; they are split into texts of 36.
+        limit: Maximum number of texts; the first ones are used.
+        seed: Random seed.
     """
     generator = np.random.default_rng(seed)
     texts: list[HiddenWords] = []
@@ -52,21 +52,21 @@ def hidden_words(documents: Iterable[Sequence[str]], limit: int, seed: int = 0) 
 
 
 def fitting_words(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[HiddenWords]) -> list[HiddenWords]:
-    """Ask only for words that a tokenizer leaves whole within 64 tokens, which is what `word_loss` reads of a text.
+    """Keep only the words to predict that fit into 64 tokens, the length at which `word_loss` truncates a text.
 
-    Models of several tokenizers are asked for the same words if these fit for each.
+    To compare models, apply this with each of their tokenizers, so that all predict the same words.
 
     Args:
         tokenizer: The tokenizer.
-        texts: What is asked for.
+        texts: The texts with the words to predict.
 
     Returns:
-        The texts of which a hidden word is left.
+        The texts with at least one word left to predict.
     """
     found = []
     for text in texts:
         places = tokenizer(text.words, is_split_into_words=True).word_ids()
-        hidden = text.hidden.difference(places[_LONGEST - 1 :])  # there [SEP] is, in what is cut
+        hidden = text.hidden.difference(places[_LONGEST - 1 :])  # where truncation puts [SEP]
         if hidden:
             found.append(HiddenWords(text.words, hidden))
     return found
@@ -75,21 +75,21 @@ def fitting_words(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[HiddenWo
 def word_loss(
     model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", texts: Sequence[HiddenWords]
 ) -> dict[str, float]:
-    """The loss of hidden words: all pieces of such a word are masked, and its -log p is the sum of theirs.
+    """The loss of masked words: all pieces of a word are masked, and its -log p is the sum over its pieces.
 
-    A mask for each piece tells how many pieces there are, so of two equal models that with more pieces a word is
-    a little better off.
+    The number of masks reveals how many pieces a word has, so of two equally good models, the one with more pieces per
+    word has a slight advantage.
 
     Args:
         model: A masked language model.
         tokenizer: Its tokenizer.
-        texts: What is asked for; what does not fit into 64 tokens is left out.
+        texts: The texts with the words to predict; words beyond 64 tokens are skipped.
 
     Returns:
-        `nats_per_word`, `word_perplexity`, `nats_per_character` and `words`, their number.
+        `nats_per_word`, `word_perplexity`, `nats_per_character` and `words`, the number of words.
 
     Raises:
-        ValueError: If there are no hidden words.
+        ValueError: If there are no words to predict.
     """
     import torch  # not needed by the other metrics
 

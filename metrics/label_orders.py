@@ -1,6 +1,6 @@
-"""In which order published classifiers have their classes: on MNLI Google's code and GLUE do not agree.
+"""The order of classes in published classifiers: for MNLI, Google's code and GLUE differ.
 
-A model says in `id2label` which class is which. Where it does not (`LABEL_0`, `LABEL_1`, ...), nothing tells.
+A model's `id2label` names its classes. If it has only `LABEL_0`, `LABEL_1`, ..., the order is unknown.
 """
 
 import re
@@ -14,7 +14,7 @@ GOOGLE_LABELS: dict[str, tuple[str, ...]] = {
     "mrpc": ("0", "1"),
     "xnli": _INFERENCE,
 }
-# The order of GLUE's and XNLI's data sets on the Hub, where it is another one.
+# The order of GLUE's and XNLI's data sets on the Hub, where it differs.
 _HUB_INFERENCE = ("entailment", "neutral", "contradiction")
 HUB_LABELS: dict[str, tuple[str, ...]] = {"mnli": _HUB_INFERENCE, "xnli": _HUB_INFERENCE}
 
@@ -29,14 +29,13 @@ def has_unnamed_labels(names: Sequence[str]) -> bool:
 
 
 def google_row_order(names: Sequence[str]) -> list[int] | None:
-    """Give the rows of a classifier in the order that Google's code has them in.
+    """Give the rows of a classifier in the order of Google's code.
 
     Args:
-        names: Its classes in the order of its rows, in capitals or not.
+        names: Its classes in the order of its rows; case is ignored.
 
     Returns:
-        The number of the row of each of Google's classes; None where the classes are those of no task that Google's
-        code knows.
+        The row index for each of Google's classes; None if the classes do not belong to a task of Google's code.
     """
     found = [str(name).lower() for name in names]
     for order in GOOGLE_LABELS.values():
@@ -46,15 +45,15 @@ def google_row_order(names: Sequence[str]) -> list[int] | None:
 
 
 def require_named_labels(model: str, task: str | None, id2label: Mapping[int, str]) -> None:
-    """Refuse a classifier whose classes have no names for a task whose published models order them differently.
+    """Reject a classifier with unnamed classes for a task whose published models differ in their order.
 
     Args:
-        model: The model, as messages name it.
-        task: A GLUE task or XNLI; any other task, and none, has no orders that differ.
+        model: Name of the model, for messages.
+        task: A GLUE task or XNLI; for other tasks, or None, nothing is checked.
         id2label: Names of the model's classes.
 
     Raises:
-        ValueError: If it cannot be told which class is which.
+        ValueError: If the order of the classes cannot be known.
     """
     if (
         task not in HUB_LABELS

@@ -9,14 +9,15 @@ from .arrays import number_array
 
 
 def perplexity(losses: ArrayLike, token_counts: ArrayLike | None = None) -> float:
-    """Perplexity, `exp` of the mean negative log-likelihood of a token; infinite where that overflows.
+    """Perplexity, `exp` of the mean negative log-likelihood per token; infinite if that overflows.
 
     Args:
         losses: Negative log-likelihoods in nats, shape `(items,)`: one per token, or the mean of each batch.
-        token_counts: Tokens behind each loss, shape `(items,)`; without it every loss counts the same.
+        token_counts: Number of tokens of each loss, shape `(items,)`; by default all losses have equal weight.
 
     Raises:
-        ValueError: The shapes differ, there is no token, or a value is no number (a count: no finite one from 0).
+        ValueError: The shapes differ, there are no tokens, a loss is not a number, or a count is not a finite number
+            of at least 0.
     """
     losses = number_array("losses", losses)
     counts = np.ones_like(losses) if token_counts is None else number_array("token_counts", token_counts)

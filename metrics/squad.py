@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 
 
 def squad_answers(dataset: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """The accepted answer texts of every question of a SQuAD file, an empty list where there is no answer.
+    """The accepted answer texts of every question of a SQuAD file, an empty list for unanswerable questions.
 
     Args:
         dataset: The articles, i.e. the value of `"data"` in the official JSON files of SQuAD 1.1 and 2.0.
 
     Raises:
-        ValueError: Two questions have the same id, or something is missing.
+        ValueError: Two questions have the same id, or a key is missing.
     """
     answers: dict[str, list[str]] = {}
     try:
@@ -54,7 +54,7 @@ def squad_metrics(predictions: Mapping[str, str], answers: Mapping[str, Sequence
         `{"exact_match": ..., "f1": ...}`, 0 to 100.
 
     Raises:
-        ValueError: There is no question, one has no answer (then it is SQuAD 2.0), or something is no text.
+        ValueError: There is no question, one has no answer (as in SQuAD 2.0), or an answer is not a string.
     """
     _check_texts(predictions, answers)
     exact = f1_sum = 0.0
@@ -80,14 +80,14 @@ def squad_v2_metrics(
     no_answer_probabilities: Mapping[str, float] | None = None,
     no_answer_threshold: float = 1.0,
 ) -> dict[str, float]:
-    """Exact match and token F1 in percent with unanswerable questions, as the official script of SQuAD 2.0 has them.
+    """Exact match and token F1 in percent with unanswerable questions, as in the official script of SQuAD 2.0.
 
     Args:
-        predictions: Answer text by question id; the empty string says that there is no answer.
+        predictions: Answer text by question id; the empty string means "no answer".
         answers: Accepted answer texts by question id, an empty list where there is no answer (see `squad_answers`).
-        no_answer_probabilities: Any number by question id that grows with the belief that there is no answer. With it
-            the best thresholds are searched; without it each question has 0.
-        no_answer_threshold: A prediction whose number lies above counts as "no answer".
+        no_answer_probabilities: A score for "no answer" by question id. With it the best thresholds are searched;
+            without it every question has 0.
+        no_answer_threshold: A question whose score is above it counts as predicted "no answer".
 
     Returns:
         `exact`, `f1`, `total`; `HasAns_*` and `NoAns_*` with the same three for the questions with and without an
@@ -96,7 +96,7 @@ def squad_v2_metrics(
 
     Raises:
         ValueError: There is no question, a question has no prediction or no probability (where the official script
-            ends in a KeyError), or something is no text, or a probability or the threshold no number.
+            raises a KeyError), an answer is not a string, or a probability or the threshold is not a number.
     """
     _check_texts(predictions, answers)
     _require_questions("predictions", predictions, answers)
@@ -184,8 +184,8 @@ def _best_threshold(
 ) -> tuple[float, float]:
     """Highest reachable mean score in percent and the threshold that reaches it.
 
-    The threshold rises from "everything is unanswerable": every question it passes adds its score, or loses the point
-    that silence had earned. Ties keep the order of `no_answer_probabilities`, as in the official script.
+    The threshold rises from "everything is unanswerable": every question below it adds its score, or loses the point
+    for a correct "no answer". Ties keep the order of `no_answer_probabilities`, as in the official script.
     """
     keys = [key for key in no_answer_probabilities if key in answers]
     probabilities = np.array([no_answer_probabilities[key] for key in keys])

@@ -1,4 +1,4 @@
-"""What does each part of pretraining give? The rows of Table 5 (paper, section 5.1), and of a user's own tables."""
+"""The contribution of each part of pretraining: the rows of Table 5 (paper, section 5.1), or a user's own rows."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ class AblationRow:
     """A row of the table.
 
     Attributes:
-        title: What the table calls it.
-        pretraining: Settings of `mybert pretrain` that make the row; rows with the same share the pretrained model.
-        finetuning: Settings of `mybert finetune` that make the row.
-        model: A model to fine-tune, folder or Hub name, in place of one that is pretrained here.
+        title: Title in the table.
+        pretraining: Settings of `mybert pretrain` for the row; rows with equal settings share the pretrained model.
+        finetuning: Settings of `mybert finetune` for the row.
+        model: A model to fine-tune, folder or Hub name, instead of one pretrained here.
     """
 
     title: str
@@ -71,7 +71,7 @@ class AblationArguments(StudySettings):
             "help": f"Rows of the table: those of --variants, or of the paper's, {', '.join(ROWS)}. Default: all."
         },
     )
-    # Maps; the parser of the command line knows them as JSON.
+    # Maps; on the command line they are JSON.
     variants: str = field(
         default="{}",
         metadata={
@@ -120,7 +120,7 @@ class AblationArguments(StudySettings):
         """The rows of `variants`.
 
         Raises:
-            ValueError: If one cannot name a folder, or says something that no row has.
+            ValueError: If a name is not a valid folder name, or a row has unknown keys.
         """
         rows = {}
         for name, row in self.map_of("variants").items():
@@ -131,7 +131,7 @@ class AblationArguments(StudySettings):
             known = [option.name for option in fields(AblationRow)]
             if unknown := sorted(set(row) - set(known)):
                 raise ValueError(f"The row {name} has {', '.join(unknown)}; expected some of {', '.join(known)}.")
-            rows[name] = AblationRow(**{**row, "title": str(row.get("title", name))})  # for YAML 128 is a number
+            rows[name] = AblationRow(**{**row, "title": str(row.get("title", name))})  # in YAML, 128 is a number
             for part in ("pretraining", "finetuning"):
                 if not isinstance(getattr(rows[name], part), dict):
                     raise ValueError(f"The row {name} has {getattr(rows[name], part)!r} as {part}; expected a map.")
@@ -140,7 +140,7 @@ class AblationArguments(StudySettings):
         return rows
 
     def models(self) -> dict[str, str]:
-        """Row -> the row whose pretrained model it takes: the first with the same settings of pretraining.
+        """For each row, the row whose pretrained model it uses: the first with the same pretraining settings.
 
         Rows of finished models are left out.
         """
@@ -155,7 +155,7 @@ class AblationArguments(StudySettings):
         """Settings of a row's pretraining; with `shared`, vocabulary and tokens are those of that run.
 
         Raises:
-            ValueError: If a setting is unknown or out of its range.
+            ValueError: If a setting is unknown or out of range.
         """
         own = self.all_rows[row].pretraining
         if doubled := [
@@ -179,7 +179,7 @@ class AblationArguments(StudySettings):
         """Settings of a row's fine-tuning on a task.
 
         Raises:
-            ValueError: If a setting is unknown or out of its range.
+            ValueError: If a setting is unknown or out of range.
         """
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
@@ -200,16 +200,16 @@ class AblationArguments(StudySettings):
 def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     """Pretrain what every row needs, fine-tune every row on every task, and print the table.
 
-    Rows share seed and data, and vocabulary and tokens if their settings of both are equal; only what a row names
-    differs. The same call goes on where an interrupted one stopped. The output folder holds `pretrained/<row>` (the
-    first row that needs it), `finetuned/<row>/<task>`, `ablation.json` (all metrics) and `ablation.md` (the table: of
-    several seeds mean and deviation).
+    Rows share seed and data, and also vocabulary and tokens if their settings of both are equal; they differ only in
+    the settings of the row. The same call resumes an interrupted one. The output folder contains `pretrained/<row>`
+    (for the first row that needs it), `finetuned/<row>/<task>`, `ablation.json` (all metrics) and `ablation.md` (the
+    table, with mean and deviation if there are several seeds).
 
     Args:
         arguments: The settings.
 
     Returns:
-        Row -> {measure or task: value, of several seeds their mean}; or only `interrupted`, if Ctrl-C ended it early.
+        For each row {measure or task: value, the mean over seeds}; or only `interrupted`, if Ctrl-C ended it early.
 
     Raises:
         ValueError: If a setting is wrong, or training diverges.
@@ -218,10 +218,10 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
     for row in arguments.rows:
         model = arguments.all_rows[row].model
-        if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # there another row may make it
+        if model and not Path(model).resolve().is_relative_to(output_dir.resolve()):  # another row may create it there
             check_model(model)
         for task in arguments.map_of("tasks"):
-            arguments.finetuning_of(row, task)  # a mistake in it is found before hours of pretraining
+            arguments.finetuning_of(row, task)  # finds errors before hours of pretraining
     pretrained = _pretrain_all(arguments)
     if pretrained is None:
         return {"interrupted": True}
@@ -259,9 +259,9 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
 
 
 def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | None:
-    """What the pretraining of each model measured; None if Ctrl-C ended it early."""
+    """Pretrain each model; returns its metrics, or None if Ctrl-C ended it early."""
     pretrained: dict[str, dict[str, Any]] = {}
-    tokens: dict[str, Path] = {}  # by the settings that decide them
+    tokens: dict[str, Path] = {}  # by the settings that determine them
     for row in dict.fromkeys(arguments.models().values()):
         logger.info("\n== Pretraining: %s ==", arguments.all_rows[row].title)
         settings = arguments.pretraining_of(row, None)
@@ -286,7 +286,7 @@ def _markdown(
     table: Mapping[str, Mapping[str, float]],
     deviations: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The table; a left-to-right model's perplexity is of other words, and not to be compared with the others'."""
+    """The table; a left-to-right model predicts other words, so its perplexity is marked as not comparable."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
 
     def cell(row: str, name: str) -> str:

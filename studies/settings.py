@@ -18,9 +18,9 @@ _FOLDER_NAME = re.compile(r"[^./\\\0\n][^/\\\0\n]*")
 
 @dataclass
 class StudySettings:
-    """What all studies that fine-tune on several tasks have."""
+    """Settings of all studies that fine-tune on several tasks."""
 
-    # A map; the parser of the command line knows it as JSON.
+    # A map; on the command line it is JSON.
     finetuning: str = field(
         default="{}",
         metadata={"help": "Settings of `mybert finetune` for every run, as a map in the YAML file or as JSON."},
@@ -28,12 +28,12 @@ class StudySettings:
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def map_of(self, name: str) -> dict[str, Any]:
-        """A setting that is a map."""
+        """The value of a setting that is a map."""
         return getattr(self, name)
 
 
 def as_map(name: str, value: Any) -> dict[str, Any]:
-    """A setting that is a map, or JSON for one.
+    """The value of a setting that is a map, or JSON for one.
 
     Raises:
         ValueError: If it is neither.
@@ -49,22 +49,22 @@ def as_map(name: str, value: Any) -> dict[str, Any]:
 
 
 def names_a_folder(name: Any) -> bool:
-    """Whether a row or a task is called as a folder can be."""
+    """Whether the name of a row or task is a valid folder name."""
     return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
 
 
 def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
-    """Arguments of a command from several maps, of which later ones win.
+    """Arguments of a command from several maps; later ones take precedence.
 
     Args:
-        kind: The arguments' class.
-        study: What decides `own`, in errors.
-        settings: The maps, by what errors call them. Texts mean what they would on the command line: for YAML 3e-4 is
-            a text.
-        **own: Settings that no map may have.
+        kind: Class of the arguments.
+        study: What determines `own`, for messages.
+        settings: The maps, by their names in messages. Texts mean the same as on the command line: in YAML, 3e-4 is a
+            text.
+        **own: Settings that no map may contain.
 
     Raises:
-        ValueError: If a setting is unknown, of another kind, out of its range or one of `own`.
+        ValueError: If a setting is unknown, of the wrong type, out of range or one of `own`.
     """
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
@@ -83,19 +83,19 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
             chosen[setting] = value
     try:
         return kind(**chosen | own)
-    except TypeError as error:  # a list, or a map, in place of a number
+    except TypeError as error:  # a list, or a map, instead of a number
         raise ValueError(
             f"{' or '.join(settings)} has a setting of another kind than is expected: {error}."
         ) from error
 
 
 def metric_of_best(arguments: FinetuningArguments) -> str:
-    """The metric that tells a run's best model, which is what counts of it."""
+    """The metric that selects a run's best model, which is also its main score."""
     return str(arguments.metric_for_best_model).removeprefix("eval_")
 
 
 def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
-    """What counts of a run's metrics, of 1: that of the best, or another; of several seeds the mean and deviation."""
+    """A run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
     name = metric or metric_of_best(arguments)
     full = TASKS[arguments.task].full_score
     deviation = metrics.get("deviation", {}).get(name)
@@ -103,10 +103,10 @@ def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metri
 
 
 def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> float | None:
-    """What always giving the most frequent answer scores; None where that is not measured.
+    """The score of always predicting the most frequent answer; None if not measured.
 
     Args:
-        metrics: What a run returns.
+        metrics: The metrics that a run returns.
         metric: The metric.
         data: Name of the validation data, if there is more than one.
     """
@@ -118,7 +118,7 @@ Score = tuple[float, float | None]
 
 
 def percent(value: float, deviation: float | None = None) -> str:
-    """A score for a table: of 100, and how it spreads over seeds."""
+    """A score for a table: in percent, with its deviation over seeds."""
     return f"{100 * value:.1f}" + (f" ± {100 * deviation:.1f}" if deviation is not None else "")
 
 

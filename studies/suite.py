@@ -30,19 +30,20 @@ from .settings import (
 logger = logging.getLogger(__name__)
 
 _SUITES = Path(__file__).with_name("suites")
-_OWN = ("title", "submission")  # of a task in a suite; all else are settings of `mybert finetune`
+_OWN = ("title", "submission")  # keys of a task in a suite; all others are settings of `mybert finetune`
 _PATHS = ("data_dir", "train_file", "validation_file", "test_file")
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are measured together.
+    """Tasks that are evaluated together.
 
     Attributes:
-        title: What the table calls it.
-        tasks: Name -> settings of `mybert finetune`, with `title` and, of a benchmark with a server, `submission`:
-            the names of its files, one for each set of test data.
-        published: Model -> scores out of 100 by task (of several sets of data a list), to be shown beside.
+        title: Title of the table.
+        tasks: For each name the settings of `mybert finetune`, with `title` and, for a benchmark with a server,
+            `submission`: its file names, one for each test set.
+        published: For each model its scores out of 100 by task (a list if there are several data sets), for
+            comparison.
     """
 
     title: str
@@ -51,11 +52,11 @@ class Suite:
 
 
 def read_suite(name: str) -> Suite:
-    """A suite that comes with the package, or one of a YAML file: `title`, `tasks` and `published`.
+    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`.
 
     Raises:
         FileNotFoundError: If there is no such file or suite.
-        ValueError: If it is not YAML in UTF-8, or holds something else.
+        ValueError: If it is not YAML in UTF-8, or not a suite.
     """
     path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
     if not path.is_file():
@@ -86,10 +87,10 @@ def read_suite(name: str) -> Suite:
 
 
 def _check_task(path: Path, task: Any, settings: Any) -> None:
-    """Refuse a task of a suite that has no name, or names no files.
+    """Check a task of a suite: its name, and its settings.
 
     Raises:
-        ValueError: If it is one.
+        ValueError: If the name cannot be a folder name, or the settings are not a map or have invalid values.
     """
     if not names_a_folder(task):
         raise ValueError(
@@ -105,7 +106,7 @@ def _check_task(path: Path, task: Any, settings: Any) -> None:
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether it is a score, or a list of some."""
+    """Whether a value is a score, or a list of scores."""
     parts = _listed(value)
     return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
 
@@ -126,7 +127,7 @@ class SuiteArguments(StudySettings):
     )
     only: list[str] = field(default_factory=list, metadata={"help": "Some of the suite's tasks (default: all)."})
     seeds: int = field(default=1, metadata={"help": "Number of runs, each with another seed; the best is kept."})
-    # Maps; the parser of the command line knows them as JSON.
+    # Maps; on the command line they are JSON.
     grid: str = field(
         default="{}",
         metadata={
@@ -140,7 +141,7 @@ class SuiteArguments(StudySettings):
         """Read JSON and the suite, and check what can be checked before hours of training.
 
         Raises:
-            ValueError: If a setting is missing, unknown or out of its range.
+            ValueError: If a setting is missing, unknown or out of range.
             OSError: If a file is missing.
         """
         for name in ("model", "data_dir", "output_dir"):
@@ -157,7 +158,7 @@ class SuiteArguments(StudySettings):
         self.only = self.only or list(self.tasks)
 
     def combinations(self) -> list[dict[str, Any]]:
-        """Every choice from the grid; a single empty one without a grid."""
+        """Every combination of the grid; without a grid, a single empty one."""
         grid = self.map_of("grid")
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -169,7 +170,7 @@ class SuiteArguments(StudySettings):
             chosen: One of `combinations`.
 
         Raises:
-            ValueError: If a setting is unknown or out of its range.
+            ValueError: If a setting is unknown or out of range.
             OSError: If a file of the task is missing.
         """
         settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
@@ -196,7 +197,7 @@ class SuiteArguments(StudySettings):
         return found
 
     def _found(self, task: str, setting: str, names: str | list[str]) -> str:
-        """The first of a file's or folder's names that is there."""
+        """The first existing file or folder of several names."""
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
@@ -215,16 +216,15 @@ class SuiteArguments(StudySettings):
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """What a task gave.
+    """Result of a task.
 
     Attributes:
-        metric: What counts: the metric that tells the best model, of several sets of validation data the task's main
-            one.
-        scores: The metric for each set of validation data, with its deviation over seeds.
-        majority: The same of always giving the most frequent answer, None where there is none.
-        chosen: The settings from the grid that were best.
-        folder: The model.
-        metrics: All metrics of the best.
+        metric: The main metric: the one that selects the best model, or, with several validation sets, the task's.
+        scores: The metric for each validation set, with its deviation over seeds.
+        majority: The metric of always predicting the most frequent answer, or None.
+        chosen: The best settings from the grid.
+        folder: The model folder.
+        metrics: All metrics of the best model.
     """
 
     metric: str
@@ -238,19 +238,19 @@ class TaskOutcome:
 def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
     """Fine-tune a model on every task of a suite, and print one table.
 
-    The same call goes on where an interrupted one stopped. The output folder holds a model folder with its card for
-    each task (with a grid one for each combination in it), `suite.json`, `suite.md` (the table, beside published
-    scores) and, where there is test data for every task of a benchmark with a server, `submission.zip`.
+    The same call resumes an interrupted one. The output folder contains a model folder with a card for each task (with
+    a grid, for each combination), `suite.json`, `suite.md` (the table, with published scores) and, if there is test
+    data for every task of a benchmark with a server, `submission.zip`.
 
     Args:
         arguments: The settings.
 
     Returns:
-        `average`, the mean of the tasks' scores out of 1 (each the mean over its sets of data), and `tasks`: name ->
-        score, `chosen` and `metrics`; or only `interrupted`, if Ctrl-C ended it early.
+        `average`, the mean of the tasks' scores as fractions (each the mean over its data sets), and `tasks`: for each
+        name score, `chosen` and `metrics`; or only `interrupted`, if Ctrl-C ended it early.
 
     Raises:
-        ValueError: If a setting is wrong, a file is not what its task expects, or training diverges.
+        ValueError: If a setting is wrong, a file does not fit its task, or training diverges.
         OSError: If a file cannot be read or written.
     """
     runs = _planned(arguments)
@@ -284,7 +284,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
 
 
 def _planned(arguments: SuiteArguments) -> dict[str, list[tuple[dict[str, Any], FinetuningArguments]]]:
-    """Task -> each choice from the grid with its settings; mistakes show here, before hours of training.
+    """For each task, the combinations of the grid with their settings; finds errors before hours of training.
 
     Raises:
         ValueError: If a setting is wrong; or see below.
@@ -325,7 +325,7 @@ def _mean(scores: Sequence[Score]) -> float:
 
 
 def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
-    """The model beside published ones, by what counts of each task."""
+    """The table: the model and published ones, with each task's main score."""
     rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
     average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
@@ -356,7 +356,7 @@ def _listed(value: Any) -> list[Any]:
 def _write_submission(
     suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
-    """The zip file for the benchmark's server, if all of its tasks were run and there is test data of each."""
+    """The zip file for the benchmark's server, if all of its tasks were run and have test data."""
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):

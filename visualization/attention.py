@@ -1,4 +1,4 @@
-"""Attention maps: what every head of every layer looks at, as an interactive page or a picture.
+"""Attention maps: what every head of every layer attends to, as an interactive page or a picture.
 
 Layers and heads are counted from 0, as in `outputs.attentions[layer][0, head]`. Shapes: T tokens, special tokens
 included.
@@ -43,13 +43,13 @@ _LABELLED_UP_TO = 80  # tokens; with more, a PNG has no labels that one could re
 
 @dataclass(frozen=True, eq=False)
 class AttentionMap:
-    """The attention weights of one text or pair, and the tokens they belong to.
+    """The attention weights of one text or pair, with its tokens.
 
     Attributes:
         tokens: The T tokens.
         segments: The segment of each token (T,): 0 for the first text, 1 for the second.
         weights: (layers, heads, T, T) in [0, 1]; row i is what token i attends to and sums to 1.
-        name: Whose attention this is, for the heading.
+        name: Name of the model, for the heading.
     """
 
     tokens: Sequence[str]
@@ -63,15 +63,15 @@ class AttentionMap:
         return attention_rollout(self.weights)
 
     def to_html(self, layer: int | None = None, head: int | None = None, view: View = "attention") -> str:
-        """The interactive page: one file without anything from outside, for any current browser, light and dark.
+        """The interactive page: one HTML file without external resources, with a light and a dark theme.
 
-        It holds the weights with 8 bits each: the root of a weight, in 255 steps, so that a weight is off by 0.4
-        percentage points at most, and one below 10 % by 0.13 at most.
+        It contains the square roots of the weights in 255 steps (8 bits), so that a weight is off by at most 0.4
+        percentage points, and one below 10 % by at most 0.13.
 
         Args:
-            layer: Layer that is chosen at first; None: the first.
-            head: The same for the head; a rollout has none.
-            view: View that is chosen at first.
+            layer: Layer shown at first; None for the first layer.
+            head: Head shown at first; a rollout has no heads.
+            view: View shown at first.
 
         Returns:
             The text of the page.
@@ -96,12 +96,12 @@ class AttentionMap:
         """The maps as a matplotlib figure: one map with its tokens, or all maps as small multiples.
 
         Args:
-            layer: The layer; None: all.
-            head: The head; None: all. A rollout has none.
+            layer: The layer; None for all.
+            head: The head; None for all. A rollout has no heads.
             view: "attention" or "rollout".
 
         Returns:
-            The figure; the colour grows with the root of the weight, on the same scale in every map.
+            The figure; the colour follows the square root of the weight, on the same scale in every map.
 
         Raises:
             ValueError: If there is no such layer, head or view.
@@ -130,15 +130,15 @@ class AttentionMap:
 
         Args:
             output_path: File to write; its folder must exist.
-            layer: PNG: the layer, None for all. HTML: the layer that is chosen at first.
-            head: The same for the head.
+            layer: PNG: the layer, None for all. HTML: the layer shown at first.
+            head: The same for heads.
             view: "attention", or "rollout" (see `attention_rollout`).
 
         Returns:
             `output_path`.
 
         Raises:
-            ValueError: If the file's name has another ending, or there is no such layer, head or view.
+            ValueError: If the file does not end in `.html` or `.png`, or there is no such layer, head or view.
             FileNotFoundError: If the file's folder does not exist.
             ImportError: If matplotlib, which draws the PNG, is not installed.
         """
@@ -218,10 +218,10 @@ class AttentionMap:
 def attention_map(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None
 ) -> AttentionMap:
-    """Run a text or pair through a model and keep what its heads attend to.
+    """Run a text or pair through a model and record its attention weights.
 
-    The model runs without dropout and with the attention implementation "eager", the only one that gives weights;
-    afterwards both are as they were.
+    The model runs without dropout and with the attention implementation "eager", the only one that returns weights;
+    afterwards both are restored.
 
     Args:
         model: A MyBERT model with any head, or one of transformers with BERT's inputs.
@@ -233,7 +233,7 @@ def attention_map(
         The map, without padding.
 
     Raises:
-        ValueError: If a text is empty, the tokens are more than the model has positions for, or the model gives no
+        ValueError: If a text is empty, there are more tokens than positions, or the model returns no
             attention weights.
 
     Example:
@@ -268,9 +268,9 @@ def attention_map(
 def attention_rollout(weights: np.ndarray) -> np.ndarray:
     """Attention rollout (Abnar & Zuidema 2020, section 3): how much of each input token reaches a position.
 
-    With A_l the mean over the heads of layer l and I the residual connection, (A_l + I) / 2 is what a position
-    takes from the layer below, and R_l = (A_l + I) / 2 R_{l-1}, with R before the first layer I, follows this
-    through all layers up to l.
+    With A_l the mean over the heads of layer l, and the identity I for the residual connection, a position takes
+    (A_l + I) / 2 from the layer below. R_l = (A_l + I) / 2 R_{l-1}, starting from R = I, follows this through all
+    layers up to l.
 
     Args:
         weights: (layers, heads, T, T), rows sum to 1.
@@ -288,7 +288,7 @@ def attention_rollout(weights: np.ndarray) -> np.ndarray:
 
 
 def _name(model: PreTrainedModel) -> str:
-    """A folder's own name, else the name on the Hub; nothing for a model made in memory."""
+    """The folder's name, or the name on the Hub; empty for a model made in memory."""
     name = model.name_or_path
     return Path(name).resolve().name if name and Path(name).is_dir() else name
 
@@ -308,7 +308,7 @@ def _eager(model: PreTrainedModel) -> Iterator[None]:
 
 
 def _encode(weights: np.ndarray) -> str:
-    """Roots of weights in 255 steps, deflated (most are near 0), as base64 text."""
+    """Square roots of weights in 255 steps, compressed (most are near 0), as base64 text."""
     codes = np.rint(255 * np.sqrt(np.clip(weights, 0, 1))).astype(np.uint8)
     return base64.b64encode(zlib.compress(codes.tobytes())).decode("ascii")
 

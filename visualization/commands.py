@@ -47,9 +47,9 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         The path of the picture.
 
     Raises:
-        ValueError: The text does not fit the model, there is no such layer or head, or the output has another ending
-            or is there already.
-        OSError: The model cannot be read or the picture not be written.
+        ValueError: The text does not fit the model, there is no such layer or head, or the output exists or has an
+            unknown ending.
+        OSError: The model cannot be read or the picture cannot be written.
         ImportError: matplotlib, which draws the PNG, is not installed.
     """
     from transformers import AutoModel, AutoTokenizer
@@ -76,10 +76,10 @@ def draw_attention(arguments: AttentionArguments) -> Path:
 
 def _load(auto_class: Any, name: str, **settings: Any) -> Any:
     try:
-        with only_errors():  # a head that is left out is no news
+        with only_errors():  # hide the report on unused head weights
             return auto_class.from_pretrained(name, trust_remote_code=False, **settings)
     except OSError as error:
-        if Path(name).is_dir():  # which lacks something
+        if Path(name).is_dir():  # an incomplete folder
             raise
         raise OSError(f"{name}: not a model folder, and not available from the Hub: {error}") from error
 
@@ -105,8 +105,8 @@ def draw_run(arguments: CurvesArguments) -> Path:
         The path of the picture.
 
     Raises:
-        OSError: The folder holds no trainer state, or the picture cannot be written.
-        ValueError: The trainer state holds nothing to draw, or the output is there already.
+        OSError: The folder has no trainer state, or the picture cannot be written.
+        ValueError: The trainer state has nothing to draw, or the output exists.
         ImportError: matplotlib is not installed.
     """
     if arguments.output:

@@ -1,4 +1,4 @@
-"""Which classes are taken for which, as a picture."""
+"""A confusion matrix as a picture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from .pictures import QUIET_COLOUR, TEXT_COLOUR, new_figure, picture_path, write_figure
 
 MOST_CLASSES = 40
-"""Classes of a picture; those with the fewest mistakes share a row and a column beyond that."""
+"""Maximum number of classes in a picture; further ones, with the fewest errors, share a row and a column."""
 
 _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
@@ -22,20 +22,20 @@ def confusion_picture(
 ) -> Path:
     """Draw a confusion matrix: a row for each true class, a column for each predicted one.
 
-    A cell has its count, and the darker, the greater its share of the row. Beyond `MOST_CLASSES` the picture has
-    those with the most mistakes, and one row and column for all others.
+    A cell shows its count, and is darker the greater its share of the row. With more than `MOST_CLASSES`, the picture
+    shows the classes with the most errors, and one row and column for all others.
 
     Args:
-        confusion: (true class, predicted class) -> how many.
+        confusion: Counts by (true class, predicted class).
         classes: All classes, in their order.
         output_path: PNG file to write; its folder must exist.
-        counted: What is counted.
+        counted: What is counted, such as "texts".
 
     Returns:
         `output_path`.
 
     Raises:
-        ValueError: If there is nothing to draw, or the file's name has another ending.
+        ValueError: If there is nothing to draw, or the file does not end in `.png`.
         FileNotFoundError: If the file's folder does not exist.
         ImportError: If matplotlib is not installed.
     """

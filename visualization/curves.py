@@ -23,7 +23,7 @@ _TRAINING_COLOUR, _EVALUATION_COLOUR = BLUE, VERMILION
 _TICK_STEPS = [1, 2, 2.5, 5, 10]
 _PANEL_WIDTH, _PANEL_HEIGHT, _TITLE_HEIGHT, _KEY_HEIGHT = 3.6, 2.5, 0.3, 0.3  # inches
 _SMOOTHED_FROM = 40  # logged points; fewer are drawn as they are
-_LARGEST = 1e15  # steps and values beyond it are broken, and no axis shows them
+_LARGEST = 1e15  # steps and values beyond this are invalid and not drawn
 _MARKED_UP_TO = 30  # evaluations, each with a dot
 _KEYS = ("training", "evaluation", "training before smoothing")
 _LINE: dict[str, Any] = {"linewidth": 1.6, "markersize": 4, "clip_on": False, "solid_joinstyle": "round"}
@@ -33,11 +33,11 @@ _NOT_PLOTTED = {"step", "epoch", "total_flos", "num_input_tokens_seen", "nsp_maj
 
 @dataclass(frozen=True)
 class _Panel:
-    key: str  # in a training log entry; evaluation puts "eval_" before it
+    key: str  # in a training log entry; with the prefix "eval_" in evaluations
     title: str
     unit: str
     is_share: bool = False  # in [0, 1], shown in per cent
-    chance: Callable[[float], float] | None = None  # value of guessing, from the share of the more frequent answer
+    chance: Callable[[float], float] | None = None  # chance level, from the share of the more frequent answer
     from_zero: bool = False
 
 
@@ -66,13 +66,13 @@ def training_curves(
 ) -> Path:
     """Draw a run's losses, accuracies and other metrics, learning rate and gradient norm over the optimizer steps.
 
-    Quantities that were not logged have no panel; neither has the total loss where its parts `mlm_loss` and
-    `nsp_loss` are logged. What guessing the more frequent answer gives is drawn where it was measured
-    (`eval_nsp_majority`). The same history gives the same bytes.
+    Quantities that were not logged have no panel, nor does the total loss if its parts `mlm_loss` and `nsp_loss` are
+    logged. The accuracy of always guessing the more frequent answer is drawn if it was measured (`eval_nsp_majority`).
+    The same history gives the same bytes.
 
     Args:
-        log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers, whose evaluation
-            values have names that begin with `"eval_"`. Losses are in nats, accuracies in [0, 1].
+        log_history: `Trainer.state.log_history`: one dict per log call with `"step"` and numbers; names of
+            evaluation values start with `"eval_"`. Losses are in nats, accuracies in [0, 1].
         output_path: PNG file to write; its folder must exist.
         title: Heading of the picture.
 
@@ -80,7 +80,7 @@ def training_curves(
         `output_path`.
 
     Raises:
-        ValueError: If the history holds nothing to draw, or the file's name has another ending.
+        ValueError: If the history has nothing to draw, or the file does not end in `.png`.
         FileNotFoundError: If the file's folder does not exist.
         ImportError: If matplotlib is not installed.
     """
@@ -99,7 +99,7 @@ def training_curves(
     last_step = max(steps[-1] for steps, _ in curves.values())
     majority = float(curves[_MAJORITY][1][-1]) if _MAJORITY in curves else None
     axes = figure.subplots(rows, columns, squeeze=False)
-    # Column by column: losses beside accuracies beside the optimizer's state.
+    # One column each for losses, accuracies and the optimizer's state.
     for position, ax in enumerate(axes.T.flat):
         if position >= len(panels):
             ax.set_visible(False)
@@ -135,10 +135,10 @@ def plot_run(run_dir: str | Path, output_path: str | Path | None = None) -> Path
         The path of the picture.
 
     Raises:
-        FileNotFoundError: If neither the folder nor a checkpoint in it holds a `trainer_state.json`, or the picture's
+        FileNotFoundError: If neither the folder nor a checkpoint in it has a `trainer_state.json`, or the picture's
             folder does not exist.
         ValueError: If that file is not a trainer state, or there is nothing in it to draw; or if the picture's name
-            has another ending.
+            does not end in `.png`.
     """
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -172,7 +172,7 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
         for key, value in entry.items():
             is_number = isinstance(value, (int, float, np.floating)) and not isinstance(value, bool)
             if is_number and abs(value) <= _LARGEST:  # false for nan
-                # A step that was logged twice was repeated after a restart: the later value counts.
+                # If a step was logged twice, it was repeated after a restart: keep the later value.
                 points.setdefault(key, {})[step] = float(value)
     curves = {}
     for key, values in points.items():
@@ -182,7 +182,7 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
 
 
 def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
-    """The panels that have something to show: losses, accuracies, further evaluation metrics, optimisation."""
+    """The panels with data: losses, accuracies, further evaluation metrics, optimisation."""
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
     other = [
@@ -280,7 +280,7 @@ def _format_value(value: float, panel: _Panel) -> str:
 
 
 def _moving_average(values: np.ndarray) -> np.ndarray:
-    """Centred mean over about a twentieth of the points, cut off at both ends. Shape: (points,) to (points,)."""
+    """Centred moving average over about a twentieth of the points, shorter at both ends; (points,) to (points,)."""
     half = max(1, len(values) // 40)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     positions = np.arange(len(values))

@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from transformers import PreTrainedTokenizerBase
 
-_COLUMNS = 14  # tokens in a line of the PNG
+_COLUMNS = 14  # tokens per line of the PNG
 _ROWS = ("Token", "Token id", "Segment", "Position", "Mask")
 _SEGMENT_NAMES = "AB"
-# Fills of a light page; the HTML page has its own for both.
+# Fill colours on a light background; the HTML page has its own for light and dark.
 _FILLS = {"token": "#fbeaa4", "segments": ("#cfe6f5", "#fbd7bd"), "position": "#d3ecd0", "mask": "#e4e4e4"}
 
 
 @dataclass(frozen=True)
 class InputPicture:
-    """What the network is given for one text or pair; every sequence has one entry per token.
+    """The model input for one text or pair; every list has one entry per token.
 
     Attributes:
         tokens: The tokens.
-        token_ids: Their numbers in the vocabulary.
+        token_ids: Their ids.
         segments: 0 for the first text, 1 for the second (`token_type_ids`).
         positions: 0, 1, 2, ...
         mask: 1 at tokens, 0 at padding (`attention_mask`).
@@ -42,7 +42,7 @@ class InputPicture:
     mask: Sequence[int]
 
     def to_html(self) -> str:
-        """The page: one file without scripts or anything from outside, light and dark."""
+        """The page as HTML: one file without scripts or external resources, with a light and a dark theme."""
         columns = []
         for token, token_id, segment, position, mask in zip(
             self.tokens, self.token_ids, self.segments, self.positions, self.mask, strict=True
@@ -63,7 +63,7 @@ class InputPicture:
         """
         lines = math.ceil(len(self.tokens) / _COLUMNS)
         widest = min(_COLUMNS, len(self.tokens))
-        height = 6 * lines - 1  # of a line: five rows, and one between lines
+        height = 6 * lines - 1  # per line: five rows, and one between lines
         figure = new_figure(0.86 * widest + 0.9, 0.29 * height + 0.15)
         ax = figure.subplots()
         ax.set_axis_off()
@@ -111,7 +111,7 @@ class InputPicture:
             `output_path`.
 
         Raises:
-            ValueError: If the file's name has another ending.
+            ValueError: If the file does not end in `.html` or `.png`.
             FileNotFoundError: If the file's folder does not exist.
             ImportError: If matplotlib, which draws the PNG, is not installed.
         """
@@ -122,13 +122,13 @@ class InputPicture:
 def input_picture(
     tokenizer: PreTrainedTokenizerBase, text: str, text_pair: str | None = None, max_length: int | None = None
 ) -> InputPicture:
-    """Show how a text or pair goes into the network.
+    """Show the model input of a text or pair.
 
     Args:
         tokenizer: The tokenizer.
         text: The text.
         text_pair: The second text of a pair.
-        max_length: Tokens to pad or cut to; None: as many as there are.
+        max_length: Length in tokens to pad or truncate to; None to do neither.
 
     Returns:
         The picture; `save` writes it.

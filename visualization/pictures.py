@@ -1,4 +1,4 @@
-"""How pictures get onto disk: by the ending of their name, whole or not at all."""
+"""Writing pictures: in the format of the file's ending, and completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLUE, VERMILION = "#0072B2", "#D55E00"
 TEXT_COLOUR, QUIET_COLOUR = "#222222", "#767676"
 _DPI = 150
 _OWN_FONT = "DejaVu Sans"  # matplotlib's
-# Asked in this order for letters that matplotlib's own font lacks, before all others: Korean, Chinese, Japanese.
+# Preferred fonts for letters that matplotlib's own font lacks, in this order: Korean, Chinese, Japanese.
 _FURTHER_FONTS = (
     "Noto Sans CJK KR", "Noto Sans CJK JP", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo",
     "Microsoft YaHei", "PingFang SC", "Arial Unicode MS",
@@ -46,7 +46,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def fonts_for(text: str) -> tuple[list[str], str]:
-    """Which installed fonts show a text.
+    """The installed fonts needed to show a text.
 
     Returns:
         Their names, matplotlib's own first, and the letters that no installed font has.
@@ -67,21 +67,21 @@ def fonts_for(text: str) -> tuple[list[str], str]:
 
 @functools.cache
 def _letters(file: str) -> frozenset[str]:
-    """The characters that a font file has."""
+    """The characters of a font file."""
     from matplotlib.ft2font import FT2Font
 
     try:
         return frozenset(map(chr, FT2Font(file).get_charmap()))
-    except (OSError, RuntimeError):  # no font that matplotlib can draw with
+    except (OSError, RuntimeError):  # not a font that matplotlib can use
         return frozenset()
 
 
 def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
-    """Check that a picture can be written there.
+    """Check the name of a picture file.
 
     Raises:
         ValueError: If the name has none of the endings, or a line break in it.
-        FileNotFoundError: If its folder does not exist, or it is an address.
+        FileNotFoundError: If its folder does not exist, or it is a URL.
     """
     refuse_address(output_path, "a file to write to")
     path = Path(output_path)
@@ -97,8 +97,8 @@ def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", "
 
 
 def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, body: str = "") -> str:
-    """Put a title (any text), data and a body (ready HTML) into one of this room's page templates."""
-    # In a script element only "<" can end it; ">" and "&" are escaped for readers that parse the page as XML.
+    """Put a title (any text), data and a body (ready HTML) into a page template of this package."""
+    # In a script element only "<" can end it; ">" and "&" are escaped for tools that parse the page as XML.
     encoded = json.dumps(data, separators=(",", ":"))
     for character in "<>&":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
@@ -113,7 +113,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
     A warning of one sentence says which letters no installed font has.
 
     Raises:
-        OSError: If it cannot be written; a full disk is called that.
+        OSError: If it cannot be written; the message says if the disk is full.
     """
     from matplotlib.text import Text
 
@@ -136,7 +136,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
 
 
 def write_page(page: str, path: Path) -> Path:
-    """Write an HTML page as UTF-8. Half a character pair (a lone surrogate) becomes a question mark.
+    """Write an HTML page as UTF-8. Lone surrogates become question marks.
 
     Raises:
         OSError: As `write_figure`.
