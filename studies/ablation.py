@@ -286,7 +286,7 @@ def _markdown(
     table: Mapping[str, Mapping[str, float]],
     deviations: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The table; a left-to-right model predicts other words, so its perplexity is marked as not comparable."""
+    """The table; a left-to-right model predicts other words, so its perplexity is not comparable with the others'."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
 
     def cell(row: str, name: str) -> str:
