@@ -55,7 +55,7 @@ STANDARD_OUTPUT = "-"
 
 @dataclass
 class EvaluateArguments(FinetunedModelArguments):
-    """Settings of `evaluate_model`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "model": ("predictions",),
@@ -82,8 +82,8 @@ class EvaluateArguments(FinetunedModelArguments):
         """Check what can be checked without looking at files.
 
         Raises:
-            ValueError: If a setting is missing or out of its range.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is missing or out of range.
+            OSError: If the model folder does not exist.
         """
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data:
@@ -100,7 +100,7 @@ class EvaluateArguments(FinetunedModelArguments):
 
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """As for every command; and what a fine-tuning is evaluated on: its validation data, or else its test data."""
+        """Settings from a fine-tuning's settings file; the data is its validation data, or else its test data."""
         data = settings.get("validation_file") or settings.get("test_file")
         folder, task = settings.get("data_dir"), TASKS.get(settings.get("task") or TaskArguments.task)
         if not data and folder and task:
@@ -109,19 +109,19 @@ class EvaluateArguments(FinetunedModelArguments):
 
 
 def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
-    """Measure a model on labelled data.
+    """Evaluate a model on labelled data.
 
         >>> mybert.evaluate("my-sst2", [("a fine film", "1"), ("a bore", "0")])
         {"accuracy": 1.0}
 
     Args:
-        model: Folder or Hub name; it remembers task, columns and lengths.
+        model: Folder or Hub name; task, columns and lengths are stored in it.
         data: A file or a list of files; a `pandas.DataFrame`, a `datasets.Dataset`, an iterable of dictionaries or of
-            tuples of text and label; of several tables a dictionary with their names.
+            tuples of text and label; for several data sets, a dictionary by name.
         **settings: Other fields of `EvaluateArguments`: `task`, `predictions_dir`, `dtype`, ...
 
     Returns:
-        The task's metrics; of several sets of data with the prefixes that `finetune` gives them.
+        The task's metrics; for several data sets, with the same prefixes as in `finetune`.
 
     Raises:
         ValueError, OSError: As `evaluate_model`.
@@ -130,17 +130,17 @@ def evaluate(model: str | Path, data: Any, **settings: Any) -> dict[str, float]:
 
 
 def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
-    """Measure a model, or predictions, and print the metrics as JSON, or write them to a file.
+    """Evaluate a model, or predictions, and print the metrics as JSON, or write them to a file.
 
     Args:
         arguments: The settings.
 
     Returns:
-        The task's metrics; of several files with the prefixes that `finetune` gives them.
+        The task's metrics; for several files, with the same prefixes as in `finetune`.
 
     Raises:
-        ValueError: If the data is not what the task expects or has no labels, the model has no head for the task, the
-            predictions do not fit the data, or a file is there that is not to be overwritten.
+        ValueError: If the data does not fit the task or has no labels, the model has no head for the task, the
+            predictions do not fit the data, or a file exists that must not be overwritten.
         OSError: If a file cannot be read or written.
     """
     if arguments.output == STANDARD_OUTPUT:
@@ -152,7 +152,7 @@ def evaluate_model(arguments: EvaluateArguments) -> dict[str, float]:
 
 
 def _measured(arguments: EvaluateArguments) -> dict[str, float]:
-    """The metrics; what there are places for is written, all of it or nothing."""
+    """The metrics; also writes the requested files, all or none."""
     task = arguments.resolve_task()
     writes = arguments.output != STANDARD_OUTPUT
     read = [*arguments.data, *([arguments.predictions] if arguments.predictions else [])]
@@ -183,7 +183,7 @@ def _measured(arguments: EvaluateArguments) -> dict[str, float]:
 
 
 def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], overwrite: bool) -> None:
-    """Refuse to replace files without being told to, and those that are read in any case."""
+    """Reject existing outputs unless `overwrite` is set, and outputs that are also inputs."""
     for path in paths:
         check_not_read(path, files_of(read))
     check_output_files(paths, overwrite)
@@ -226,8 +226,8 @@ class FeaturesArguments(SourceSettings):
         """Check what can be checked without looking at files.
 
         Raises:
-            ValueError: If a setting is out of its range.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is out of range.
+            OSError: If the model folder does not exist.
         """
         check_model(self.model, ask_hub=False)
         check_settings(self)
@@ -243,23 +243,23 @@ class FeaturesArguments(SourceSettings):
 def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     """Write the features of every token of texts.
 
-    With `pooling` it is one vector for each text: as JSON lines `index`, `text` and `features`, as safetensors
-    `features` (texts, F). They are those of sentence-transformers for the same folder: `"own"` by the settings that it
-    has saved there (pooling, normalisation, length, prompt), the others without normalisation.
+    With `pooling` there is one vector per text: as JSON lines `index`, `text` and `features`, as safetensors
+    `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
+    saved there (pooling, normalisation, length, prompt), the others without normalisation.
 
-    Else, as JSON lines, one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. As safetensors, for the
-    tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the first character
-    and the one after the last; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts` (texts + 1,),
-    the first token of each text.
+    Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. Safetensors have
+    the tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the character range
+    of each token, end exclusive; `sentences` (T,), 1 in the second sentence of a pair; and `text_starts`
+    (texts + 1,), the index of the first token of each text.
 
     Args:
         arguments: The settings.
 
     Returns:
-        `texts`, `tokens`, `size` of the features, and `cut`, how many texts were too long.
+        `texts`, `tokens`, `size` of the features, and `cut`, the number of truncated texts.
 
     Raises:
-        ValueError: If there is no text, the weights are not as many as the layers, or the output is there already.
+        ValueError: If there is no text, the number of weights is not that of the layers, or the output exists.
         OSError: If a file cannot be read or written.
     """
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
@@ -306,7 +306,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
 
 
 def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
-    """How texts become vectors; for features of tokens only the length counts."""
+    """The settings of text vectors; for token features only `max_length` is used."""
     if arguments.pooling is None:
         return SentenceSettings(max_length=128)
     if arguments.pooling != "own":

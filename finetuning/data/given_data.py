@@ -1,4 +1,4 @@
-"""Task data in memory: data frames, data sets, iterables, in place of files."""
+"""Task data in memory instead of files: data frames, data sets, iterables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .rows import DataRow, DataSource, HubSplit, with_class_names
 
 
 class ColumnNames(Protocol):
-    """What reading rows has to know of a task; `Task` has it."""
+    """The properties of a task that are needed to read rows; `Task` has them."""
 
     reads_conll: ClassVar[bool]
 
@@ -29,10 +29,10 @@ class ColumnNames(Protocol):
 
 
 def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
-    """The rows of task data in memory, see `rows_of`; what `read_data` is for files.
+    """The rows of task data in memory, see `rows_of`; the counterpart of `read_data` for files.
 
     Raises:
-        ValueError: If there are none, or the data is nothing of this kind.
+        ValueError: If there are none, or the data is of another kind.
     """
     rows = (row.values for row in rows_of(source.data, str(source), task, labelled=True))
     named = with_class_names(rows, getattr(source.data, "features", None), not task.has_class_numbers)
@@ -43,18 +43,18 @@ def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
 
 
 def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator[DataRow]:
-    """Rows of data in memory, one after the other.
+    """Yield rows of data in memory, one after the other.
 
     Args:
-        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable: of dictionaries, of texts, of pairs of
-            texts, of lists of words where words are tagged; of labelled data of tuples: one of these, and its label.
-        name: Of the argument, for messages.
+        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable of dictionaries, texts, pairs of texts, or
+            lists of words for tagging; for labelled data, of dictionaries or tuples of one of these and its label.
+        name: Name of the argument, for messages.
         task: The task.
-        labelled: Whether it is labelled data. What is no dictionary then has the task's columns, else `text` and
-            `text_pair`.
+        labelled: Whether it is labelled data. Items other than dictionaries then get the task's columns, otherwise
+            `text` and `text_pair`.
 
     Raises:
-        ValueError: If the data, or an item, is nothing of this kind.
+        ValueError: If the data, or an item, is of another kind.
     """
     if isinstance(data, Mapping) or not isinstance(data, Iterable):
         found = " ".join(repr(data).split())
@@ -74,7 +74,7 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
 
 
 def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The columns of a text, of a pair of texts, or of words; None for something else."""
+    """The columns of a text, a pair of texts, or words; None for anything else."""
     if isinstance(item, str):
         return {"text": item}
     if not isinstance(item, (list, tuple)) or not item or not all(isinstance(part, str) for part in item):
@@ -85,7 +85,7 @@ def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
 
 
 def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The columns, with the task's names, of what `_texts` takes, alone or in a tuple with its label."""
+    """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
     texts = _texts(item[0] if has_label else item, task)
     pair_column = getattr(task, "text_pair_column", None)
@@ -97,17 +97,17 @@ def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
 
 
 def data_name(source: DataSource) -> str:
-    """What data is called where it is described: of a file its own name."""
+    """The name of data in descriptions; for a file, without its folder."""
     if isinstance(source, GivenData):
         return source.described
     return Path(source).name if isinstance(source, (str, Path)) else str(source)
 
 
 def source_of(data: Any, name: str) -> DataSource | None:
-    """What an argument for a single set of task data names, see `sources_of`.
+    """The data of an argument for a single data set, see `sources_of`.
 
     Raises:
-        ValueError: If it names several.
+        ValueError: If there are several.
     """
     sources = [GivenData(name, data)] if isinstance(data, Mapping) else sources_of(data, name)
     if len(sources) > 1:
@@ -116,12 +116,11 @@ def source_of(data: Any, name: str) -> DataSource | None:
 
 
 def sources_of(data: Any, name: str) -> list[DataSource]:
-    """What an argument for task data names.
+    """The data sets of an argument for task data.
 
     Args:
-        data: A file, a list of files, or data in memory: see `rows_of`; of several tables a dictionary with a name
-            for each.
-        name: Of the argument.
+        data: A file, a list of files, or data in memory (see `rows_of`); for several data sets, a dictionary by name.
+        name: Name of the argument.
     """
     if data is None:
         return []

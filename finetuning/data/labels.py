@@ -15,10 +15,10 @@ from .rows import DataSource, in_one_line
 LABEL_ARGUMENTS = ("labels", "start_positions", "end_positions")
 """The arguments of models that are labels."""
 
-_LONGEST_NAME = 40  # in messages
-_TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as tables of text write what is 1 and 0 elsewhere
-_WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # what transformers calls classes that have no name
-_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write a column of numbers with gaps
+_LONGEST_NAME = 40  # characters of a name in messages
+_TRUTH = {"True": "1", "False": "0", "true": "1", "false": "0"}  # as text tables write 1 and 0
+_WITHOUT_NAME = re.compile(r"^LABEL_(\d+)$")  # transformers' names for unnamed classes
+_WHOLE_NUMBER = re.compile(r"^(-?\d+)\.0+$")  # as tables write integers in a column with missing values
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Labels:
 
     @classmethod
     def from_data(cls, values: Sequence[str], source: DataSource) -> Labels:
-        """Find the classes of training data: numbers in their order, names in alphabetical order.
+        """Find the classes of training data: numbers in numerical order, names in alphabetical order.
 
         Raises:
             ValueError: If there is only one class.
@@ -41,12 +41,12 @@ class Labels:
 
     @classmethod
     def from_config(cls, config: PreTrainedConfig) -> Labels:
-        """The classes that a fine-tuned model knows; those without a name (LABEL_0) are called by their number."""
+        """The classes of a fine-tuned model; unnamed ones (LABEL_0) are named by their number."""
         names = [config.id2label[number] for number in range(config.num_labels)]
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
     def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
-        """Ids of labels, given by name; by number where the names are no numbers; true and false where they are 0, 1.
+        """Ids of labels, given by name; by id if names are not numbers; true and false if the classes are 0 and 1.
 
         Raises:
             ValueError: If a label is not one of the classes.
@@ -69,7 +69,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """A class as messages name it: what was taken for one by mistake may be a page of text."""
+    """A class name for messages, shortened: by mistake it may be a page of text."""
     return repr(_short(name))
 
 
@@ -82,10 +82,10 @@ def _natural_order(name: str) -> tuple[int, float, str]:
         number = float(name)
     except ValueError:
         number = math.nan
-    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)  # "nan" has no place among numbers
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)  # "nan" cannot be sorted among numbers
 
 
 def label_name(value: Any) -> str:
-    """A label as text, in one line; numbers are the same however they are written (1, 1.0, "1", "1.0", "LABEL_1")."""
+    """A label as text in one line; equal numbers give equal text (1, 1.0, "1", "1.0", "LABEL_1")."""
     text = str(int(value)) if isinstance(value, bool) else in_one_line(str(value).strip())
     return _WHOLE_NUMBER.sub(r"\1", _WITHOUT_NAME.sub(r"\1", text))

@@ -1,4 +1,4 @@
-"""Where task data comes from: files, data sets on the Hub, data in memory; always rows that know their place."""
+"""Reading task data from files, the Hub or memory, as rows that know their source and number."""
 
 import math
 import re
@@ -14,7 +14,7 @@ import numpy as np
 from ...files import is_table, read_conll, read_rows
 from ...files.frames import GivenData
 
-_MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; a file without header has texts in their place
+_MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class DataRow:
     """A row of task data.
 
     Attributes:
-        values: Column -> value; None for one that is missing, as NaN is in tables.
+        values: Values by column; missing ones, such as NaN in tables, are None.
         source: The file or data set, for messages.
-        number: Which row of it, from 1.
+        number: Number of the row in it, from 1.
     """
 
     values: dict[str, Any]
@@ -32,16 +32,16 @@ class DataRow:
     number: int
 
     def __post_init__(self) -> None:
-        """Find out which values are missing."""
+        """Replace NaN by None."""
         if missing := [name for name, value in self.values.items() if _is_nan(value)]:
             object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
 
     def has(self, name: str) -> bool:
-        """Whether the column is there and not empty."""
+        """Whether the column exists and is not empty."""
         return self.values.get(name) not in (None, "")
 
     def value(self, name: str) -> Any:
-        """What a column holds.
+        """The value of a column.
 
         Raises:
             ValueError: If there is no such column; the message lists those that exist.
@@ -53,10 +53,10 @@ class DataRow:
         return self.values[name]
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
-        """Text that a column holds.
+        """The text of a column.
 
         Raises:
-            ValueError: If there is no such column, or it is empty or no text.
+            ValueError: If there is no such column, or its value is empty or not text.
         """
         value = self.value(name)
         if isinstance(value, (list, dict, bytes)):
@@ -67,10 +67,10 @@ class DataRow:
         return text
 
     def finite_number(self, name: str) -> float:
-        """Number that a column holds.
+        """The number in a column.
 
         Raises:
-            ValueError: If there is no such column, or it holds no finite number.
+            ValueError: If there is no such column, or its value is not a finite number.
         """
         value = self.value(name)
         with suppress(TypeError, ValueError):
@@ -79,10 +79,10 @@ class DataRow:
         raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a number")
 
     def words(self, name: str) -> list[str]:
-        """Words that a column holds: a list, or a text with spaces between them.
+        """The words of a column: a list, or a text with spaces between words.
 
         Raises:
-            ValueError: If there is no such column, or it holds no words.
+            ValueError: If there is no such column, or its value is not words.
         """
         self.refuse_written_list(name)
         value = self.value(name)
@@ -92,10 +92,10 @@ class DataRow:
         return [in_one_line(str(word)) for word in words]
 
     def refuse_written_list(self, name: str) -> None:
-        """Refuse a list as Python or JSON write it in a table of text: its signs would be read as words.
+        """Reject a Python or JSON list in a text column: its brackets and quotes would be read as words.
 
         Raises:
-            ValueError: If a column holds one.
+            ValueError: If the column has one.
         """
         value = self.value(name)
         if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
@@ -104,10 +104,10 @@ class DataRow:
             )
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
-        """An error that says which columns the data has, and by which settings those to be read are named.
+        """An error that lists the columns of the data, and the settings that name the required ones.
 
         Args:
-            columns: Those that it has not -> the setting that names each.
+            columns: The missing columns, each with the setting that names it.
         """
         missing = _enumerated(list(map(repr, columns)))
         settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
@@ -124,14 +124,14 @@ class DataRow:
 
 
 def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
-    """Refuse rows of which none has a certain column.
+    """Reject rows without a required column.
 
     Args:
         rows: The rows, at least one.
-        columns: Those that are read -> the setting that names each.
+        columns: The required columns, each with the setting that names it.
 
     Raises:
-        ValueError: If it is so; see `DataRow.lacks`.
+        ValueError: If no row has one of them; see `DataRow.lacks`.
     """
     for row in rows:
         columns = {name: setting for name, setting in columns.items() if name not in row.values}
@@ -149,7 +149,7 @@ _BREAKS = re.compile(r"\s*[\t\r\n]\s*")
 
 
 def in_one_line(text: str) -> str:
-    """A word or label without tabs and line breaks, which files of predictions could not hold."""
+    """A word or label without tabs and line breaks, which prediction files cannot contain."""
     return _BREAKS.sub(" ", text)
 
 
@@ -188,8 +188,8 @@ def read_data(
         columns: See `read_rows`.
         encoding: Encoding of the file.
         skip_broken_rows: See `read_rows`.
-        conll: Whether files that are no tables by their ending are read as CoNLL's columns.
-        class_names: Whether classes of a data set have the names that it gives them, or their numbers.
+        conll: Whether files without the ending of a table are read as CoNLL columns.
+        class_names: Whether classes of a Hub data set are given by name or by number.
 
     Returns:
         The rows, at least one.
@@ -212,14 +212,14 @@ def read_data(
 
 
 def new_name(name: str, others: Collection[str]) -> str:
-    """The name of a predicted column beside others: if need be with `predicted_` before it."""
+    """The name of a predicted column; if it exists in the data, with the prefix `predicted_`."""
     while name in others:
         name = f"predicted_{name}"
     return name
 
 
 def prediction_columns(classes: Sequence[str]) -> list[str]:
-    """The columns of a table of predictions, with other names: `index`, `prediction`, one probability per class."""
+    """The columns of a prediction table and their names in the file: `index`, `prediction`, and each class."""
     own = ["index", "prediction"]
     return own + [new_name(name, {*own, *classes}) if name in own else name for name in classes]
 
@@ -229,14 +229,14 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
 
     Args:
         path: The file.
-        count: How many examples there are.
+        count: Number of examples.
 
     Returns:
-        The rows in the order of the examples: that of the column `index`, from 0, or without one that of the file.
+        The rows in the order of the examples: by the column `index`, from 0, or without one in file order.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is broken, or has another number of rows, or not each index once.
+        ValueError: If it is broken, or has a different number of rows, or missing or duplicate indices.
     """
     rows = read_data(path)
     if len(rows) != count:
@@ -259,7 +259,7 @@ def hub_splits(name: str, config: str | None) -> list[HubSplit]:
     """The splits of a data set on the Hub.
 
     Raises:
-        OSError: If there is no network or no such data set.
+        OSError: If the Hub cannot be reached or has no such data set.
         ImportError: If the package `datasets` is missing.
     """
     return [HubSplit(name, config, split) for split in _load(name, config)]
@@ -286,12 +286,12 @@ def _load(name: str, config: str | None) -> Any:
 def with_class_names(
     rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a data set with texts in place of class numbers; a class of -1 is no label.
+    """Rows of a data set with texts instead of class numbers; class -1 means no label.
 
     Args:
         rows: The rows.
-        features: Those of the data set, if it has some.
-        class_names: Whether the texts are the classes' names, or their numbers.
+        features: The features of the data set, if it has any.
+        class_names: Whether the texts are the names of the classes or their numbers.
     """
     naming = {
         name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
@@ -311,6 +311,6 @@ def with_class_names(
 
 
 def _naming(feature: Any, class_names: bool = True) -> Any:
-    """The function that makes texts of the classes of a `datasets.ClassLabel`; None for other columns."""
+    """A function that converts classes of a `datasets.ClassLabel` to text; None for other columns."""
     name_of = getattr(feature, "int2str", None)
     return name_of if class_names or name_of is None else str

@@ -1,4 +1,4 @@
-"""A fine-tuning run that also learns from what a fine-tuned teacher says of the data (`mybert distill`)."""
+"""Distillation: fine-tuning that also learns from a fine-tuned teacher's outputs (`mybert distill`)."""
 
 from .distillation_arguments import DistillationArguments
 from .distillation_run import distill

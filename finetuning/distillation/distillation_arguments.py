@@ -23,7 +23,7 @@ _DECISIVE = (
     *("teacher", "student", "tokenizer", "teacher_embeddings", "distillation_temperature", "hard_label_weight"),
     *("hidden_state_weight", "relation_weight", "relation_heads", "relations"),
 )
-# Settings of `finetune` that have no meaning beside a teacher, or none yet.
+# Settings of `finetune` without a meaning in distillation.
 _NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
 _KNOWN_RELATIONS = {*RELATIONS, "qk"}
 _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
@@ -31,9 +31,9 @@ _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
 
 @dataclass
 class DistillationArguments(FinetuningArguments):
-    """Settings of `distill`: those below, and those of `finetune`, whose task and columns are the teacher's.
+    """Settings of `distill`: the fields below and those of `finetune`, with the teacher's task and columns.
 
-    In Python `unlabelled` may also be data in memory, as `mybert.predict` takes it; a list of strings names files.
+    In Python, `unlabelled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
     """
 
     data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
@@ -87,8 +87,8 @@ class DistillationArguments(FinetuningArguments):
         """Find the teacher's task, and check what can be checked without looking at data.
 
         Raises:
-            ValueError: If a setting is missing or out of its range, or the teacher has no head for a task.
-            OSError: If there is no such teacher.
+            ValueError: If a setting is missing or out of range, or the teacher has no head for a task.
+            OSError: If the teacher does not exist.
         """
         for name in ("teacher", "student", "output_dir"):
             if not getattr(self, name):
@@ -111,11 +111,11 @@ class DistillationArguments(FinetuningArguments):
         super().__post_init__()
 
     def check_student(self) -> None:
-        """Refuse a student that does not exist, here or on the Hub.
+        """Reject a student that does not exist, locally or on the Hub.
 
         Raises:
-            OSError: If it is no size, folder or name on the Hub.
-            ValueError: If a file of it is broken.
+            OSError: If it is not a size, folder or name on the Hub.
+            ValueError: If one of its files is broken.
         """
         if self.is_new_student:
             return
@@ -157,21 +157,21 @@ class DistillationArguments(FinetuningArguments):
 
     @property
     def is_new_student(self) -> bool:
-        """Whether the student is a new model of a certain size."""
+        """Whether the student is a new model, given by its size."""
         return self.student in MODEL_SIZES
 
     @property
     def learns_layers(self) -> bool:
-        """Whether the student learns from the teacher's layers, too, which runs beside it then."""
+        """Whether the student also learns from the teacher's layers; the teacher then runs during training."""
         return bool(self.hidden_state_weight or self.relation_weight)
 
     def _chosen_task(self) -> tuple[str, Task]:
-        """The teacher's task; what was fitted to its predictions does not hold for the student."""
+        """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self._teacher_task
         return name, task.unfitted()
 
     def task_of_teacher(self, task: Task) -> Task:
-        """A task with what was fitted to the teacher's predictions."""
+        """The task with the thresholds or temperature fitted to the teacher's predictions."""
         fitted = self._teacher_task[1]
         return replace(task, **{name: getattr(fitted, name) for name in fitted.fitted_fields})
 
@@ -186,17 +186,17 @@ class DistillationArguments(FinetuningArguments):
 
     @property
     def card_summary(self) -> str:
-        """What the model is, in the card's first sentence (Markdown)."""
+        """The first sentence of the card (Markdown)."""
         return f"A BERT model for {self.task}, distilled from {plain_text(self.name_of_teacher)}."
 
     @property
     def name_of_teacher(self) -> str:
-        """What the teacher is called: of a folder only its own name."""
+        """The name of the teacher; for a folder, without its path."""
         return Path(self.teacher).resolve().name if Path(self.teacher).is_dir() else self.teacher
 
     @property
     def card_settings(self) -> dict[str, Any]:
-        """How it was distilled."""
+        """The distillation settings on the card."""
         is_of_values = objective_of(str(self.task), self.resolve_task()) == "value"  # a value has no temperature
         found = {
             "teacher": self.name_of_teacher,
@@ -220,7 +220,7 @@ class DistillationArguments(FinetuningArguments):
         return files_of(self.unlabelled or ())
 
     def decisive(self) -> dict[str, Any]:
-        """The settings that decide a run's result."""
+        """The settings that determine a run's result."""
         own = {name: getattr(self, name) for name in _DECISIVE}
-        files = {"unlabelled": self.files_without_labels()}  # data in memory is recorded in its place
+        files = {"unlabelled": self.files_without_labels()}  # data in memory is recorded itself
         return files | super().decisive() | own | {"command": "distill"}

@@ -1,7 +1,7 @@
-"""The loss of a student: the teacher's logits, the data's labels, and layers if they are wanted.
+"""The loss of a student: on the teacher's logits, the data's labels and, optionally, layers.
 
 Hinton et al. (2015), section 2: the cross-entropy with the teacher's probabilities at a temperature, times its square,
-so that its share of the gradient stays as the temperature changes.
+so that its share of the gradient does not depend on the temperature.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .soft_targets import Objective
 
 @dataclass(frozen=True)
 class Lesson:
-    """What the loss of a batch needs beside the student's outputs.
+    """The inputs of a batch's loss, other than the student's outputs.
 
     Attributes:
-        inputs: What the student reads.
-        labels: `labels`, or `start_positions` and `end_positions`; empty where there are none.
-        targets: The teacher's logits, (B, K) or (B, L, K), NaN where there are none; None in an evaluation.
-        shares: What each sequence weighs (B,); None for 1.
+        inputs: The student's model inputs.
+        labels: `labels`, or `start_positions` and `end_positions`; empty if there are none.
+        targets: The teacher's logits, (B, K) or (B, L, K), NaN where missing; None in an evaluation.
+        shares: Weight of each sequence (B,); None for 1.
     """
 
     inputs: Mapping[str, Any]
@@ -38,12 +38,13 @@ class Lesson:
 class DistillationLoss:
     """The loss of a student.
 
-    Of an item (a text, a word, the answer in a window) its label weighs `hard_label_weight`, and the teacher the rest;
-    one without a label is the teacher's alone. In an evaluation labels alone count.
+    For each item (a text, a word, the answer in a window) its label has the weight `hard_label_weight`, and the
+    teacher the rest; for an item without a label the teacher has all the weight. In an evaluation only labels are
+    used.
 
     Args:
-        objective: What the network says.
-        temperature: What both logits are divided by, above 0. A value has none: its loss is the squared error.
+        objective: What the model predicts.
+        temperature: Divides both logits, above 0. Regression has none: its loss is the squared error.
         hard_label_weight: Weight of labels, in [0, 1].
     """
 
@@ -56,9 +57,9 @@ class DistillationLoss:
         """The loss of a batch.
 
         Args:
-            outputs: The student's, with `LAYER_LOSSES` where layers are learnt.
-            lesson: What it is to learn.
-            num_items_in_batch: `count` of the whole optimizer step; None for that of the batch.
+            outputs: The student's outputs, with `LAYER_LOSSES` if it learns from layers.
+            lesson: Labels and targets of the batch.
+            num_items_in_batch: The sum of `count` over the optimizer step; None for that of the batch.
         """
         logits = self._logits(outputs)
         has_label = self._labelled(lesson)
@@ -78,14 +79,14 @@ class DistillationLoss:
         return loss
 
     def count(self, lesson: Lesson) -> torch.Tensor:
-        """What the losses of a batch are divided by: items, and sequences, each as it weighs (2,)."""
+        """The weighted numbers of items and of sequences, by which the losses are divided (2,)."""
         there = self._labelled(lesson) if lesson.targets is None else self._taught(lesson.targets)
         assert there is not None
         sequences = torch.ones(len(there), device=there.device) if lesson.shares is None else lesson.shares.float()
         return torch.stack([self._sum(torch.ones(there.shape, device=there.device), there, lesson), sequences.sum()])
 
     def soft(self, logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The loss of each item against the teacher's logits, both (..., K); of a span (B, L, 2)."""
+        """The loss of each item against the teacher's logits, both (..., K), or (B, L, 2) for a span."""
         if self.objective == "value":
             return (logits - targets.nan_to_num()).square().squeeze(-1)
         is_there = ~targets.isnan()
@@ -94,7 +95,7 @@ class DistillationLoss:
             each = binary_cross_entropy_with_logits(logits, targets.sigmoid(), reduction="none").mean(-1)
             return each * self.temperature**2
         axis = -1
-        if self.objective == "span":  # probabilities of tokens; there are none at padding
+        if self.objective == "span":  # softmax over tokens, excluding padding
             axis, nothing = 1, torch.finfo(logits.dtype).min
             logits, targets = logits.masked_fill(~is_there, nothing), targets.masked_fill(~is_there, nothing)
         each = -(targets.softmax(axis) * logits.log_softmax(axis)).sum(axis)
@@ -107,7 +108,7 @@ class DistillationLoss:
         return outputs["logits"].float()
 
     def _hard(self, logits: torch.Tensor, labels: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The loss of each item against its label; anything where it has none."""
+        """The loss of each item against its label; undefined for items without one."""
         if self.objective == "span":
             ends = [labels[f"{end}_positions"] for end in ("start", "end")]
             return torch.stack([_cross_entropy(logits[..., end], ends[end]) for end in (0, 1)]).mean(0)
@@ -128,13 +129,13 @@ class DistillationLoss:
         return ~labels.isnan() if labels.is_floating_point() else labels != IGNORED_LABEL
 
     def _taught(self, targets: torch.Tensor) -> torch.Tensor:
-        """Of which items the teacher says something."""
+        """Which items have the teacher's logits."""
         if self.objective == "span":
             return torch.ones(len(targets), dtype=torch.bool, device=targets.device)
         return ~targets.isnan().any(-1)
 
     def _sum(self, each: torch.Tensor, there: torch.Tensor, lesson: Lesson) -> torch.Tensor:
-        """The sum over those items that are there, as their sequences weigh."""
+        """The sum over the marked items, weighted by their sequences."""
         each = each.masked_fill(~there, 0.0)
         if lesson.shares is not None:
             each = each * lesson.shares.reshape(-1, *[1] * (each.ndim - 1))
@@ -142,6 +143,6 @@ class DistillationLoss:
 
 
 def _cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Of each item (...), whose logits are (..., C)."""
+    """Cross-entropy of each item (...), with logits (..., C)."""
     flat = cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED_LABEL)
     return flat.view(labels.shape)

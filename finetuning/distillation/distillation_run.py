@@ -1,4 +1,4 @@
-"""Distillation from end to end: a fine-tuned teacher and data to a student's folder (`mybert distill`)."""
+"""Distillation from end to end: from a fine-tuned teacher and data to a student's folder (`mybert distill`)."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 DISTILLATION = "distillation.json"
 _UNLABELLED = "unlabelled"
-_POSITIONS = 512  # of a new student at least
+_POSITIONS = 512  # minimum for a new student
 
 
 @dataclass(frozen=True)
@@ -71,31 +71,31 @@ class DistillationRun(TaskRun):
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:
-    """Train a student on what a fine-tuned teacher says of task data and of texts without labels.
+    """Train a student on a fine-tuned teacher's outputs for task data and unlabelled texts.
 
         >>> mybert.distill(teacher="my-sst2", student="tiny", unlabelled="reviews.txt", output_dir="my-tiny-sst2")
 
-    The output folder is that of a fine-tuned model, see `finetune`. `teacher_outputs/` in it holds what the teacher
-    said, which an interrupted run does not compute again, and `distillation.json` what both are worth.
+    The output folder is that of a fine-tuned model, see `finetune`. In it, `teacher_outputs/` has the teacher's
+    outputs, which an interrupted run does not compute again, and `distillation.json` compares both models.
 
     Args:
         arguments: The settings.
-        **settings: In their place the fields of `DistillationArguments`, which are those of the command; data may also
-            be in memory, as for `finetune` and, without labels, for `predict`.
+        **settings: Instead, the fields of `DistillationArguments`, which are those of the command; data may also be in
+            memory, as for `finetune` and, without labels, for `predict`.
 
     Returns:
-        What `finetune` returns, with `teacher`: its metrics on the validation data.
+        What `finetune` returns, and `teacher`, its metrics on the validation data.
 
     Raises:
-        ValueError: If the teacher has no head for the task or other labels than the data, the student reads other
-            tokens where it must not, a setting is out of its range, or see `finetune`.
+        ValueError: If the teacher has no head for the task or other labels than the data, the student's tokens differ
+            from the teacher's where they must not, or a setting is out of range; see also `finetune`.
         OSError: If a model or a file cannot be read or written.
     """
     return Distillation(arguments_by_name(DistillationArguments, arguments, settings)).run()
 
 
 class Distillation(Finetuning):
-    """A run of fine-tuning whose training data has the teacher's logits.
+    """A fine-tuning run whose training data includes the teacher's logits.
 
     Args:
         arguments: Its settings.
@@ -105,22 +105,22 @@ class Distillation(Finetuning):
 
     def __init__(self, arguments: DistillationArguments) -> None:
         super().__init__(arguments)
-        self.of_teacher: dict[str, float] = {}  # metrics on the validation data
+        self.of_teacher: dict[str, float] = {}  # the teacher's metrics on the validation data
         self.parameters: dict[str, int] = {}
 
     @cached_property
     def teacher(self) -> Teacher:
-        """The teacher, loaded when it is first wanted."""
+        """The teacher, loaded on first access."""
         return Teacher.load(self.arguments.teacher, self.arguments.resolve_task(), self.arguments.device)
 
     def check(self) -> None:
-        """Refuse a student that does not exist, and what cannot be distilled."""
+        """Reject a student that does not exist, and tasks that cannot be distilled."""
         assert self.arguments.task
         objective_of(self.arguments.task, self.arguments.resolve_task())
         self.arguments.check_student()
 
     def read(self, task: Task) -> DistillationRun:
-        """Read the data, labelled and not, and refuse what teacher and student cannot have in common."""
+        """Read the data, labelled and not, and check that teacher and student fit together."""
         arguments, tokenizer = self.arguments, self._tokenizer()
         splits = read_splits(arguments, task)
         task = splits.task
@@ -146,10 +146,10 @@ class Distillation(Finetuning):
         return tokenizer
 
     def _labels(self, splits: Splits) -> Labels | None:
-        """The teacher's classes, in the student's order if that knows the same.
+        """The teacher's classes, in the student's order if it has the same.
 
         Raises:
-            ValueError: If the data has others.
+            ValueError: If the data has other classes.
         """
         task, known = splits.task, self.teacher.labels_of(splits.task)
         if known is None:
@@ -165,7 +165,7 @@ class Distillation(Finetuning):
         return known if self.arguments.is_new_student else task.in_order_of(self.arguments.model, known)
 
     def _check_same_tokens(self, task: Task, tokenizer: PreTrainedTokenizerBase, parts: Sequence[TaskData]) -> None:
-        """Refuse a student that reads other tokens than the teacher where token is compared with token."""
+        """Reject a student with other tokens than the teacher if a loss compares them token by token."""
         arguments = self.arguments
         wanted = [name for name in ("hidden_state_weight", "relation_weight") if getattr(arguments, name)]
         if wanted and isinstance(task, MultipleChoiceTask):
@@ -187,11 +187,11 @@ class Distillation(Finetuning):
             )
 
     def files(self, run: TaskRun) -> list[str]:
-        """Files whose contents decide the result, the teacher's among them."""
+        """Files whose contents determine the result, including the teacher's."""
         return [*super().files(run), *self.arguments.files_without_labels(), *self.teacher.files]
 
     def begun(self, run: TaskRun) -> TaskRun:
-        """The run with what the teacher says of its training data; logs the teacher's metrics."""
+        """The run with the teacher's logits for its training data; logs the teacher's metrics."""
         assert isinstance(run, DistillationRun)
         folder = Path(self.arguments.output_dir) / TEACHER_OUTPUTS
         teacher, task = self.teacher, run.task
@@ -212,7 +212,7 @@ class Distillation(Finetuning):
         logger.info("Teacher: %s, %s parameters%s.", self.arguments.teacher, f"{teacher.parameters:,}", worth)
         logger.info("Student: %s, %s parameters.", self.arguments.student, f"{self.parameters['student']:,}")
         if not (self.arguments.learns_layers or self.arguments.teacher_embeddings):
-            del self.teacher  # has said what it has to say
+            del self.teacher  # no longer needed
         return replace(run, train=joined(taught), parts=())
 
     @property
@@ -251,7 +251,7 @@ class Distillation(Finetuning):
         )
 
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
-        """What trains the student."""
+        """The trainer of the student."""
         own = self.arguments
         objective = objective_of(str(own.task), run.task)
         loss = DistillationLoss(objective, own.distillation_temperature, own.hard_label_weight)
@@ -294,7 +294,7 @@ class Distillation(Finetuning):
 
 
 def _texts_of(source: DataSource, task: Task) -> list[Any]:
-    """The examples of data without labels.
+    """The examples of unlabelled data.
 
     Raises:
         ValueError: If it lacks the task's columns, or is empty.

@@ -22,8 +22,8 @@ class DistillationTrainer(TaskTrainer):
         run: The task and its data.
         args: Settings.
         loss: The loss.
-        layers: What is learnt from the teacher's layers; attached to the model while it is trained.
-        **kwargs: Further arguments of `Trainer`.
+        layers: The losses on the teacher's layers, attached to the model during training; or None.
+        **kwargs: Other arguments of `Trainer`.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class DistillationTrainer(TaskTrainer):
         self.data_collator = collate_soft_targets(self.data_collator)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """A batch as the model reads it, with a `Lesson` as `labels`."""
+        """The model inputs of a batch, with a `Lesson` as `labels`."""
         lesson = _lesson(inputs)
         wants_states = self.layers is not None and lesson.targets is not None
         return {**lesson.inputs, "labels": lesson} | ({"output_hidden_states": True} if wants_states else {})
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """What the losses of a step are divided by, see `DistillationLoss.count`."""
+        """The numbers by which the losses of a step are divided, see `DistillationLoss.count`."""
         total = torch.stack([self.loss.count(_lesson(batch)) for batch in batches]).sum(0).to(device)
         if not self.args.average_tokens_across_devices or self.args.world_size == 1:
             return total
         return self.accelerator.gather(total[None]).sum(0)
 
     def train(self, *args: Any, **kwargs: Any) -> TrainOutput:
-        """`Trainer.train`; then what the student had only for training is removed."""
+        """`Trainer.train`; then remove the parts that the student has only for training."""
         output = super().train(*args, **kwargs)
         if self.layers is not None:
             self.layers.detach()

@@ -1,8 +1,8 @@
-"""What a student learns from a teacher's layers, which runs beside it on the same tokens.
+"""Losses on a teacher's layers; the teacher runs together with the student on the same tokens.
 
 Hidden states: Jiao et al. (2020), "TinyBERT", section 3.1 (equations 8 and 9). Relations: Wang et al. (2021),
-"MiniLMv2", section 3.1: queries with queries, keys with keys, values with values; of queries with keys, which are
-attention itself, and values with values Wang et al. (2020), "MiniLM", sections 3.1 and 3.2.
+"MiniLMv2", section 3.1: queries with queries, keys with keys, values with values. Queries with keys (attention itself)
+and values with values: Wang et al. (2020), "MiniLM", sections 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from transformers import PreTrainedModel
 from ..network.encoder_parts import attention_projections, encoder_layers
 
 PROJECTIONS = "hidden_state_projections"
-"""Attribute of a student in training: from its width to the teacher's, one linear map for each state."""
+"""Attribute of a student in training: linear maps from its width to the teacher's, one for each state."""
 
 LAYER_LOSSES = "layer_losses"
-"""In a student's outputs: the loss of each sequence (B,)."""
+"""Key in a student's outputs: the loss of each sequence (B,)."""
 
 RELATIONS = ("qq", "kk", "vv")
-"""Those of MiniLMv2: each of two of query, key, value."""
+"""Default relations, those of MiniLMv2: pairs of query, key, value."""
 
 _READ = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -31,16 +31,16 @@ _READ = ("input_ids", "attention_mask", "token_type_ids")
 class LayerLosses:
     """Losses on hidden states and on relations.
 
-    The student's state number i of M (0 are the embeddings) learns from the teacher's number i N / M of N, through a
-    linear map that is learnt with it and thrown away. Relations are of the last layers.
+    The student's hidden state i of M (0 is the embeddings) learns from the teacher's hidden state i N / M of N,
+    through a linear map that is trained with it and then discarded. Relations are those of the last layers.
 
     Args:
-        teacher: The teacher, in evaluation mode, where the student will be.
+        teacher: The teacher, in eval mode, on the student's device.
         hidden_state_weight: Weight of the mean squared error of hidden states, at least 0.
         relation_weight: Weight of the divergence of relations, summed over them, at least 0.
-        relation_heads: Into how many parts vectors are cut for relations; None for as many as fit both widths, at most
-            the teacher's heads.
-        relations: Which ones, see `RELATIONS`; "qk" is attention, head by head, in models with equally many heads.
+        relation_heads: Number of parts into which vectors are split for relations; None for as many as fit both
+            widths, at most the teacher's heads.
+        relations: Which relations, see `RELATIONS`; "qk" is attention, head by head, and needs equal numbers of heads.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class LayerLosses:
         self.relations = relations
 
     def check(self, student: PreTrainedModel) -> None:
-        """Refuse a student, or a teacher, whose relations cannot be computed.
+        """Check that the relations of student and teacher can be computed.
 
         Raises:
-            ValueError: If a width is no multiple of the number of heads, a model is not built like BERT, or attention
-                is compared and the models have other numbers of heads.
+            ValueError: If a width is not a multiple of the number of heads, a model is not built like BERT, or
+                attention is compared and the models have different numbers of heads.
         """
         if self.relation_weight:
             self._heads(student)
@@ -70,10 +70,10 @@ class LayerLosses:
                 attention_projections(encoder_layers(model)[-1])
 
     def attach(self, student: PreTrainedModel, seed: int) -> None:
-        """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are asked for.
+        """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are requested.
 
-        The linear maps become a part of it, so that they are trained and stand in its checkpoints; and the losses come
-        with its outputs, so that what wraps it, as several processes do, knows which parameters they come from.
+        The linear maps become part of the student, so that they are trained and saved in checkpoints. The losses are
+        part of its outputs, so that wrappers such as DDP know which parameters they depend on.
         """
         self.student = student
         self._hook = student.register_forward_hook(self._add_to_outputs, with_kwargs=True)
@@ -100,8 +100,8 @@ class LayerLosses:
         """The loss of each sequence (B,).
 
         Args:
-            hidden_states: The student's, embeddings first, each (B, L, D).
-            inputs: What it reads; the same tokens are the teacher's.
+            hidden_states: The student's hidden states, embeddings first, each (B, L, D).
+            inputs: The student's model inputs; the teacher reads the same tokens.
         """
         read = {name: inputs[name] for name in _READ if name in inputs}
         with torch.no_grad():
@@ -127,7 +127,7 @@ class LayerLosses:
         return torch.stack(each).mean(0)
 
     def _of_relations(self, found: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The divergence of the relations; both get what goes into their last layer (B, L, D)."""
+        """The divergence of relations, from the inputs of both models' last layers (B, L, D)."""
         heads = self._heads(self.student)
         with torch.no_grad():
             right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
@@ -142,7 +142,7 @@ class LayerLosses:
         return total
 
     def _heads(self, student: PreTrainedModel) -> int:
-        """Into how many parts vectors are cut; attention has heads of its own."""
+        """The number of parts of vectors in relations; for attention, the models' own number of heads."""
         if "qk" not in self.relations:
             return relation_heads(self.relation_heads, self.teacher, student)
         numbers = [model.config.num_attention_heads for model in (self.teacher, student)]
@@ -155,15 +155,15 @@ class LayerLosses:
 
 
 def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
-    """Into how many parts queries, keys and values are cut for relations.
+    """The number of parts into which queries, keys and values are split for relations.
 
     Args:
-        wanted: How many, or None for as many as fit, at most the teacher's heads.
+        wanted: The requested number, or None for as many as fit, at most the teacher's heads.
         teacher: The teacher.
         student: The student.
 
     Raises:
-        ValueError: If one of their widths is no multiple of what is wanted.
+        ValueError: If one of their widths is not a multiple of the requested number.
     """
     widths = [_width_of_queries(model) for model in (teacher, student)]
     if wanted is None:
@@ -178,18 +178,18 @@ def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTra
 
 
 def _width_of_queries(model: PreTrainedModel) -> int:
-    """With heads pruned away they are narrower than the model."""
+    """The width of queries, which is less than the hidden size if heads were pruned."""
     weight: Any = attention_projections(encoder_layers(model)[-1])[0].weight
     return len(weight)
 
 
 def _log_relations(one: torch.Tensor, other: torch.Tensor, heads: int, mask: torch.Tensor) -> torch.Tensor:
-    """Logarithms of the scaled dot products' softmax over tokens, of vectors (B, L, D) cut in parts: (B, H, L, L)."""
+    """Log-softmax over tokens of scaled dot products of vectors (B, L, D) split into parts: (B, H, L, L)."""
     left, right = (states.float().unflatten(-1, (heads, -1)).transpose(1, 2) for states in (one, other))
     scores = left @ right.transpose(-1, -2) / left.shape[-1] ** 0.5
     return scores.masked_fill(~mask[:, None, None, :], torch.finfo(scores.dtype).min).log_softmax(-1)
 
 
 def _mean_of_tokens(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean of (B, L) over the tokens that are no padding: (B,)."""
+    """The mean of (B, L) over tokens, excluding padding: (B,)."""
     return values.masked_fill(~mask, 0.0).sum(-1) / mask.sum(-1)

@@ -1,4 +1,4 @@
-"""What a teacher says of examples, as a student learns it: a row for each text, word or token that it reads."""
+"""A teacher's logits as soft targets for a student: for each text, word or token that it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..tasks import (
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 
 SOFT_TARGETS = "soft_targets"
-"""Beside the model's arguments in training data: the teacher's logits (K,) or (tokens, K), NaN where it has none."""
+"""Extra key of training inputs: the teacher's logits (K,) or (tokens, K), NaN where missing."""
 
 Objective = Literal["classes", "labels", "value", "span"]
 _OBJECTIVES: dict[str, Objective] = {
@@ -32,14 +32,14 @@ _OBJECTIVES: dict[str, Objective] = {
 
 
 def objective_of(name: str, task: Task) -> Objective:
-    """What a network says in a task.
+    """What a model predicts in a task.
 
     Args:
         name: The task's name, for the message.
         task: The task.
 
     Returns:
-        `"classes"`, of which one holds; `"labels"`, which may hold each; a `"value"`; or the two ends of a `"span"`.
+        `"classes"` (single-label), `"labels"` (multi-label), `"value"` (regression) or `"span"` (start and end).
 
     Raises:
         ValueError: If the task cannot be distilled.
@@ -57,16 +57,16 @@ def objective_of(name: str, task: Task) -> Objective:
 
 
 def has_classes(task: Task) -> bool:
-    """Whether what a network says is of classes with names."""
+    """Whether the task has named classes."""
     return isinstance(task, TaggingTask) or (isinstance(task, ClassificationTask) and task.problem != "regression")
 
 
 def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
-    """What `network_outputs` gave, as a table for each sequence.
+    """The results of `network_outputs`, as a table for each sequence.
 
     Args:
         outputs: The logits.
-        data: What the network read.
+        data: The model inputs.
 
     Returns:
         For each sequence (1, K), or (tokens, K) without padding; start and end of an answer are two columns.
@@ -79,7 +79,7 @@ def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
 
 
 def outputs_of_rows(objective: Objective, task: Task, rows: Sequence[np.ndarray]) -> Any:
-    """The other way, as `Task.predict` takes it."""
+    """The inverse of `rows_of_outputs`, for `Task.predict`."""
     if objective == "span":
         return tuple([row[:, column] for row in rows] for column in (0, 1))
     return list(rows) if isinstance(task, TaggingTask) else [row[0] for row in rows]
@@ -88,20 +88,20 @@ def outputs_of_rows(objective: Objective, task: Task, rows: Sequence[np.ndarray]
 def with_soft_targets(
     task: Task, data: TaskData, read: TaskData, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
 ) -> TaskData:
-    """Give a student's data what the teacher said of the same examples.
+    """Add the teacher's logits for the same examples to a student's data.
 
-    A text has the teacher's logits, pooled where it was read in windows; a word has them at its first piece, whatever
-    the pieces are; of answers both have read the same tokens.
+    A text has the teacher's logits, pooled if it was read in windows. A word has them at its first piece, even if the
+    tokenizers differ. For answers, student and teacher read the same tokens.
 
     Args:
         task: The task.
-        data: What the student reads.
-        read: What the teacher read.
-        rows: What it said, see `rows_of_outputs`.
-        columns: The teacher's number of each class of the student's; None for the same order.
+        data: The student's data.
+        read: The teacher's data.
+        rows: The teacher's logits, see `rows_of_outputs`.
+        columns: For each class of the student, its index in the teacher's; None for the same order.
 
     Returns:
-        The data, with `SOFT_TARGETS` in its inputs; and with what a window weighs, where texts are read in windows.
+        The data, with `SOFT_TARGETS` in its inputs, and window weights if texts are read in windows.
     """
     if columns is not None:
         rows = [row[:, columns] for row in rows]
@@ -122,7 +122,7 @@ def with_soft_targets(
 
 
 def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The logits of each sequence's tokens, NaN but at the first piece of a word that it tags."""
+    """The logits of each sequence's tokens, NaN except at the first piece of each word that is tagged in it."""
     of_word: dict[tuple[int, int], np.ndarray] = {}
     for row, layout in zip(rows, read.layout, strict=True):
         for place in np.flatnonzero(layout[:, 0] >= 0):
@@ -137,7 +137,7 @@ def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> lis
 
 
 def joined(parts: Sequence[TaskData]) -> TaskData:
-    """Data of several sources as one; what a part lacks of labels is filled with what says that there is none.
+    """Join data of several sources; parts without labels get ignored labels.
 
     Its `layout` is None: nothing is predicted for it.
     """
@@ -159,7 +159,7 @@ def joined(parts: Sequence[TaskData]) -> TaskData:
 
 
 def _no_labels(label: Any, data: TaskData) -> list[Any]:
-    """Labels that are none, for every sequence, of the kind of another's."""
+    """Ignored labels for every sequence, in the form of another part's labels."""
     if isinstance(label, float):
         return [np.nan] * len(data)
     if isinstance(label, list) and isinstance(label[0], float):
@@ -172,7 +172,7 @@ def _no_labels(label: Any, data: TaskData) -> list[Any]:
 def collate_soft_targets(
     collate: Callable[[list[dict[str, Any]]], Mapping[str, Any]],
 ) -> Callable[[list[dict[str, Any]]], dict[str, Any]]:
-    """A collator that adds soft targets to the batches of another: (B, K), or (B, L, K) with NaN at padding."""
+    """Extend a collator by soft targets: (B, K), or (B, L, K) with NaN at padding."""
 
     def batch_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
         batch = dict(collate([{name: row[name] for name in row if name != SOFT_TARGETS} for row in rows]))

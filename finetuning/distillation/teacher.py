@@ -1,4 +1,4 @@
-"""The teacher: what it says of data is computed once, in parts that outlive a kill."""
+"""The teacher: its outputs are computed once, and stored in parts that survive an interruption."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .soft_targets import has_classes, rows_of_outputs
 logger = logging.getLogger(__name__)
 
 TEACHER_OUTPUTS = "teacher_outputs"
-"""Folder, in that of the run, of what the teacher said."""
+"""Folder, in that of the run, with the teacher's outputs."""
 
 SEQUENCES_OF_A_PART = 1024
-"""Sequences that are sorted by length together, and written as one file: what a kill costs at most."""
+"""Number of sequences sorted by length together and written as one file, the most that an interruption loses."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A fine-tuned model that is learnt from.
+    """A fine-tuned model to learn from.
 
     Attributes:
         name: Folder or Hub name.
@@ -52,8 +52,8 @@ class Teacher:
         """Load a teacher for a task.
 
         Raises:
-            ValueError: If it has no head for the task, or one for other labels or values.
-            OSError: If there is no such model.
+            ValueError: If it has no head for the task, or another kind of head.
+            OSError: If the model does not exist.
         """
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if isinstance(config, FeatureTaggerConfig):
@@ -67,16 +67,16 @@ class Teacher:
 
     @property
     def files(self) -> list[str]:
-        """The files of its folder that decide what it says."""
+        """The files of its folder that determine its outputs."""
         return deciding_files(self.name)
 
     @property
     def parameters(self) -> int:
-        """How many it has."""
+        """Number of parameters."""
         return self.found.model.num_parameters()
 
     def columns(self, labels: Labels | None) -> list[int] | None:
-        """The number that each class of a student has here; None if there are no classes."""
+        """For each class of a student, its index in the teacher; None if there are no classes."""
         return None if labels is None else [self.found.labels.names.index(name) for name in labels.names]
 
     def read(self, task: Task, data: TaskData) -> TaskData:
@@ -85,16 +85,16 @@ class Teacher:
         return task.complete([encoded], self.found.tokenizer)[0]
 
     def labels_of(self, task: Task) -> Labels | None:
-        """Its classes, if the task has some: names that a configuration has for values or answers are none."""
+        """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""
         return self.found.labels if has_classes(task) else None
 
     def scores(self, task: Task, data: TaskData, outputs: Any) -> dict[str, float]:
-        """The metrics of what it said of labelled data."""
+        """The metrics of its outputs for labelled data."""
         return task.score(task.predict(outputs, data, self.found.labels), data.examples)
 
     @cached_property
     def _digest(self) -> bytes:
-        """Tells this network from others: its configuration and weights."""
+        """A digest of its configuration and weights."""
         digest = new_digest()
         digest.update(self.found.model.config.to_json_string().encode())
         for name, tensor in sorted(self.found.model.state_dict().items()):
@@ -103,27 +103,27 @@ class Teacher:
         return digest.digest()
 
     def fingerprint(self, data: TaskData) -> str:
-        """Tells what this network says of this data from what others say, or of other data."""
+        """A fingerprint of the teacher and the data."""
         digest = new_digest()
         digest.update(self._digest)
         for name in sorted(set(data.inputs) & set(self.found.tokenizer.model_input_names)):
             digest.update(f"{name} {SEQUENCES_OF_A_PART} {len(data)}".encode())
             for sequence in data.inputs[name]:
-                choices = sequence if np.ndim(sequence[0]) else [sequence]  # of other lengths each
+                choices = sequence if np.ndim(sequence[0]) else [sequence]  # of different lengths
                 for ids in [np.array(choice, dtype=np.int64) for choice in choices]:
                     digest.update(np.array(ids.shape, dtype=np.int64).tobytes())
                     digest.update(ids.tobytes())
         return digest.hexdigest()
 
     def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:
-        """What it says of data, from the folder or, what is not there yet, computed and kept there.
+        """Its outputs for data, read from the folder, or computed and stored there.
 
-        Processes of a run share the work.
+        The processes of a run share the work.
 
         Args:
             task: The task.
-            data: What it reads.
-            folder: Where parts are kept, named by `fingerprint`.
+            data: The teacher's data.
+            folder: Folder for the parts, which are named by `fingerprint`.
 
         Returns:
             See `rows_of_outputs`.
@@ -136,10 +136,10 @@ class Teacher:
         starts = range(0, len(data), SEQUENCES_OF_A_PART)
         files = [folder / f"{fingerprint}-{number:05d}.safetensors" for number in range(len(starts))]
         if state.is_main_process and folder.is_dir():
-            for left in folder.glob(f".*{PARTIAL}"):  # by a call that was killed while it wrote
+            for left in folder.glob(f".*{PARTIAL}"):  # left by a call that was killed while writing
                 left.unlink()
         state.wait_for_everyone()
-        if state.is_main_process and not all(file.is_file() for file in files):  # there may be no bar
+        if state.is_main_process and not all(file.is_file() for file in files):  # there may be no progress bar
             logger.info("The teacher reads %s, %s examples.", data.source, f"{len(data):,}")
         shown = {"desc": f"Teacher on {data.source}", "unit_scale": SEQUENCES_OF_A_PART, "delay": 2}
         for number, start in enumerate(tqdm(starts, disable=not state.is_main_process or None, **shown)):

@@ -1,9 +1,9 @@
-"""Word embeddings of a new student from the teacher's: as much of their information as its width holds."""
+"""Initial word embeddings of a new student, from the principal components of the teacher's."""
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-_DEVIATION = 3  # times that of random weights: words before positions, which embeddings are added to
+_DEVIATION = 3  # times that of random weights, so that words outweigh the position embeddings added to them
 
 
 @torch.no_grad()
@@ -15,19 +15,19 @@ def begin_with_teacher(
 ) -> int:
     """Initialise a student's word embeddings with the principal components of the teacher's.
 
-    Pieces that the teacher does not know stay as they are.
+    Embeddings of pieces that the teacher lacks are not changed.
 
     Args:
         student: The student.
         teacher: The teacher.
-        tokenizer: The student's.
-        tokenizer_of_teacher: The teacher's.
+        tokenizer: The student's tokenizer.
+        tokenizer_of_teacher: The teacher's tokenizer.
 
     Returns:
-        How many pieces both have.
+        Number of pieces in both vocabularies.
 
     Raises:
-        ValueError: If they have none.
+        ValueError: If there are none.
     """
     known = tokenizer_of_teacher.get_vocab()
     both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]

@@ -1,10 +1,10 @@
 """A BiLSTM between encoder and head: the paper's ablation of left-to-right models (section 5.1, table 5).
 
-A left-to-right model's states know nothing of what stands to the right of them; a randomly initialised BiLSTM on top
-brings both sides together. The heads are those of MyBERT.
+In a left-to-right model, hidden states contain nothing of the tokens to their right; a randomly initialised BiLSTM on
+top combines both directions. The heads are those of MyBERT.
 
-Models are saved and loaded as usual once `mybert.finetuning` is imported, which makes the Auto classes know them. They
-stay with this package: there is no code for the Hub, no export to `bert` or TensorFlow, and no packed input.
+Models are saved and loaded as usual once `mybert.finetuning` is imported, which registers the Auto classes. They
+require this package: there is no code for the Hub, no export to `bert` or TensorFlow, and no packed input.
 """
 
 from typing import Any
@@ -52,13 +52,13 @@ class MyBertBiLstmConfig(MyBertConfig):
     def get_config_dict(
         cls, pretrained_model_name_or_path: Any, **kwargs: Any
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a `config.json`; that of a model without BiLSTM serves to put one on top."""
+        """Read a `config.json`; that of a model without a BiLSTM is accepted, to add one."""
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         return {**config_dict, "model_type": cls.model_type}, kwargs
 
 
 class MyBertBiLstmModel(MyBertModel):
-    """The trunk with the BiLSTM; `last_hidden_state` and `pooler_output` are of the BiLSTM's states."""
+    """The trunk with the BiLSTM; `last_hidden_state` and `pooler_output` come from the BiLSTM."""
 
     config_class = MyBertBiLstmConfig
 
@@ -85,7 +85,7 @@ def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> 
     """Run an LSTM over rows that are padded on the right.
 
     Args:
-        lstm: With `batch_first`.
+        lstm: An LSTM with `batch_first`.
         states: Its inputs (B, L, D).
         mask: 1 at tokens, 0 at padding (B, L); None: no padding.
 
@@ -100,7 +100,7 @@ def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> 
 
 
 class _WithBiLstm:
-    """Puts the trunk with BiLSTM into a head."""
+    """Mixin that replaces a head's trunk by one with a BiLSTM."""
 
     config_class = MyBertBiLstmConfig
     bert: Any

@@ -1,4 +1,4 @@
-"""The parts of a model that is fine-tuned: embeddings, layers and head; some of them get fresh random weights."""
+"""The parts of a model for fine-tuning: embeddings, layers and head; and re-initialising them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-_LAYERS = ("encoder.layer", "transformer.layer")  # where BERT-like models and DistilBERT keep them
+_LAYERS = ("encoder.layer", "transformer.layer")  # their attribute in BERT-like models and in DistilBERT
 _QUERY_KEY_VALUE = (
     ("attention.self.query", "attention.self.key", "attention.self.value"),
     ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
@@ -17,16 +17,16 @@ def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     """The layers of a model's encoder, the lowest first.
 
     Raises:
-        ValueError: If the model keeps them where we do not know.
+        ValueError: If the model's structure is unknown.
     """
     return list(model.base_model.get_submodule(_place_of_layers(model)).children())
 
 
 def set_encoder_layers(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
-    """Give a model's encoder these layers in place of its own.
+    """Replace the layers of a model's encoder.
 
     Raises:
-        ValueError: If the model keeps them where we do not know.
+        ValueError: If the model's structure is unknown.
     """
     parent, _, name = _place_of_layers(model).rpartition(".")
     model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers))
@@ -44,10 +44,10 @@ def _place_of_layers(model: PreTrainedModel) -> str:
 
 
 def attention_projections(layer: nn.Module) -> list[nn.Module]:
-    """What makes queries, keys and values of a layer's input.
+    """The query, key and value projections of a layer.
 
     Raises:
-        ValueError: If the layer keeps them where we do not know.
+        ValueError: If the layer's structure is unknown.
     """
     for names in _QUERY_KEY_VALUE:
         try:
@@ -71,7 +71,7 @@ def head_modules(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def head_layers(model: PreTrainedModel) -> list[str]:
-    """Names of the modules that hold the weights on top of a model's layers, those of the pooler included."""
+    """Names of the modules with weights on top of a model's layers, including the pooler."""
     parts = [part for module in [*head_modules(model), *_pooler(model)] for part in module.modules()]
     own = {id(part) for part in parts if next(part.parameters(recurse=False), None) is not None}
     return [name for name, module in model.named_modules() if id(module) in own]
@@ -91,7 +91,7 @@ def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
 
     Args:
         model: The model.
-        count: How many layers; 0 for nothing, not even the pooler.
+        count: Number of layers; 0 for nothing, not even the pooler.
 
     Raises:
         ValueError: If there are fewer.
@@ -115,7 +115,7 @@ def reinitialize(model: PreTrainedModel, modules: Sequence[nn.Module]) -> list[s
         Names of the parameters.
     """
     for module in modules:
-        # Marks of from_pretrained, which would protect what was loaded.
+        # Marks of from_pretrained, which would protect loaded weights.
         marked: list[Any] = [*module.modules(), *module.parameters()]
         for part in marked:
             part._is_hf_initialized = False

@@ -1,4 +1,4 @@
-"""Vectors of frozen layers: which hidden states make a token's features, and how (paper, section 5.3)."""
+"""Features of a frozen encoder: the hidden states of a token and how to combine them (paper, section 5.3)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from ...pipelines.batched_pipeline import EXAMPLES_AT_ONCE, batches_by_length
 from ...tokenization import CutTexts
 from .heads import check_encoder, read_config
 
-PAIR_SEPARATOR = " ||| "  # between the sentences of a pair, the last one in a line: Google's extract_features.py
+# between the sentences of a pair; the last occurrence in a line counts: Google's extract_features.py
+PAIR_SEPARATOR = " ||| "
 
 
 @dataclass(frozen=True)
 class Features:
-    """Which hidden states make a token's features, and how.
+    """The hidden states of a token's features, and how to combine them.
 
     Attributes:
-        first: First state, counted from the embeddings (0), or from the end if negative.
-        last: The one after the last; None for the end.
-        combination: Whether they stand one after the other, are added up, or are added up with weights.
+        first: Index of the first hidden state, counted from the embeddings (0), or from the end if negative.
+        last: Index after the last one; None for the end.
+        combination: Whether they are concatenated, summed, or summed with weights.
     """
 
     first: int
@@ -37,7 +38,7 @@ class Features:
     combination: Literal["concat", "sum", "weighted"] = "concat"
 
     def states(self, num_layers: int) -> list[int]:
-        """Numbers of the states in a model of that many layers; the embeddings only where they are asked for."""
+        """Indices of the hidden states in a model with this many layers."""
         is_embeddings = self.first == 0
         chosen = range(num_layers + 1)[self.first : self.last]
         return [number for number in chosen if number or is_embeddings or num_layers < 2]
@@ -70,13 +71,13 @@ def hidden_states(
 
     Args:
         encoder: The encoder, in evaluation mode.
-        tokenizer: Its tokenizer, which pads.
-        sequences: Model argument -> values for each token.
-        states: Numbers of the states to keep; 0 are the embeddings.
-        batch_size: Sequences at a time; None for what suits their lengths and the device.
+        tokenizer: Its tokenizer, for padding.
+        sequences: For each sequence, values per token by model argument.
+        states: Indices of the hidden states to keep; 0 is the embeddings.
+        batch_size: Sequences per batch; None to choose it for lengths and device.
 
     Yields:
-        For each sequence its states (tokens, len(states), hidden_size).
+        For each sequence its hidden states (tokens, len(states), hidden_size).
     """
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
     for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
@@ -96,7 +97,7 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
     """Load a model's encoder to be used frozen.
 
     Raises:
-        ValueError: If its weights are not those that its configuration asks for.
+        ValueError: If its weights do not fit its configuration.
         OSError: If there is no such model.
     """
     with only_errors():
@@ -113,12 +114,12 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
-    """Make features of hidden states.
+    """Combine hidden states into features.
 
     Args:
-        states: (..., K, D).
-        features: How.
-        weights: Those of a weighted sum (K,); None for equal ones with the sum 1.
+        states: K hidden states of each token, (..., K, D).
+        features: How to combine them.
+        weights: Weights of a weighted sum (K,); None for 1 / K each.
 
     Returns:
         (..., K D) for `concat`, (..., D) for a sum.
@@ -137,10 +138,10 @@ class TokenFeatures:
     """A token and its features.
 
     Attributes:
-        token: The token.
-        start: Its first character in the text (in its sentence, for a pair); special tokens have 0.
-        end: The character after its last; special tokens have 0.
-        sentence: 1 for the second sentence of a pair, else 0.
+        token: The token, as text.
+        start: Index of its first character in the text (in its sentence, for a pair); 0 for special tokens.
+        end: Index after its last character; 0 for special tokens.
+        sentence: 1 for the second sentence of a pair, otherwise 0.
         features: Its features.
     """
 

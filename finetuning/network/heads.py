@@ -1,4 +1,4 @@
-"""The model that a task starts from or is measured with: an encoder with the task's head, loaded from a folder."""
+"""Loading a model for a task, to train or evaluate it: an encoder with the task's head."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ from .encoder_parts import head_modules, reinitialize, reset_head
 
 logger = logging.getLogger(__name__)
 
-# Parts of a trunk that a checkpoint may well lack.
+# Parts of a trunk that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 PRETRAINING_HEAD = "PreTraining"
 _SAFELY = {"trust_remote_code": False, "use_safetensors": True}
-# What `Trainer` keeps of the outputs are predictions, whatever else a checkpoint was set to give.
+# `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
 # Model types whose first position is the padding token's id + 1, as in fairseq.
 _POSITIONS_BEHIND_PADDING = (
@@ -33,15 +33,15 @@ _POSITIONS_BEHIND_PADDING = (
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a model begins.
+    """How a model is initialised.
 
     Attributes:
-        new_head: Whether to make a fresh head even where there is a fitting one.
-        from_scratch: Whether to make a model of the same configuration with random weights.
+        new_head: Whether to create a new head even if there is a fitting one.
+        from_scratch: Whether to create a model of the same configuration with random weights.
         bilstm: Whether to put a BiLSTM between encoder and head.
         keep_model_type: See `read_config`.
-        config: Of a model with random weights in place of the folder's.
-        dropout: Of hidden states and attention in place of the configuration's, in [0, 1].
+        config: Configuration of a model with random weights, instead of the folder's.
+        dropout: Dropout of hidden states and attention, in [0, 1], instead of the configuration's.
     """
 
     new_head: bool = False
@@ -55,21 +55,21 @@ class Beginning:
 def load_with_head(
     name: str, auto_class: Any, config_fields: dict[str, Any], beginning: Beginning
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Load a model with a head, a fresh one if it has another.
+    """Load a model with a head; if it has another one, with a new head.
 
     Args:
         name: Folder or Hub name.
         auto_class: transformers' Auto class of the head.
-        config_fields: What the model's configuration is to say of the task.
-        beginning: How it begins.
+        config_fields: Fields of the task for the model's configuration.
+        beginning: How it is initialised.
 
     Returns:
-        The model, in fp32 whatever the checkpoint has (half precision rounds small steps away), and the names of the
-        randomly initialised parameters.
+        The model, in float32 whatever the checkpoint's dtype (half precision would round small updates to 0), and the
+        names of the randomly initialised parameters.
 
     Raises:
-        ValueError: If the model's head is one for other classes, weights of its encoder are missing or of other shapes
-            than its configuration says, or no BiLSTM can be put on it, or its type has no dropout by these names.
+        ValueError: If the model's head is for other classes, weights of its encoder are missing or have other shapes
+            than its configuration implies, no BiLSTM can be put on it, or its type has no such dropout fields.
         OSError: If there is no such model.
     """
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -89,14 +89,14 @@ def load_with_head(
     if beginning.new_head:
         new |= set(reset_head(model))
     elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
-        new |= set(reinitialize(model, head_modules(model)))  # the other's layers have the same names and sizes
+        new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
     return model, sorted(new)
 
 
 def _starting_config(
     name: str, before: PreTrainedConfig, config_fields: dict[str, Any], beginning: Beginning
 ) -> PreTrainedConfig:
-    """The configuration of the model to start from; `before` is the one that its folder has."""
+    """The initial model's configuration; `before` is that of its folder."""
     fields = config_fields | _LOGITS_ONLY | {"dtype": torch.float32}
     if beginning.dropout is not None:
         if not hasattr(before, "hidden_dropout_prob"):
@@ -115,15 +115,15 @@ def _starting_config(
 
 
 def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
-    """Refuse a model whose encoder did not come from its folder.
+    """Reject a model whose encoder was not completely loaded from its folder.
 
     Args:
         name: Folder or Hub name.
-        model: The model, with a head or without.
-        loaded: What transformers says of loading.
+        model: The model, with or without a head.
+        loaded: transformers' loading information.
 
     Raises:
-        ValueError: If weights are missing or have other shapes than the configuration says.
+        ValueError: If weights are missing or have other shapes than the configuration implies.
     """
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
@@ -151,7 +151,7 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
     Args:
         name: Folder or Hub name.
         auto_class: transformers' Auto class of the head.
-        pipeline: What the model is for, in the Hub's words.
+        pipeline: The task, in the Hub's terms.
 
     Raises:
         ValueError: If the model has no such head.
@@ -179,16 +179,16 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
 
 
 def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
-    """Check a model folder before anything is loaded; "name" and "owner/name" may be on the Hub.
+    """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names.
 
     Args:
         name: Folder or Hub name.
-        from_scratch: Whether only its configuration and tokenizer are used; there need not be weights.
-        ask_hub: Whether the Hub is asked for what is no folder.
+        from_scratch: Whether only its configuration and tokenizer are used; weights are not required.
+        ask_hub: Whether to look on the Hub if it is not a folder.
 
     Raises:
         FileNotFoundError: If there is no such folder, or it lacks configuration or weights.
-        OSError: If the Hub has no such model, or is not reached.
+        OSError: If the Hub has no such model, or cannot be reached.
         ValueError: If a file is broken, or configuration and weights disagree, see `check_model_folder`.
     """
     path = Path(name)
@@ -198,7 +198,7 @@ def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = Tr
 
 
 def check_start(name: str, from_scratch: bool = False) -> None:
-    """Check a model that training is to start from: `check_model`, and that its weights can be trained.
+    """Check an initial model for training: `check_model`, and that its weights can be trained.
 
     Raises:
         FileNotFoundError, OSError: See `check_model`.
@@ -209,17 +209,17 @@ def check_start(name: str, from_scratch: bool = False) -> None:
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
-    """Read a model's configuration; a checkpoint of type `bert` becomes one of MyBERT, which is faster.
+    """Read a model's configuration; a checkpoint of type `bert` becomes a MyBERT, which is faster.
 
-    What it says about code in its own folder is left out: that is never run, and no copy of the model has it.
+    References to code in its folder are removed: it is never run, and not copied with the model.
 
     Args:
         name: Folder or Hub name.
-        keep_model_type: Whether `bert` stays with transformers' own class.
+        keep_model_type: Whether `bert` keeps transformers' own class.
         **fields: Fields to set.
 
     Raises:
-        ValueError: If it asks for what MyBERT does not compute.
+        ValueError: If it has features that MyBERT lacks.
         OSError: If there is no such model.
     """
     config = AutoConfig.from_pretrained(name, **fields, trust_remote_code=False)
@@ -229,7 +229,7 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
 
 
 def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:
-    """Whether a model of this configuration begins with the head that it has."""
+    """Whether a model of this configuration keeps its head."""
     return not beginning.new_head and not beginning.from_scratch and head_name(auto_class) in heads_of(config)
 
 
@@ -245,7 +245,7 @@ def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> No
 
 
 def longest_sequence(config: PreTrainedConfig) -> int | None:
-    """Tokens that a model reads at most; None if it has no limit."""
+    """Maximum input length of a model in tokens; None if it has no limit."""
     longest = getattr(config, "max_position_embeddings", None)
     if longest is not None and config.model_type in _POSITIONS_BEHIND_PADDING:
         return longest - config.pad_token_id - 1
@@ -253,14 +253,14 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
 
 
 def head_name(auto_class: Any) -> str:
-    """The kind of head of an Auto class: what follows "For" in its name."""
+    """The kind of head of an Auto class: the part of its name after "For"."""
     return auto_class.__name__.partition("For")[2]
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
-    """The heads that a checkpoint has, by what follows "For" in its classes' names; "" for none.
+    """The heads of a checkpoint, as the part of its class names after "For"; "" for none.
 
-    One of pretraining has those of both its objectives.
+    A pretraining checkpoint has the heads of both objectives.
     """
     heads = {name.partition("For")[2] for name in config.architectures or []}
     return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
@@ -276,7 +276,7 @@ def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
 
 
 def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
-    """Refuse to throw away a head that was fine-tuned for other classes."""
+    """Reject a head that was fine-tuned for other classes, instead of silently replacing it."""
     known = Labels.from_config(config)
     if len(known.names) != len(labels.names):
         raise ValueError(

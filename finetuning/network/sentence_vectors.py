@@ -1,6 +1,6 @@
-"""One vector for a text: its tokens' states pooled as sentence-transformers pools them for the same folder.
+"""One vector per text: hidden states pooled as by sentence-transformers for the same folder.
 
-Format of the settings: what `save` of sentence_transformers' `SentenceTransformer` writes beside a model.
+Format of the settings: what `save` of sentence_transformers' `SentenceTransformer` writes next to a model.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """How texts become vectors.
+    """Settings of text vectors.
 
     Attributes:
-        pooling: Mean or maximum over the tokens, special ones included, or the first token.
-        normalize: Whether vectors have the length 1.
-        max_length: Longest sequence in tokens; None for what the model reads.
-        prompt: Stands before every text.
+        pooling: Mean or maximum over the tokens, special tokens included, or the first token.
+        normalize: Whether vectors are normalised to length 1.
+        max_length: Longest sequence in tokens; None for the model's maximum.
+        prompt: Prefix of every text.
     """
 
     pooling: Pooling = "mean"
@@ -39,7 +39,7 @@ class SentenceSettings:
     prompt: str = ""
 
     def vector(self, states: np.ndarray) -> np.ndarray:
-        """Pool the states of a text's tokens (tokens, D) to (D,)."""
+        """Pool the hidden states of a text's tokens (tokens, D) to (D,)."""
         match self.pooling:
             case "cls":
                 pooled = states[0]
@@ -51,10 +51,10 @@ class SentenceSettings:
 
 
 def sentence_settings(model_dir: str | Path) -> SentenceSettings:
-    """The settings that sentence-transformers has saved with a model; its defaults where there are none.
+    """The settings that sentence-transformers has saved with a model; or its defaults.
 
     Raises:
-        ValueError: If the folder's files are broken, or ask for more than pooling and normalisation.
+        ValueError: If the folder's files are broken, or require more than pooling and normalisation.
     """
     folder = Path(model_dir)
     if not companion_files(folder):
@@ -89,7 +89,7 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _pooling(file: Path, content: dict[str, Any]) -> Any:
-    """The mode of a Pooling module."""
+    """The pooling mode of a Pooling module."""
     held = [mode for mode, flag in _FLAGS.items() if content.get(flag)]
     mode = content.get("pooling_mode", held[0] if len(held) == 1 else held)
     others = [name for name, value in content.items() if value is True and name.startswith("pooling_mode_")]

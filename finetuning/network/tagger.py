@@ -1,4 +1,4 @@
-"""The tagger of the feature-based approach (paper, section 5.3): a BiLSTM on the states of a frozen encoder."""
+"""The tagger of the feature-based approach (paper, section 5.3): a BiLSTM on the hidden states of a frozen encoder."""
 
 import torch
 from torch import nn
@@ -15,13 +15,13 @@ class FeatureTaggerConfig(PreTrainedConfig):
     """Configuration of `FeatureTagger`.
 
     Args:
-        encoder: Folder or Hub name of the model that the features are from.
+        encoder: Folder or Hub name of the encoder.
         features: Name of the features, a key of `FEATURES`.
-        num_states: How many hidden states a token has.
-        state_size: Size of each.
+        num_states: Number of hidden states per token.
+        state_size: Width of each.
         lstm_size: Units of an LSTM in each direction.
         lstm_layers: Number of BiLSTM layers.
-        dropout: Before each layer.
+        dropout: Dropout probability before each layer.
     """
 
     model_type = "mybert-feature-tagger"
@@ -77,11 +77,11 @@ class FeatureTagger(PreTrainedModel):
         Args:
             features: Hidden states of each word's first piece (B, W, num_states, state_size).
             attention_mask: 1 at words, 0 at padding (B, W).
-            labels: Class ids (B, W), -100 where none counts.
-            num_items_in_batch: Labelled words of a whole optimizer step; None: the mean over this batch.
+            labels: Class ids (B, W), -100 at words to ignore.
+            num_items_in_batch: Labelled words in the optimizer step; None: the mean over this batch.
 
         Returns:
-            `loss`, and `logits` (B, W, num_labels).
+            `loss` (None without labels) and `logits` (B, W, num_labels).
         """
         weights = None if self.weights is None else self.weights.softmax(0)
         combined = combine(features, FEATURES[self.config.features], weights)

@@ -1,4 +1,4 @@
-"""A fine-tuned model at work: predictions for new data, metrics for labelled data."""
+"""Using a fine-tuned model: predictions for new data, metrics for labelled data."""
 
 from .finetuned_model import tag_words
 from .prediction_run import PredictArguments, predict, predict_files

@@ -1,4 +1,4 @@
-"""The report by class as files: for programs, for readers, and as a picture."""
+"""The report by class as files: JSON, text and a picture."""
 
 import logging
 from pathlib import Path
@@ -13,13 +13,13 @@ REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.pn
 
 
 def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
-    """Write `class_report.json`, `class_report.txt`, and `confusion_matrix.png` where each text or word has one class.
+    """Write `class_report.json`, `class_report.txt`, and `confusion_matrix.png` if each text or word has one class.
 
-    Without matplotlib a warning replaces the picture.
+    Without matplotlib there is a warning instead of the picture.
 
     Args:
         report: The report.
-        folder: Where to; it exists.
+        folder: Output folder, which must exist.
         suffix: Appended to the files' names.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Measuring a fine-tuned model on task data, without training."""
+"""Evaluating a fine-tuned model on task data, without training."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from .finetuned_model import load_finetuned_model
 
 logger = logging.getLogger(__name__)
 
-# What `Task.write_predictions` writes.
+# The files that `Task.write_predictions` writes.
 PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json")
 
 
 class Measured(NamedTuple):
-    """What predictions for labelled data are worth.
+    """The evaluation of predictions for labelled data.
 
     Attributes:
         task: The task.
-        metrics: Its metrics; of several data sets each with the prefix of its name.
-        parts: Of each data set what stands behind its files' names, the predictions, and the examples.
+        metrics: Its metrics; for several data sets, with their names as prefixes.
+        parts: For each data set the suffix of its file names, the predictions, and the examples.
     """
 
     task: Task
@@ -42,7 +42,7 @@ class Measured(NamedTuple):
         report_dir: str | Path | None = None,
         predictions_dir: str | Path | None = None,
     ) -> None:
-        """Write all that is asked for, or nothing.
+        """Write all requested files, or none.
 
         Args:
             output: File for the metrics.
@@ -50,7 +50,7 @@ class Measured(NamedTuple):
             predictions_dir: Folder for the predictions.
 
         Raises:
-            ValueError: If there is to be a report and the task has no classes.
+            ValueError: If a report is requested and the task has no classes.
             OSError: If a file cannot be written.
         """
         with ExitStack() as folders:
@@ -75,20 +75,20 @@ def measure_model(
     use_cpu: bool = False,
     by_class: bool = False,
 ) -> Measured:
-    """Measure a model on task data.
+    """Evaluate a model on task data.
 
     Args:
         task: The task.
         model: Folder or Hub name.
-        sources: Name -> data with labels; a single one has the name "".
-        batch_size: Sequences at a time, see `network_outputs`.
-        dtype: Type of the weights, in which is computed.
-        use_cpu: Whether to leave an accelerator alone.
-        by_class: Whether there is to be a report by class.
+        sources: Labelled data by name; a single data set has the name "".
+        batch_size: Sequences per batch, see `network_outputs`.
+        dtype: Dtype of the weights and the computation.
+        use_cpu: Whether to use the CPU even if there is an accelerator.
+        by_class: Whether a report by class is requested.
 
     Raises:
-        ValueError: If the model has no head for the task, the data is not what the task expects, or there is to be a
-            report and the task has no classes.
+        ValueError: If the model has no head for the task, the data does not fit the task, or a
+            report is requested and the task has no classes.
         OSError: If a file cannot be read.
     """
     state = PartialState(cpu=use_cpu)
@@ -96,7 +96,7 @@ def measure_model(
     metrics: dict[str, float] = {}
     parts = []
     encoded = [task.encode(task.read(source), labels, tokenizer, source) for source in sources.values()]
-    for data in encoded if by_class else ():  # before the network has worked for nothing
+    for data in encoded if by_class else ():  # before the model runs, to fail early
         class_report_of(task, [task.right_prediction(example) for example in data.examples], data.examples)
     for (name, source), data in zip(sources.items(), task.complete(encoded, tokenizer), strict=True):
         for line in long_text_lines(task, len(data.examples), data.cut, data.windowed):

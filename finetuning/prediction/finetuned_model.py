@@ -1,4 +1,4 @@
-"""A fine-tuned model, loaded to predict new data."""
+"""Loading a fine-tuned model to predict new data."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from ..tasks.task import Task
 
 
 class FinetunedModel(NamedTuple):
-    """A model with what belongs to it: its task, its classes, and the tokenizer of what it reads."""
+    """A model with its task, its classes, and the tokenizer of its inputs."""
 
     task: Task
     model: PreTrainedModel
@@ -29,19 +29,19 @@ class FinetunedModel(NamedTuple):
 def load_finetuned_model(
     task: Task, name: str | Path, device: str | torch.device = "cpu", dtype: str = "float32"
 ) -> FinetunedModel:
-    """Load a model that `finetune` trained, or another with a head for the task.
+    """Load a model trained by `finetune`, or another one with a head for the task.
 
     Args:
-        task: The task; that of the result knows what the classes decide about it, and makes the features of a tagger
-            that reads frozen ones.
+        task: The task; in the result it is completed by the model's classes and, for a tagger on frozen features, by
+            the encoder.
         name: Folder or Hub name.
-        device: Where it runs. On a CPU the weights of a MyBERT are laid out for its kernels.
-        dtype: Type of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
+        device: Device of the model. On a CPU the weights of a MyBERT are prepacked.
+        dtype: Dtype of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
 
     Raises:
-        ValueError: If the weights cannot have the type there, or the model has no head for the task or cannot read the
-            task's `max_length` tokens.
-        OSError: If the model, or the encoder of a tagger, is not there.
+        ValueError: If the dtype is not supported on the device, or the model has no head for the task or cannot read
+            the task's `max_length` tokens.
+        OSError: If the model, or the encoder of a tagger, does not exist.
     """
     config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
     if isinstance(config, FeatureTaggerConfig):
@@ -69,10 +69,10 @@ def tag_words(
     """Tag sentences with a model that was fine-tuned for it.
 
     Args:
-        tagger: Folder of a model of `--task ner` or `--task tagging`. The encoder of one on frozen features has to be
-            where it was.
+        tagger: Folder of a model of `--task ner` or `--task tagging`. The encoder of a tagger on frozen features must
+            be at the same path as in training.
         sentences: Words of each sentence.
-        max_length: Longest sequence of the encoder, in tokens; None for 128, or what it reads if that is less.
+        max_length: Longest sequence of the encoder, in tokens; None for 128, or the encoder's maximum if that is less.
 
     Returns:
         A tag for each word.

@@ -1,4 +1,4 @@
-"""Predictions on the way to a file: parts that outlive a kill, put together in the format of the file's ending."""
+"""Writing predictions: in parts that survive an interruption, merged in the format of the file's ending."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 logger = logging.getLogger(__name__)
 
-_PART = "predictions-{:08d}.jsonl"  # its head, and a line for each row: [columns of the data, what is predicted]
+_PART = "predictions-{:08d}.jsonl"  # a head, and a line for each row: [columns of the data, prediction]
 
 
 class PartHead(NamedTuple):
-    """What a part of the predictions is of.
+    """Description of a part of the predictions.
 
     Attributes:
-        digest: Of its rows, see `digest_of`.
+        digest: Digest of its rows, see `digest_of`.
         columns: The columns of the data that its rows keep.
-        cut: How many of its texts were cut.
-        windowed: How many were read in windows.
+        cut: Number of truncated texts.
+        windowed: Number of texts read in windows.
     """
 
     digest: str
@@ -52,12 +52,12 @@ def _part_file(folder: Path, number: int) -> Path:
 
 
 def any_part(folder: Path) -> bool:
-    """Whether some part was written."""
+    """Whether any part has been written."""
     return any(folder.glob("predictions-*.jsonl"))
 
 
 def part_head(folder: Path, number: int) -> PartHead | None:
-    """What a part is of; None if it was not written. Else it is whole."""
+    """The head of a part; None if the part has not been written. Written parts are complete."""
     file = _part_file(folder, number)
     return PartHead(*json.loads(next(open_text(file)))) if file.is_file() else None
 
@@ -69,14 +69,14 @@ def write_part(
     rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
     output: Path,
 ) -> None:
-    """Write a part, whole or not at all.
+    """Write a part, completely or not at all.
 
     Args:
-        folder: Where to.
-        number: Which part it is.
-        head: What it is of.
-        rows: The columns of the data that a row keeps, and what is predicted.
-        output: The file that all parts are for, which may not be able to hold them: that shows now, not at the end.
+        folder: Folder of the parts.
+        number: Number of the part.
+        head: Its description.
+        rows: For each row, the kept columns of the data and the prediction.
+        output: The final output, to report now, not at the end, values that its format cannot store.
 
     Raises:
         ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
@@ -93,9 +93,9 @@ def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Coll
     """A row of the output.
 
     Args:
-        kept: Its columns of the data.
-        answer: What is predicted.
-        columns: The columns that rows of the data have: what is predicted has other names.
+        kept: Its kept columns of the data.
+        answer: The prediction.
+        columns: The columns of the data; predicted columns get different names.
     """
     return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
@@ -111,7 +111,7 @@ def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """A row as a line of JSON; what JSON has no number for is null, dates and the like are text."""
+    """A row as a line of JSON; NaN and infinity are null, dates and the like are text."""
     safe = {
         name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
     }
@@ -119,20 +119,20 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know: numpy's numbers and arrays, bytes, dates."""
+    """Convert values that JSON does not support: numpy's numbers and arrays, bytes, dates."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def merge_parts(folder: Path, count: int, output: Path) -> None:
-    """Put the parts together in their order.
+    """Merge the parts in order.
 
     Args:
-        folder: Where they are.
-        count: How many.
-        output: The file; its ending is one of `OUTPUT_ENDINGS`. Values of CSV and TSV that are lists are JSON, and so
-            are all of a column of Parquet for which no type holds them all.
+        folder: Folder of the parts.
+        count: Number of parts.
+        output: The file; its ending is one of `OUTPUT_ENDINGS`. In CSV and TSV, lists are written as JSON, and so
+            are Parquet columns whose values have no common type.
 
     Raises:
         OSError: If a file cannot be read or written.
@@ -158,7 +158,7 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
                 _write_separated(path, parts, ending)
 
 
-_Part = Callable[[], Iterator[dict[str, Any]]]  # yields its rows, from the first one at each call
+_Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start
 
 
 def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
@@ -191,7 +191,7 @@ def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
         raise ImportError(f"Writing {path} needs the pyarrow package: pip install pyarrow.") from error
 
     def type_of_all(earlier: Any, values: list[Any]) -> Any:
-        """The type that holds what a column had and has; None if none does."""
+        """The common type of earlier and new values of a column; None if there is none."""
         if earlier is None:
             return None
         try:
@@ -221,5 +221,5 @@ def _write_parquet(path: Path, parts: Sequence[_Part], output: Path) -> None:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Column -> its value in each row of a part, None where a row has no such column."""
+    """For each column its values in the rows of a part, None where a row lacks it."""
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}

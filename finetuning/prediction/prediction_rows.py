@@ -1,4 +1,4 @@
-"""What is to be predicted, row by row: files of any kind, standard input, Python's iterables, tables in memory."""
+"""Data to predict, row by row: files of any kind, standard input, iterables, tables in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
-# Names that columns of texts often have; of the pairs and then of the single names the first that is there counts.
+# Usual names of text columns; the first pair, or else the first single name, that the data has is used.
 _PAIRS = (
     *(("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question", "context")),
     *(("question1", "question2"), ("question", "sentence"), ("text_a", "text_b"), ("#1 String", "#2 String")),
@@ -27,18 +27,18 @@ _TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review"
 
 
 def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
-    """Rows of any kind of data; memory holds only what is being read.
+    """Rows of any kind of data, streamed.
 
     Args:
         data: A file (`str` or `Path`; `"-"` is standard input), or data in memory, see `rows_of`.
-        task: The task, which says how files without header or ending are read.
+        task: The task, which determines how files without header or ending are read.
 
     Yields:
         The rows. Texts without columns have the columns `text` and `text_pair`, and lines of a file `line`.
 
     Raises:
         OSError: If a file cannot be read.
-        ValueError: If a file is broken, or the data is nothing of this kind.
+        ValueError: If a file is broken, or the data is of another kind.
     """
     if isinstance(data, (str, Path)):
         yield from _file_rows(data, task)
@@ -49,7 +49,7 @@ def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
 def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
     if str(path) == STDIN:
         lines = open_text(path, task.encoding)
-        head: list[str] = []  # as far as the first line that is not empty
+        head: list[str] = []  # up to the first non-empty line
         while (not head or not head[-1].strip()) and (line := next(lines, None)) is not None:
             head.append(line)
         lines = chain(head, lines)
@@ -86,15 +86,15 @@ def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
 
 
 def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
-    """The task with columns that the data has: those that it knows, or else those with a usual name.
+    """The task with the columns of the data: its own, or else those with a usual name.
 
     Args:
         task: The task.
         row: The first row of the data.
-        given: The settings that the user has named; they are not changed.
+        given: The settings given by the user, which are not changed.
 
     Raises:
-        ValueError: If it cannot be told which column holds the text.
+        ValueError: If the column of the text cannot be determined.
     """
     names = set(row.values)
     pair_name = getattr(task, "text_pair_column", None)

@@ -1,4 +1,4 @@
-"""New data through a fine-tuned model (`mybert predict`): any kind of input and task, in bounded memory."""
+"""Predict new data with a fine-tuned model (`mybert predict`): any kind of input and task, in bounded memory."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
-# Settings that decide the output beside task, model and data.
+# Settings that determine the output, other than task, model and data.
 _DECISIVE = ("top_k", "probabilities", "keep_columns", "batch_size", "dtype")
-# Marks a call that may replace the output: whoever continues it need not say so again.
+# Marks a call that may replace the output, so that resuming it does not need --overwrite again.
 _MAY_REPLACE = "predictions-replace"
 
 
@@ -70,8 +70,8 @@ class PredictArguments(PredictorSettings):
         """Check what can be checked without looking at data.
 
         Raises:
-            ValueError: If a setting is missing, out of its range, or none of the task's.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is missing, out of range, or not one of the task's.
+            OSError: If the model folder does not exist.
         """
         if isinstance(self.data, str):
             self.data = [self.data]
@@ -86,24 +86,24 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         >>> mybert.predict("my-sst2", ["a fine film", "a bore"])
         [{"label": "1", "score": 0.98}, {"label": "0", "score": 0.93}]
 
-    The model remembers task, columns and lengths. Data is a file or a list of paths; a list or another iterable of
-    texts, of pairs of texts, of lists of words where words are tagged, or of dictionaries; a `pandas.DataFrame`; or a
-    `datasets.Dataset`. Columns with other names are named by `text_column` and `text_pair_column`.
+    Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list or other iterable of
+    texts, pairs of texts, lists of words (for tagging) or dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
+    `text_column` and `text_pair_column` name columns with other names.
 
     Args:
         model: Folder or Hub name.
-        data: What to predict.
-        output: A file to write, see `predict_files`; None to return what is predicted.
+        data: The data to predict.
+        output: A file to write, see `predict_files`; None to return the predictions.
         **settings: Other fields of `PredictArguments`: `top_k`, `probabilities`, `dtype`, `max_length`, ...
 
     Returns:
-        With `output` what `predict_files` returns. Else a dictionary for each row, in the data's order: `label` and
-        `score` (a regression: `score`; several labels: lists of both; tagging: lists with one of each for every word,
+        With `output`, the result of `predict_files`. Otherwise a dictionary for each row, in the data's order: `label`
+        and `score` (regression: `score`; multi-label: lists of both; tagging: lists with one of each for every word,
         and `entities`; questions: `answer`, `score`, `start`, `end`; choices: also `answer`); with `top_k` above 1
-        also `best`, with `probabilities` also `probability_<class>`. A list; of an iterator an iterator.
+        also `best`, with `probabilities` also `probability_<class>`. A list, or an iterator if `data` is one.
 
     Raises:
-        ValueError: If the model has no head for a task, or the data is not what it reads.
+        ValueError: If the model has no head for a task, or the data does not fit it.
         OSError: If a file cannot be read or written.
     """
     arguments = PredictArguments(model=str(model), output=str(output or STDIN), **settings)
@@ -120,40 +120,39 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
 def _is_there(name: str) -> bool:
     try:
         return Path(name).exists()
-    except OSError:  # too long for a name
+    except OSError:  # too long for a file name
         return False
 
 
 def predict_files(arguments: PredictArguments) -> dict[str, Any]:
-    """Predict files, and write what is predicted beside what they hold.
+    """Predict files, and write their rows with the predictions.
 
-    A row of the output is a row of the data, in its order: its columns, then `label` and `score` or what the task has
-    in their place (see `predict`). A name that the data has too gets `predicted_` before it. Memory holds some 1,000
-    rows. A call that was killed, or that found a mistake in the data, continues where it stopped when it is repeated
-    without `overwrite`, which starts over; rows that were corrected in between are predicted again, with their
-    neighbours. Several processes share the work.
+    A row of the output is a row of the data, in order: its columns, then `label` and `score` or the task's own fields
+    (see `predict`). A name that exists in the data gets the prefix `predicted_`. Memory holds some 1,000 rows. A call
+    that was killed, or that found an error in the data, resumes when repeated without `overwrite`, which starts over;
+    rows corrected in the meantime are predicted again, with their neighbours. Several processes share the work.
 
     Args:
         arguments: The settings.
 
     Returns:
-        `rows`, how many there are, and how many of them were longer than the model reads: `cut`, which lost the rest,
-        and `windowed`, which were read in windows.
+        `rows`, the number of rows, and how many of them exceeded the maximum length: `cut`, which were truncated, and
+        `windowed`, which were read in windows.
 
     Raises:
-        ValueError: If the model has no head for a task, the data is not what it reads, the output is there already, or
+        ValueError: If the model has no head for a task, the data does not fit it, the output exists, or
             an earlier call that was interrupted had other settings, files or another model.
         OSError: If a file cannot be read or written.
     """
     if not arguments.data:
         raise ValueError("data is not set; expected files of texts, or - for standard input.")
-    if arguments.output == STDIN:  # where nothing else may stand then
+    if arguments.output == STDIN:  # on which nothing else may be printed
         leave_standard_output()
     return _Prediction(arguments, arguments.data).write()
 
 
 class _Prediction:
-    """A call of `predict`: the data's rows, part by part, through the model."""
+    """A call of `predict`, which predicts the data part by part."""
 
     def __init__(self, arguments: PredictArguments, data: Sequence[Any]) -> None:
         self.arguments = arguments
@@ -176,7 +175,7 @@ class _Prediction:
             number += 1
 
     def rows(self) -> Iterator[tuple[DataRow, dict[str, Any]]]:
-        """Every row with what is predicted for it, in order."""
+        """Every row with its prediction, in order."""
         self.predictor.load()
         count = 0
         with self._progress() as progress:
@@ -211,7 +210,7 @@ class _Prediction:
             prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
-            except ValueError:  # a mistake in the data
+            except ValueError:  # an error in the data
                 if self._can_resume() and any_part(folder.path):
                     logger.info("What was predicted is kept; correct the data and run the same command to continue.")
                 elif self.state.num_processes == 1:
@@ -230,7 +229,7 @@ class _Prediction:
         return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
 
     def _can_resume(self) -> bool:
-        """Whether a further call can read the data again: whether it is in files."""
+        """Whether another call can read the data again, because it is in files."""
         return all(isinstance(source, (str, Path)) and str(source) != STDIN for source in self.data)
 
     def _begin(self, folder: RunFolder, output: Path) -> None:
@@ -253,12 +252,12 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, deciding_files(model), prepare=prepare)  # of the data each part knows its rows
+        folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
-        """Predict what is not there yet of this process's share; returns the rows of each part of the data.
+        """Predict the missing parts of this process's share; returns the number of rows of each part.
 
-        Long texts of what is there count as if they had been predicted now.
+        Long texts of existing parts are counted as if they had been predicted now.
         """
         found = self.predictor
         counts: list[int] = []
@@ -299,7 +298,7 @@ class _Prediction:
 
 
 class _Processes:
-    """The processes of a run, as `prepare_once` wants to know them."""
+    """The processes of a run, for `prepare_once`."""
 
     def __init__(self, state: PartialState) -> None:
         self.world_size: int = state.num_processes

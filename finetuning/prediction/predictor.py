@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers rows: for `predict`, and for the workers of a cluster's engine."""
+"""A fine-tuned model that predicts rows, for `predict` and for the workers of a cluster's engine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .finetuned_model import FinetunedModel, load_finetuned_model
 from .prediction_rows import task_for_columns
 
 ROWS_OF_A_PART = 1024
-"""Rows that are tokenized and sorted by length together."""
+"""Number of rows tokenized and sorted by length together."""
 
 
 @dataclass
 class PredictorSettings(FinetunedModelArguments):
-    """Settings of a `Predictor`, beside those of the task."""
+    """Settings of a `Predictor`, in addition to those of the task."""
 
     top_k: Annotated[int, AT_LEAST_1] = field(
         default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
@@ -39,8 +39,8 @@ class PredictorSettings(FinetunedModelArguments):
         """Check what can be checked without looking at data.
 
         Raises:
-            ValueError: If a setting is missing, out of its range, or none of the task's.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is missing, out of range, or not one of the task's.
+            OSError: If the model folder does not exist.
         """
         if not self.model:
             raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
@@ -48,7 +48,7 @@ class PredictorSettings(FinetunedModelArguments):
 
 
 class Predictor:
-    """A fine-tuned model that answers batches of rows, on one machine or on the workers of an engine.
+    """A fine-tuned model that predicts batches of rows, on one machine or on the workers of an engine.
 
         dataset.map_batches(Predictor, fn_constructor_args=["my-sst2"], compute=ActorPoolStrategy(size=8))  # Ray Data
         frame.mapInPandas(Predictor("my-sst2"), schema)  # Spark
@@ -60,17 +60,17 @@ class Predictor:
     however often an engine sends it there.
 
     Args:
-        model: Folder, which every machine sees under this name, or Hub name.
+        model: Folder, under a path valid on every machine, or Hub name.
         **settings: Other fields of `PredictorSettings`: `top_k`, `probabilities`, `keep_columns`, `dtype`, ...
 
     Attributes:
         task: The task.
-        cut, windowed: How many rows were longer than the model reads, and lost the rest or were read in windows.
+        cut, windowed: Number of rows beyond the maximum length that were truncated, or read in windows.
 
     Raises:
-        ValueError: If a setting is out of its range or none of the task's, or the model has no head for a task.
-        OSError: If there is no such model.
-        TypeError: If there is no such setting.
+        ValueError: If a setting is out of range or not one of the task's, or the model has no head for a task.
+        OSError: If the model does not exist.
+        TypeError: If a setting does not exist.
     """
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
@@ -86,13 +86,13 @@ class Predictor:
         return _in_this_process, (type(self), self._key, vars(self.settings))
 
     def settle(self, first: DataRow) -> None:
-        """Choose the columns that the data has; an error that all rows share is found before anything is loaded.
+        """Choose the columns of the data; finds errors common to all rows before anything is loaded.
 
         Args:
             first: Its first row.
 
         Raises:
-            ValueError: If the row is not what the model reads, or lacks a column that is to be kept.
+            ValueError: If the row does not fit the model, or lacks a column to keep.
         """
         given = [item.name for item in fields(TaskArguments) if getattr(self.settings, item.name) is not None]
         task = task_for_columns(self.task, first, given)
@@ -103,7 +103,7 @@ class Predictor:
         self.task, self._is_settled = task, True
 
     def load(self) -> FinetunedModel:
-        """The model, whose record decides about the task from now on; loaded when it is first asked for."""
+        """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
             assert self.settings.model
             device = PartialState(cpu=self.settings.use_cpu).device
@@ -112,10 +112,10 @@ class Predictor:
         return self._found
 
     def answers(self, rows: Sequence[DataRow]) -> list[dict[str, Any]]:
-        """What is predicted for some rows, at least one, which are tokenized and sorted by length together.
+        """Predictions for one or more rows, which are tokenized and sorted by length together.
 
         Raises:
-            ValueError: If one is not what the model reads.
+            ValueError: If a row does not fit the model.
         """
         found, settings = self.load(), self.settings
         examples = found.task.new_examples(rows)
@@ -127,18 +127,18 @@ class Predictor:
         return found.task.answers(outputs, data, found.labels, settings.top_k, settings.probabilities)
 
     def __call__(self, batch: Any) -> Any:
-        """Answer a batch, or the batches of an iterator.
+        """Predict a batch, or the batches of an iterator.
 
         Args:
             batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
                 or an iterator of these.
 
         Returns:
-            The same kind of batch, with the columns of the data (`keep_columns`) and those of `predict`; of an
-            iterator an iterator, without batches that have no rows.
+            The same kind of batch, with the columns of the data (`keep_columns`) and those of `predict`; for an
+            iterator an iterator, without empty batches.
 
         Raises:
-            ValueError: If the batch is nothing of this kind, or not what the model reads.
+            ValueError: If the batch is of another kind, or does not fit the model.
         """
         if isinstance(batch, Iterator):
             return (self(part) for part in batch if len(part))
@@ -163,7 +163,7 @@ _copies: dict[str, Predictor] = {}
 
 
 def _in_this_process(kind: type[Predictor], key: str, settings: dict[str, Any]) -> Predictor:
-    """The copy of a predictor that this process has already, or a new one that replaces another's."""
+    """The predictor with this key in this process, or a new one that replaces the previous one."""
     if key not in _copies:
         _copies.clear()
         _copies[key] = kind(**settings)

@@ -1,4 +1,4 @@
-"""Attention heads: how much each matters for labelled data, and a model without the others."""
+"""Pruning attention heads: their importance on labelled data, and models with only the most important ones."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,23 +21,23 @@ _PROJECTIONS = ("query", "key", "value")
 def head_importance(
     task: Task, data: TaskData, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, progress: bool = False
 ) -> torch.Tensor:
-    """How much the loss depends on each attention head (Michel et al., 2019, section 4.1).
+    """The importance of each attention head for the loss (Michel et al., 2019, section 4.1).
 
-    The importance is the mean, over the examples, of the size of the loss's derivative by a factor before the head's
-    context; within each layer importances are divided by their Euclidean norm.
+    It is the mean over the examples of the absolute derivative of the loss with respect to a factor on the head's
+    context. Within each layer, importances are divided by their Euclidean norm.
 
     Args:
         task: The task.
-        data: Labelled data, as `Task.encode` gave it.
-        model: A MyBERT; its gradients and its mode are as before.
+        data: Labelled data, as returned by `Task.encode`.
+        model: A MyBERT; its gradients and its mode are restored.
         tokenizer: Its tokenizer.
-        progress: Whether to show it.
+        progress: Whether to show a progress bar.
 
     Returns:
-        Shape (layers, heads), float64.
+        Importance, shape (layers, heads), float64.
 
     Raises:
-        ValueError: If the model is no MyBERT, or gives no loss for this data.
+        ValueError: If the model is not a MyBERT, or has no loss for this data.
     """
     layers = _attention_of(model)
     heads, size = model.config.num_attention_heads, model.config.head_size
@@ -49,7 +49,7 @@ def head_importance(
 
     hooks = [layer["self"].register_forward_hook(keep) for layer in layers]
     unpads, was_training = model.config.unpad_inputs, model.training
-    model.config.unpad_inputs = False  # a packed batch does not keep its examples apart
+    model.config.unpad_inputs = False  # in a packed batch examples are not separate rows
     collate = task.collator(tokenizer, model)
     lengths = [len(data[place]["input_ids"]) for place in range(len(data))]
     try:
@@ -78,7 +78,7 @@ def head_importance(
 
 
 def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
-    """What part of a batch's loss, a mean over its labels, each of its examples is; shape (count, 1)."""
+    """Each example's share of a batch's loss, which is a mean over labels; shape (count, 1)."""
     labels = batch.get("labels")
     if labels is None or labels.dim() < 2 or labels.is_floating_point():  # one label each, or equally many
         return torch.full((count, 1), 1 / count)
@@ -87,13 +87,13 @@ def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
 
 
 class PrunableHeads:
-    """A MyBERT whose heads are taken away and given back; each layer keeps as many.
+    """A MyBERT whose heads can be removed and restored; all layers keep the same number.
 
     Args:
         model: The model, with floating-point weights.
 
     Raises:
-        ValueError: If it is no MyBERT.
+        ValueError: If it is not a MyBERT.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -105,10 +105,10 @@ class PrunableHeads:
         self._size = model.config.head_size
 
     def keep(self, heads: Sequence[Sequence[int]]) -> None:
-        """Leave the model these heads of each layer, in their order; the others' weights are gone.
+        """Keep only these heads of each layer, in order; the weights of the others are removed.
 
         Args:
-            heads: Numbers of heads for each layer, equally many.
+            heads: Indices of heads for each layer, equally many.
         """
         config = self._model.config
         (count,) = {len(numbers) for numbers in heads}
@@ -129,7 +129,7 @@ def _attention_of(model: PreTrainedModel) -> list[Any]:
     """The attention of each layer.
 
     Raises:
-        ValueError: If the model is no MyBERT.
+        ValueError: If the model is not a MyBERT.
     """
     if not isinstance(model, MyBertPreTrainedModel):
         raise ValueError(f"The model is a {type(model).__name__}; only bert and mybert can have heads pruned.")
@@ -144,11 +144,11 @@ def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
 
 
 def most_important(importance: torch.Tensor, count: int) -> list[list[int]]:
-    """The heads of each layer that matter most, in their order; of equal ones the first.
+    """The most important heads of each layer, in order; ties go to the first.
 
     Args:
-        importance: What `head_importance` gave.
-        count: How many.
+        importance: The result of `head_importance`.
+        count: Number of heads per layer.
     """
     order = importance.argsort(dim=1, descending=True, stable=True)[:, :count]
     return [sorted(row) for row in order.tolist()]

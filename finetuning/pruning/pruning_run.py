@@ -1,4 +1,4 @@
-"""Smaller models without training: fewer layers or heads, with what that costs on validation data (`mybert prune`)."""
+"""Smaller models without training: fewer layers or heads, and the cost on validation data (`mybert prune`)."""
 
 import logging
 import re
@@ -48,7 +48,7 @@ PRUNING = "pruning.json"  # in the folder: the table
 _ORDERS = ("top", "alternate")
 _LAYER = re.compile(r"(?P<before>(?:^|.*\.)(?:encoder|transformer)\.layer\.)(?P<number>\d+)(?P<after>\..*)")
 _WEIGHTS = ("model*.safetensors", "model.safetensors.index.json")
-# What else of a model folder goes along, tokenizers other than WordPiece included.
+# Other files of a model folder to copy, including those of other tokenizers than WordPiece.
 _COPIED = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.*"),
     *("merges.txt", "spiece.model", "sentencepiece*.model"),
@@ -57,7 +57,7 @@ _COPIED = (
 
 @dataclass
 class PruneArguments(FinetunedModelArguments):
-    """Settings of `prune`; in Python `data` may also be in memory, as in `FinetuningArguments`."""
+    """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "keep_heads": ("keep_layers", "drop_layers"),
@@ -99,8 +99,8 @@ class PruneArguments(FinetunedModelArguments):
         """Check what can be checked without looking at data.
 
         Raises:
-            ValueError: If a setting is missing, out of its range, or does not go with another.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is missing or out of range, or two settings contradict each other.
+            OSError: If the model folder does not exist.
         """
         if not self.model:
             raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
@@ -133,10 +133,10 @@ class PruneArguments(FinetunedModelArguments):
             raise ValueError("output_dir is set; say with keep_heads how many heads its model has, or leave it out.")
 
     def named_layers(self) -> list[int] | None:
-        """The numbers of the layers that go, if they are named.
+        """The indices of the layers to drop, if they are given.
 
         Raises:
-            ValueError: If they are neither numbers nor one of the orders.
+            ValueError: If they are neither integers nor one of the orders.
         """
         if len(self.drop_layers) == 1 and self.drop_layers[0] in _ORDERS:
             return None
@@ -148,13 +148,13 @@ class PruneArguments(FinetunedModelArguments):
         return sorted({int(name) for name in self.drop_layers})
 
     def kept(self, layers: int) -> list[list[int]]:
-        """The numbers of the layers that stay, for each model to be measured.
+        """The indices of the layers to keep, for each model to measure.
 
         Args:
-            layers: Layers of the model.
+            layers: Number of layers of the model.
 
         Raises:
-            ValueError: If it has fewer.
+            ValueError: If the model has too few layers.
         """
         dropped = self.named_layers()
         if dropped is not None:
@@ -184,23 +184,23 @@ def alternate_dropped(layers: int, count: int) -> list[int]:
 
 
 def prune(arguments: PruneArguments) -> dict[str, Any]:
-    """Take layers or attention heads from a model, measure what that costs, and write the smaller model.
+    """Remove layers or attention heads from a model, measure the cost, and write the smaller model.
 
-    Without layers the folder has the source's model type, so a `bert` stays one. Without heads it is a MyBERT, which
-    says how wide a head is (`head_dim`): transformers' `bert` cannot. All else goes along: tokenizer, task record,
-    what sentence-transformers pools with; there is a new card, and the table as `pruning.json`.
+    With fewer layers, the folder has the source's model type, so a `bert` stays one. With fewer heads it is a MyBERT,
+    which stores the head size (`head_dim`), unlike transformers' `bert`. Tokenizer, task record and files of
+    sentence-transformers are copied; there is a new card, and the table as `pruning.json`.
 
     Args:
         arguments: The settings.
 
     Returns:
-        `rows`: of each model the `layers` that stay, or the `heads` of each layer; with data its number of
-        `parameters` and the task's metrics. The first one is the model as it is. `metric`: the task's main one, None
-        without data.
+        `rows`: for each model the `layers` kept, or the `heads` kept in each layer; with data, its number of
+        `parameters` and the task's metrics. The first row is the unchanged model. `metric`: the task's main metric,
+        None without data.
 
     Raises:
         ValueError: If the model has no such layers or heads, no head for the task, or is not built like BERT, the data
-            is not what the task expects, or the folder holds other things.
+            does not fit the task, or the output folder contains other files.
         OSError: If a file cannot be read or written.
     """
     model = str(arguments.model)
@@ -219,7 +219,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             output = Path(arguments.output_dir)
             check_not_read(output, [model, *files_of(arguments.data)])
             check_output_folder(output, owned, arguments.overwrite)
-            held.enter_context(locked(output, within=stays_in_place(output)))  # before it takes its time to measure
+            held.enter_context(locked(output, within=stays_in_place(output)))  # before measuring, which takes time
         found = None
         if arguments.data:
             found = _Measuring(arguments)
@@ -242,7 +242,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
 
 
 class _Measuring:
-    """A model on labelled data, with fewer and fewer parts.
+    """Measures a model on labelled data, with fewer and fewer parts.
 
     Args:
         arguments: The settings.
@@ -258,7 +258,7 @@ class _Measuring:
         self._data: dict[str, TaskData] = dict(zip(sources, task.complete(encoded, tokenizer), strict=True))
 
     def rows_of_layers(self, choices: Sequence[Sequence[int]]) -> list[dict[str, Any]]:
-        """What the model scores with each choice of its layers."""
+        """The model's scores with each choice of layers."""
         layers = encoder_layers(self.model.model)
         rows: list[dict[str, Any]] = []
         for kept in choices:
@@ -268,10 +268,10 @@ class _Measuring:
         return rows
 
     def rows_of_heads(self) -> list[dict[str, Any]]:
-        """What the model scores with the heads of each layer that matter most for the data; it is left with the last.
+        """The model's scores with its most important heads; afterwards it has the last choice of heads.
 
         Raises:
-            ValueError: If it has fewer, or they cannot be told apart.
+            ValueError: If it has too few heads, or their importance cannot be measured.
         """
         task, network, _, tokenizer = self.model
         heads = getattr(network.config, "num_attention_heads", 0)
@@ -301,7 +301,7 @@ class _Measuring:
         return metrics
 
     def _say(self, rows: Sequence[Mapping[str, Any]], count: int, what: str, kept: str = "") -> None:
-        """Log the last row of a table: the main metric, and what it lost."""
+        """Log the last row of a table: the main metric, and the loss."""
         row, metric = rows[-1], self.model.task.main_metric
         name = next(name for name in row if name == metric or name.endswith(f"_{metric}"))
         shown = f"{count:>3} {what} {row['parameters']:>13,} parameters  {name} {row[name]:.4f}"
@@ -311,17 +311,17 @@ class _Measuring:
 
 
 def _local(model: str) -> Path:
-    """A folder as it is; for a name on the Hub its copy in the cache."""
+    """The folder itself, or the cached copy of a model on the Hub."""
     if Path(model).is_dir():
         return Path(model)
     return Path(snapshot_download(model, allow_patterns=[*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS]))
 
 
 def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
-    """Write a model folder with some of the layers of another; the weights keep their types and names.
+    """Write a model folder with some of the layers of another; the weights keep their dtypes and names.
 
     Raises:
-        ValueError: If the weights are not those of layers of their own each.
+        ValueError: If the weights are not separate for each layer.
     """
     places = {number: place for place, number in enumerate(kept)}
     tensors: dict[str, torch.Tensor] = {}
@@ -341,7 +341,7 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
             f"the {config.num_hidden_layers} of a model like BERT."
         )
     save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
-    foreign = ("auto_map", "custom_pipelines")  # code in the source's folder, of which no copy is made
+    foreign = ("auto_map", "custom_pipelines")  # references to code in the source's folder, which is not copied
     settings = {name: value for name, value in read_json_object(source / "config.json").items() if name not in foreign}
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(kept)
     write_json(folder / "config.json", settings, sort_keys=True)
@@ -356,7 +356,7 @@ def _copy_what_goes_along(source: Path, folder: Path) -> None:
 
 
 def _write_card(folder: Path, name: str, model: str, rows: Sequence[Mapping[str, Any]], what: str) -> None:
-    """Write a card; `what` became fewer, "layers" or "heads"."""
+    """Write a card; `what` was reduced, "layers" or "heads"."""
     counts = [len(row["layers"] if what == "layers" else row["heads"][0]) for row in rows]
     shown = model if not Path(model).exists() else Path(model).name
     which = (
