@@ -37,14 +37,14 @@ from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
 
-_THRESHOLD = 0.5  # of a label's probability, where several labels may hold at once
-_SEPARATORS = (",", ";", "|")  # of several labels of a text
-_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # whether a label holds, as tables write it
+_THRESHOLD = 0.5  # default threshold of a label's probability in multi-label tasks
+_SEPARATORS = (",", ";", "|")  # separators of several labels in a text column
+_INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of 0/1 columns in tables
 
 
 @dataclass(frozen=True)
 class TextExample:
-    """A sentence or a pair, and its label: a name, several names, a number, or None where it is not known."""
+    """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
 
     texts: tuple[str, ...]
     label: str | frozenset[str] | float | None
@@ -60,22 +60,23 @@ class LabelPrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTask(Task[TextExample, LabelPrediction]):
-    """Labels of single sentences or of pairs.
+    """Classification or regression of single sentences or pairs.
 
     Attributes:
-        thresholds: Label -> the probability above which it holds, where several labels may hold at once; 1/2 for
-            others. Those with the best F1 on the validation data.
-        temperature: What logits are divided by, where a text has one label; fitted to the validation data.
+        thresholds: For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without
+            one. Fitted to the best F1 on the validation data.
+        temperature: For single-label tasks, divides the logits; fitted to the validation data.
         text_pair_column: Column of the second sentence of a pair.
-        label_columns: Columns of 0 and 1, one for each label, where several labels may hold at once.
-        label_separator: What stands between several labels of a text; a comma, if the data has not been looked at.
-        problem: What a label is, in the words of transformers' `problem_type`.
-        classes: The classes in the order of their ids, if the data is not to decide it.
-        window_pooling: How a text that is longer than `max_length` is read: None cuts it; else in windows, whose
-            logits become the text's by `"mean"` or `"max"`, see `pool_windows`.
-        doc_stride: Tokens that neighbouring windows share; None for 128, or half of a text's room if that is less.
-        unlabelled: Value that says of a row that it has no label, for a regression.
-        glue: Name of the GLUE task, which says what is measured.
+        label_columns: For multi-label tasks, columns of 0 and 1, one for each label.
+        label_separator: Separator of several labels of a text; a comma until the data has been read.
+        problem: The kind of label, as in transformers' `problem_type`.
+        classes: The classes in the order of their ids; by default they follow from the data.
+        window_pooling: None truncates texts longer than `max_length`; `"mean"` or `"max"` reads them in windows and
+            pools the windows' logits, see `pool_windows`.
+        doc_stride: Number of tokens that neighbouring windows share; None for 128, or half of a text's room if that is
+            less.
+        unlabelled: For regression, the value that means "no label".
+        glue: Name of the GLUE task, which determines the metrics.
     """
 
     text_pair_column: str | None = None
@@ -101,11 +102,11 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     pipeline: ClassVar[str] = "text-classification"
 
     def __post_init__(self) -> None:
-        """Refuse settings that do not go together.
+        """Reject settings that contradict each other.
 
         Raises:
-            ValueError: If there are columns of labels where there is one label, windows are described and not asked
-                for, or share more than they hold, or a temperature is none.
+            ValueError: If label columns are given for a single-label task, window settings are given without windows,
+                windows share more tokens than they have, or the temperature is not above 0.
         """
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; expected a number above 0.")
@@ -121,7 +122,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Whether a row has a label."""
         if self.label_columns:
             return all(map(row.has, self.label_columns))
-        if self.problem == "multi_label_classification":  # an empty list of labels is one
+        if self.problem == "multi_label_classification":  # an empty list of labels is a label
             return self.label_column in row.values
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
 
@@ -132,36 +133,36 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return TextExample(texts, self._label(row) if labelled else None)
 
     def is_empty(self, row: DataRow) -> bool:
-        """Whether a row has no text (of a pair, none at all), or no label."""
+        """Whether a row has no text (for a pair, neither text), or no label."""
         columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
         has_text = any(str(row.values.get(name) or "").strip() for name in columns)
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
         return not (has_text and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
-        """As for every task; with columns of 0 and 1 there is none of labels."""
+        """As for every task; with columns of 0 and 1 there is no label column."""
         found = super().columns(labelled)
         return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
 
     @property
     def has_one_class(self) -> bool:
-        """Whether a text has one label, which is no number."""
+        """Whether this is single-label classification."""
         return self.problem == "single_label_classification"
 
     def texts_of(self, example: TextExample) -> tuple[str, ...]:
-        """The sentence or both."""
+        """The sentence, or both sentences of a pair."""
         return example.texts
 
     def classes_of(self, example: TextExample) -> tuple[str, ...]:
-        """The label or all labels; none for a number."""
+        """The label or labels; none for regression."""
         if isinstance(example.label, str):
             return (example.label,)
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
     def settled(self, rows: Sequence[DataRow]) -> ClassificationTask:
-        """The task, completed from the data where a setting is not given.
+        """The task, with settings that are not given inferred from the data.
 
-        Pairs are in `text` and `text_pair`; labels of a text are separated by , ; or |, whichever occurs.
+        Pairs are in `text` and `text_pair`; the separator of labels is whichever of , ; | occurs.
         """
         if self.text_column == "text" and self.text_pair_column is None and "text_pair" in rows[0].values:
             return replace(self, text_pair_column="text_pair").settled(rows)
@@ -220,7 +221,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return Labels(self.classes) if self.classes else found
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
-        """Classes and `problem_type`; a regression has one output called "value"."""
+        """Classes and `problem_type`; regression has one output called "value"."""
         names = labels if self.problem != "regression" else Labels(("value",))
         return super().config_fields(names) | {"problem_type": self.problem}
 
@@ -230,13 +231,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return bool(self.classes) and self.classes == _numbers(len(self.classes))
 
     def check_labels(self, name: str, config: PreTrainedConfig) -> None:
-        """Refuse classes without names where published models order them differently (MNLI)."""
+        """Reject unnamed classes if published models order them differently (MNLI)."""
         names = Labels.from_config(config).names
         if names == _numbers(len(names)):  # LABEL_0 or 0
             require_named_labels(name, self.glue, {number: f"LABEL_{number}" for number in range(len(names))})
 
     def named(self, labels: Labels) -> Labels:
-        """The benchmark's own names for as many classes, where it or the model calls them by their numbers."""
+        """The benchmark's names of the classes, if the data or the model only numbers them."""
         if len(labels.names) != len(self.classes) or set(labels.names) == set(self.classes):
             return labels
         is_numbered = self.has_class_numbers or labels.names == _numbers(len(self.classes))
@@ -249,9 +250,10 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[TextExample]:
-        """Tokenize sentences or pairs, cut as Google's code cuts them: of a pair the longer sentence first.
+        """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first.
 
-        With windows `layout` is the example of each sequence, and each weighs its share of its example in the loss.
+        With windows, `layout` has the example of each sequence, and the windows of an example share its weight in the
+        loss.
         """
         texts = [example.texts for example in examples]
         windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
@@ -270,7 +272,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _targets(
         self, examples: Sequence[TextExample], labels: Labels | None, source: DataSource
     ) -> tuple[list[Any], Sequence[TextExample]]:
-        """The target of each example, and the examples with the classes' names, where the data may number them."""
+        """The target of each example, and the examples with class names if the data has numbers."""
         values: list[Any] = [example.label for example in examples]
         if labels is None or self.problem == "regression":
             return values, examples
@@ -288,7 +290,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return [[float(place in row) for place in places] if several else row[0] for row in ids], examples
 
     def predict(self, outputs: Any, data: TaskData[TextExample], labels: Labels | None) -> list[LabelPrediction]:
-        """The most probable class, all labels with a probability above their threshold, or the number."""
+        """The most probable class, all labels with a probability above their threshold, or the value."""
         logits = np.asarray(outputs, dtype=np.float64)
         if self.window_pooling is not None:
             logits = pool_windows(logits, data.layout, self.window_pooling)
@@ -307,7 +309,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         ]
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """As for every task; of a regression there is one number."""
+        """As for every task; regression has only one value."""
         super().check_answers(top_k, probabilities)
         if self.problem == "regression" and (top_k > 1 or probabilities):
             raise ValueError(
@@ -317,7 +319,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def answer(
         self, prediction: LabelPrediction, example: TextExample, top_k: int, probabilities: bool
     ) -> dict[str, Any]:
-        """Label and its probability, several labels with theirs, or the number of a regression as `score`."""
+        """Label and probability, several labels with theirs, or the predicted value as `score`."""
         label, table = prediction.label, prediction.probabilities
         if isinstance(label, float):
             return {"score": rounded(label)}
@@ -334,9 +336,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return found
 
     def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> ClassificationTask:
-        """The task with what makes its probabilities most likely, or gives every label its best F1.
+        """The task with settings fitted to the predictions.
 
-        That is the temperature where a text has one label, and thresholds where several may hold at once.
+        For single-label tasks this is the temperature, for multi-label tasks the thresholds with the best F1.
         """
         if self.problem == "single_label_classification" and len(examples) > 1:
             return replace(self, temperature=fit_temperature(*_class_probabilities(predictions, examples)))
@@ -351,13 +353,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return replace(self, thresholds=thresholds)
 
     def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
-        """GLUE's metrics; else accuracy and F1, or the correlations for a regression."""
+        """GLUE's metrics; otherwise accuracy and F1, or correlations for regression."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
         if self.problem == "regression":
             return pearson_spearman(predicted, wanted)
         if self.problem == "multi_label_classification":
-            names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # where no label holds, and none is said to
+            names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
             rows = [
                 np.array([[int(name in label) for name in names] for label in side]) for side in (predicted, wanted)
             ]
@@ -374,14 +376,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def _class_ids(
         self, predicted: Sequence[str], wanted: Sequence[str]
     ) -> tuple[Labels, tuple[list[int], list[int]]]:
-        """The classes of predictions and data, and their ids in both, which may call them by name or by number."""
+        """The classes of predictions and data, and the ids in both, given names or numbers."""
         labels = Labels(self.classes or tuple(sorted({*predicted, *wanted})))
         return labels, (labels.ids(predicted, "The prediction file"), labels.ids(wanted, "The data"))
 
     def calibration(
         self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """The error of the most probable class's probability, where a text has one label."""
+        """The calibration error of the most probable class, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
         probabilities, references = _class_probabilities(predictions, examples)
@@ -392,7 +394,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def report_by_class(
         self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
     ) -> ClassReport | None:
-        """Classes, or labels where several may hold at once; nothing of a regression."""
+        """The report by class or label; None for regression."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
         if self.problem == "regression":
@@ -423,7 +425,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         folder: Path,
         suffix: str = "",
     ) -> None:
-        """Write `predictions.tsv`: index and prediction, GLUE's format; for own data also the probabilities."""
+        """Write `predictions.tsv`: index and prediction as in GLUE's format; for other data also probabilities."""
         names = () if self.glue else tuple(predictions[0].probabilities)
         mark = _mark_between(names)
         lines = ["\t".join(prediction_columns(names))]
@@ -437,14 +439,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""
         rows = read_prediction_rows(path, len(examples))
-        # The data may have some of the classes only; the table has columns of all, if it is one of ours.
+        # The data may have only some of the classes; a table written by us has columns for all.
         mark = _mark_between([*rows[0].values, *(name for example in examples for name in self.classes_of(example))])
         return [LabelPrediction(self._predicted(row, mark)) for row in rows]
 
     def _predicted(self, row: DataRow, mark: str) -> Any:
         value = row.value("prediction")
         if self.problem == "multi_label_classification":
-            return _label_names(value, mark)  # as `write_predictions` writes them
+            return _label_names(value, mark)  # as written by `write_predictions`
         if not row.has("prediction"):
             raise row.mistake("an empty prediction; expected one for each example")
         if self.problem == "single_label_classification":
@@ -461,27 +463,27 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
 
 def _numbers(count: int) -> tuple[str, ...]:
-    """The names of classes that have none."""
+    """The names of unnamed classes."""
     return tuple(str(number) for number in range(count))
 
 
 def _class_probabilities(
     predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities (examples, classes) and the number of the true class (examples,)."""
+    """Probabilities (examples, classes) and ids of the true classes (examples,)."""
     number = {name: place for place, name in enumerate(predictions[0].probabilities)}
     references = [number[str(example.label)] for example in examples]
     return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
 
 
 def _mark_between(names: Iterable[str]) -> str:
-    """What separates several labels in a file of predictions: a comma, unless one is in a label's name."""
+    """The separator of several labels in a prediction file: a comma, unless a label contains one."""
     there = "".join(names)
     return next((mark for mark in _SEPARATORS if mark not in there), _SEPARATORS[0])
 
 
 def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
-    """Several labels: a list, or a text with a mark between them."""
+    """Several labels, from a list or from text with a separator."""
     separator = separator or _SEPARATORS[0]
     names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
     return frozenset(label_name(name) for name in names if label_name(name))

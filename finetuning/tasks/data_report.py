@@ -1,4 +1,4 @@
-"""What is reported of a run's data before training: classes, lengths, an example, and what looks wrong."""
+"""The report on a run's data before training: classes, lengths, an example, and warnings."""
 
 import logging
 import unicodedata
@@ -13,18 +13,18 @@ from .task import Task, TaskData
 logger = logging.getLogger(__name__)
 
 _COLUMNS = 80
-_MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # that are listed, the latter where each is there once
-_ONE_CLASS = 0.95  # share of a class beside which the others hardly count
+_MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # numbers of classes listed; the latter if each occurs once
+_ONE_CLASS = 0.95  # share of one class above which a warning is logged
 
 
 def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], folds: int = 0) -> None:
-    """Log what the data is, and warn of what looks wrong.
+    """Log a description of the data, and warnings.
 
     Args:
         task: The task.
         train: The training data.
-        validation: Name -> data to evaluate on.
-        folds: Into how many folds the training data is split for cross-validation.
+        validation: Evaluation data by name.
+        folds: Number of folds for cross-validation, or 0.
     """
     for line in data_lines(task, train):
         logger.info("%s", line)
@@ -48,13 +48,13 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
-    """What became of texts that are longer than the network reads; nothing where there are none.
+    """Messages about texts longer than the model's input; none if there are no such texts.
 
     Args:
         task: The task.
-        examples: How many examples there are.
-        cut: How many of them were cut.
-        windowed: How many of them are read in several windows.
+        examples: Number of examples.
+        cut: Number of truncated examples.
+        windowed: Number of examples read in several windows.
     """
     lines = []
     for count, done in ((cut, "cut"), (windowed, "read in windows")):
@@ -92,7 +92,7 @@ def data_lines(task: Task, data: TaskData) -> list[str]:
 
 
 def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) -> list[str]:
-    """What looks wrong: classes that are none, one class alone, classes that look alike, texts that come twice."""
+    """Warnings: suspicious classes, a single dominant class, similar class names, duplicate texts."""
     return [
         *_class_warnings(task, train.examples),
         *_text_warnings(task, train.examples),

@@ -30,9 +30,9 @@ class FeatureTask(TaggingTask):
     Attributes:
         encoder: Folder or Hub name of the encoder.
         features: Name of the features.
-        stored: Names of all features that the data is to serve; their states are kept, in half precision.
+        stored: Names of all features to compute; their hidden states are stored in half precision.
         lstm_size: Units of an LSTM in each direction.
-        device: Where the encoder runs.
+        device: Device of the encoder.
     """
 
     encoder: str
@@ -50,7 +50,7 @@ class FeatureTask(TaggingTask):
     def complete(
         self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
     ) -> list[TaskData[TaggedSentence]]:
-        """Run sentences through the encoder; `layout` becomes (sentence, word) of each state."""
+        """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
         encoder = load_encoder(self.encoder, self.device)
         check_max_length(self.max_length, self.encoder, encoder.config)
         return [self._with_states(item, encoder, tokenizer) for item in data]
@@ -58,7 +58,7 @@ class FeatureTask(TaggingTask):
     def _with_states(
         self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> TaskData[TaggedSentence]:
-        # A window of a very long word may hold none of a first piece.
+        # A window within a very long word may have no first piece.
         numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
         names = [name for name in data.inputs if name != "labels"]
         sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
@@ -75,7 +75,7 @@ class FeatureTask(TaggingTask):
         return replace(data, inputs=inputs, layout=layout)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """Batches of the states that these features take."""
+        """A collator for the hidden states of these features."""
         stored = self._states(self.stored)
         chosen = [stored.index(number) for number in self._states([self.features])]
 
@@ -96,7 +96,7 @@ class FeatureTask(TaggingTask):
     def load_model(
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
     ) -> tuple[PreTrainedModel, list[str]]:
-        """A fresh tagger for the encoder; see `Task.load_model`."""
+        """A new tagger for the encoder; see `Task.load_model`."""
         encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
         config = FeatureTaggerConfig(
             encoder=self.encoder,
@@ -104,7 +104,7 @@ class FeatureTask(TaggingTask):
             num_states=len(self._states([self.features])),
             state_size=encoder.hidden_size,
             lstm_size=self.lstm_size,
-            pad_token_id=encoder.pad_token_id,  # else Trainer takes it over from the tokenizer, with a warning
+            pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
             **self.config_fields(labels),
         )
         tagger = FeatureTagger(config)
@@ -117,7 +117,7 @@ class FeatureTask(TaggingTask):
         model: PreTrainedModel | None,
         tokenizer: PreTrainedTokenizerBase,
     ) -> list[Example]:
-        """Tag sentences for the card; there is no pipeline for it."""
+        """Tag sentences for the card; it has no pipeline."""
         tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
         tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
         return [
@@ -135,17 +135,17 @@ def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, devic
     """The tasks of the feature-based approach.
 
     Args:
-        task: The task, which tags words.
+        task: A tagging task.
         features: Name of the features, or `"all"` for the rows of `TABLE_7`.
         encoder: Folder or Hub name of the encoder.
         lstm_size: Units of an LSTM in each direction.
-        device: Where the encoder runs.
+        device: Device of the encoder.
 
     Returns:
-        Name -> task; a single one has the name "".
+        Tasks by name; a single one has the name "".
 
     Raises:
-        ValueError: If the task is no tagging, or there are no such features.
+        ValueError: If it is not a tagging task, or the features are unknown.
     """
     if not isinstance(task, TaggingTask):
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")

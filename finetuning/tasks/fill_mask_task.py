@@ -1,4 +1,4 @@
-"""Which words stand at the masks of a text: the masked language model of pretraining (paper, section 3.1)."""
+"""Predicting the words at the masks of a text: the masked language model of pretraining (paper, section 3.1)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tagged_sentences import add_sequence, tag_windows
 from .task import Task, TaskData, rounded
 
 _MOST_LISTED = 100
-"""Tokens that are kept for each mask, the most probable ones."""
+"""Number of most probable tokens kept for each mask."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class MaskedText:
 
     Attributes:
         text: The text.
-        row: Where it stands in the data, from 1.
-        hidden: What is behind each mask, None where it is not known.
+        row: Number of its row in the data, from 1.
+        hidden: The word at each mask, or None if unknown.
     """
 
     text: str
@@ -40,7 +40,7 @@ class MaskedText:
 
 @dataclass(frozen=True)
 class FilledMasks:
-    """For each mask of a text the most probable tokens with their probabilities, the best first."""
+    """The most probable tokens for each mask of a text, with their probabilities, the best first."""
 
     best: tuple[tuple[tuple[str, float], ...], ...]
 
@@ -51,11 +51,11 @@ class FilledMasks:
 
 
 class _Masks(NamedTuple):
-    """What `TaskData.layout` is here.
+    """Content of `TaskData.layout` in this task.
 
     Attributes:
-        sequences: For each sequence its example, and which of its masks are predicted from it.
-        mask_token: How a mask is written.
+        sequences: For each sequence its example, and which of its masks are predicted from this sequence.
+        mask_token: The mask token as text.
     """
 
     sequences: list[tuple[int, range]]
@@ -74,7 +74,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     has_probabilities: ClassVar[bool] = False
 
     def example(self, row: DataRow, labelled: bool) -> MaskedText:
-        """Text of a row, and what its masks hide."""
+        """Text of a row, and the words at its masks."""
         hidden = tuple(row.words(self.label_column)) if labelled else None
         return MaskedText(row.text(self.text_column), row.number, hidden)
 
@@ -83,19 +83,19 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return (example.text,)
 
     def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
-        """Refuse: nothing is fine-tuned for it."""
+        """Always an error: this task is not fine-tuned."""
         raise ValueError("fill_mask is only for predict and evaluate; mybert pretrain is what trains a model for it.")
 
     def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
-        """Load a model; its classes are the tokens of the vocabulary, as text."""
+        """Load a model; its classes are the vocabulary's tokens as text."""
         model, _ = super().load_finetuned(name)
         if model.config.model_type == "mybert":
-            model.config.sparse_prediction = True  # logits at masks alone
+            model.config.sparse_prediction = True  # logits at masks only
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         return model, Labels(tuple(tokenizer.batch_decode([[number] for number in range(model.config.vocab_size)])))
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
-        """Nothing: the tokenizer has the vocabulary."""
+        """None: the vocabulary is in the tokenizer."""
         return {}
 
     def encode(
@@ -105,7 +105,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[MaskedText]:
-        """Tokenize texts; what their masks hide becomes a token as the tokenizer writes it, where it is one."""
+        """Tokenize texts; the word at a mask becomes the tokenizer's token for it, if it is a single token."""
         if tokenizer.mask_token_id is None:
             raise ValueError(
                 f"The tokenizer {type(tokenizer).__name__} has no mask token; expected that of a masked language "
@@ -133,7 +133,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return TaskData(known, inputs, source, _Masks(sequences, tokenizer.mask_token), windowed=windowed)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """Batches whose labels say where masks are, so that logits are computed there alone."""
+        """A collator whose labels mark the masks, so that logits are computed only there."""
         pad = super().collator(tokenizer)
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -178,7 +178,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     ) -> list[dict[str, Any]]:
         """`label` and `score`, lists with the best token for each mask; `filled`, the text with these.
 
-        With `top_k` above 1 also `best`, a list for each mask.
+        With `top_k` above 1, also `best`, a list for each mask.
         """
         told = []
         for example, prediction in zip(data.examples, self.predict(outputs, data, labels), strict=True):
@@ -196,7 +196,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return told
 
     def score(self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText]) -> dict[str, float]:
-        """The share of masks at which the best token is the right one."""
+        """Accuracy: the share of masks whose best token is right."""
         pairs = [
             pair
             for prediction, example in zip(predictions, examples, strict=True)
@@ -205,13 +205,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 
     def right_prediction(self, example: MaskedText) -> FilledMasks:
-        """What is hidden."""
+        """The true words."""
         return FilledMasks(tuple(((word, 1.0),) for word in example.hidden or ()))
 
     def write_predictions(
         self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
     ) -> None:
-        """Write `predictions.tsv`: index, and the best token for each mask, spaces between them."""
+        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces."""
         rows = [f"{index}\t{' '.join(prediction.tokens)}" for index, prediction in enumerate(predictions)]
         write_lines(folder / f"predictions{suffix}.tsv", ["\t".join(prediction_columns(())), *rows])
 
@@ -244,7 +244,7 @@ def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _filled(text: str, mask_token: str, tokens: Sequence[str]) -> str:
-    """A text with tokens in place of its masks; one that continues a word follows it without a space."""
+    """Replace the masks of a text by tokens; a continuation (`##`) follows its word without a space."""
     first, *rest = text.split(mask_token)
     for token, after in zip(tokens, rest, strict=True):
         first = f"{first.rstrip()}{token[2:]}{after}" if re.match("##.", token) else f"{first}{token}{after}"

@@ -1,4 +1,4 @@
-"""The outputs of a fine-tuned network for tokenized data: batches of similar length, results in the data's order."""
+"""Running a fine-tuned model on tokenized data: in batches of similar length, with results in the data's order."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def network_outputs(
     shared: bool = False,
     progress: bool = False,
 ) -> Any:
-    """Run data through a network in evaluation mode.
+    """Run data through a model in eval mode.
 
     Args:
-        task: The task, which makes batches and says what is kept of the outputs.
-        data: What `Task.encode` gave.
-        model: The network.
+        task: The task, which provides the collator and selects the outputs to keep.
+        data: The result of `Task.encode`.
+        model: The model.
         tokenizer: Its tokenizer.
-        batch_size: Sequences at a time; None for as many as make a good number of tokens for the device.
-        progress: Whether to show it.
-        shared: Whether the processes of a run share the work; each gets all results.
+        batch_size: Sequences per batch; None to choose it for the device.
+        progress: Whether to show a progress bar.
+        shared: Whether the processes of a run share the work; each of them returns all results.
 
     Returns:
         For each sequence an array without a batch axis, in the data's order; a tuple of such lists for several
-        outputs. It is what `Task.predict` takes.
+        outputs. This is the input of `Task.predict`.
     """
     collate = task.collator(tokenizer, model)
     lengths = [_tokens(data[place]) for place in range(len(data))]
@@ -67,6 +67,6 @@ def network_outputs(
 
 
 def _tokens(row: dict[str, Any]) -> int:
-    """How much work a row is for the network."""
+    """Number of tokens of a row, over all its choices."""
     values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
     return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)

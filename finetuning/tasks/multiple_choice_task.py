@@ -24,7 +24,7 @@ from .task import Task, TaskData, rounded
 
 @dataclass(frozen=True)
 class ChoiceExample:
-    """A text, what may follow it, and which of these does (from 0), or None where it is not known."""
+    """A text, its choices, and the index of the right one (from 0), or None if unknown."""
 
     text: str
     choices: tuple[str, ...]
@@ -33,7 +33,7 @@ class ChoiceExample:
 
 @dataclass(frozen=True)
 class ChoicePrediction:
-    """The chosen one, from 0, and the probability of each."""
+    """The index of the predicted choice, from 0, and the probability of each."""
 
     choice: int
     probabilities: tuple[float, ...] = ()
@@ -44,8 +44,8 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     """Choosing between texts; each is read after the same first text, as a pair.
 
     Attributes:
-        text_pair_column: Column of a text that every choice begins with, such as a question.
-        choice_columns: Columns of the choices; a single one holds lists of them.
+        text_pair_column: Column of a text that all choices start with, such as a question.
+        choice_columns: Columns of the choices; a single column contains lists of choices.
     """
 
     text_pair_column: str | None = None
@@ -89,7 +89,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
 
     @property
     def learns_classes(self) -> bool:
-        """One of the choices is right."""
+        """True: one of the choices is right."""
         return True
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return (example.text, *example.choices)
 
     def classes_of(self, example: ChoiceExample) -> tuple[str, ...]:
-        """Which choice is right, from 0."""
+        """The index of the right choice, from 0, as text."""
         return () if example.label is None else (str(example.label),)
 
     def _label(self, row: DataRow, choices: Sequence[str]) -> int:
@@ -115,7 +115,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[ChoiceExample]:
-        """Tokenize each choice after its text; the longer of the two is cut first, as in Google's code."""
+        """Tokenize each choice after its text; the longer of the two is truncated first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
         encoded = encode_and_cut(tokenizer, pairs, self.max_length)
         count = len(examples[0].choices)
@@ -128,7 +128,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return TaskData(examples, inputs, source, cut=len({place // count for place in encoded.too_long}))
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """Batches of shape (questions, choices, tokens)."""
+        """A collator for batches of shape (questions, choices, tokens)."""
 
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
             count = len(rows[0]["input_ids"])
@@ -150,7 +150,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     def answer(
         self, prediction: ChoicePrediction, example: ChoiceExample, top_k: int, probabilities: bool
     ) -> dict[str, Any]:
-        """Number (from 0), text and probability of the choice."""
+        """Index (from 0), text and probability of the predicted choice."""
         scores = prediction.probabilities
         ranked = [
             {"label": place, "answer": example.choices[place], "score": rounded(scores[place])}
@@ -167,7 +167,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
 
     def right_prediction(self, example: ChoiceExample) -> ChoicePrediction:
-        """The example's label."""
+        """The prediction of the right choice."""
         assert example.label is not None
         return ChoicePrediction(example.label)
 

@@ -1,4 +1,4 @@
-"""Whether the second of two texts follows the first: next sentence prediction (paper, section 3.1)."""
+"""Next sentence prediction: whether the second of two texts follows the first (paper, section 3.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True)
 class NextSentenceTask(ClassificationTask):
-    """A classification of pairs with the head of pretraining; its classes are those of the pipeline."""
+    """Classification of pairs with the pretraining head; its classes are those of the pipeline."""
 
     text_pair_column: str | None = "text_pair"
     classes: tuple[str, ...] = LABELS
@@ -26,7 +26,7 @@ class NextSentenceTask(ClassificationTask):
     pipeline: ClassVar[str] = "next-sentence-prediction"
 
     def named(self, labels: Labels) -> Labels:
-        """The two classes, whatever a model's configuration has as names: no checkpoint of this head names them."""
+        """The two classes, whatever the model's configuration says: checkpoints with this head do not name them."""
         return Labels(self.classes)
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:

@@ -1,4 +1,4 @@
-"""Extractive question answering: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3) and own data of the same kind."""
+"""Extractive question answering: SQuAD 1.1 and 2.0 (paper, sections 4.2 and 4.3) and other data in their format."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .task import Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
 
-_CHUNK = 1000  # questions that are tokenized at a time
+_CHUNK = 1000  # number of questions tokenized at a time
 
 
 @dataclass(frozen=True)
 class QuestionExample:
-    """A question, the text that answers it, and its answers.
+    """A question, its context, and its answers.
 
     Attributes:
-        id: The question's name.
+        id: Id of the question.
         question: The question.
         context: The text.
-        answers: (first character, text) of each accepted answer, none if the question has no answer; the character
-            is -1 where the text is not in the context. None where the answers are not known.
-        moved: Whether an answer was not where the data says, and was found elsewhere.
+        answers: (index of the first character, text) of each accepted answer, empty if the question has no answer; the
+            index is -1 if the text is not in the context. None if the answers are unknown.
+        moved: Whether an answer was not at its given position, but found elsewhere.
     """
 
     id: str
@@ -51,11 +51,11 @@ class AnswerPrediction:
     """Predicted answers.
 
     Attributes:
-        text: The best stretch of the context, whatever speaks for "no answer"; None where a file lacks the question.
-        null_odds: Score of "no answer" less that of the best stretch; None where there is always an answer, or where
-            it is not known.
-        best: The best stretches, and "no answer" if it is possible, from best to worst.
-        is_final: Whether the text is what is answered, as in a file: empty where there is said to be no answer.
+        text: The best span of the context, regardless of "no answer"; None if a prediction file lacks the question.
+        null_odds: Score of "no answer" minus that of the best span; None if every question has an answer, or if
+            unknown.
+        best: The best spans, and "no answer" if it is possible, from best to worst.
+        is_final: Whether `text` is the final answer, as in a prediction file: empty for "no answer".
     """
 
     text: str | None
@@ -66,23 +66,24 @@ class AnswerPrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
-    """Finding the answer to a question in a text; a long text is read in windows that overlap.
+    """Finding the answer to a question in a text; a long text is read in overlapping windows.
 
     Attributes:
         text_column: Column of the question.
         text_pair_column: Column of the text.
         label_column: Column of the answers: `{"text": [...], "answer_start": [...]}`, a list of `{"text",
             "answer_start"}`, or the text of the only answer.
-        id_column: Column of the question's name; rows are numbered where it is missing.
+        id_column: Column of the question's id; without it rows are numbered.
         unanswerable: Whether a question may have no answer.
-        doc_stride: Tokens that neighbouring windows share; None for 128, or half of a text's room if that is less.
-        max_question_length: Tokens of a question; the rest is cut.
-        max_answer_length: Tokens of an answer.
-        n_best_size: How many answers are written to `nbest_predictions.json`.
-        max_context: Whether an answer counts only in the window with the most text around its begin, and each text
-            once, as in Google's code.
-        null_score_threshold: "No answer" is predicted where its score exceeds the best stretch's by more than this;
-            None for 0, or what was best on the validation data.
+        doc_stride: Number of tokens that neighbouring windows share; None for 128, or half of a text's room if that is
+            less.
+        max_question_length: Maximum length of a question in tokens; longer ones are truncated.
+        max_answer_length: Maximum length of an answer in tokens.
+        n_best_size: Number of answers written to `nbest_predictions.json`.
+        max_context: Whether an answer counts only in the window with the most context around its start, and each text
+            only once, as in Google's code.
+        null_score_threshold: "No answer" is predicted if its score exceeds that of the best span by more than this;
+            None for 0, or for the best value on the validation data.
     """
 
     text_column: str = "question"
@@ -106,7 +107,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
-    full_score: ClassVar[float] = 100.0  # as the official scripts have it
+    full_score: ClassVar[float] = 100.0  # as in the official scripts
     has_probabilities: ClassVar[bool] = False
 
     def is_empty(self, row: DataRow) -> bool:
@@ -120,7 +121,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return answers is not None and (self.unanswerable or bool(texts))
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[QuestionExample]:
-        """The examples of a file's rows; logs how many answers were not where the data says."""
+        """The examples of a file's rows; logs how many answers were not at their given position."""
         examples = super().examples(rows, labelled)
         if len({example.id for example in examples}) < len(examples):
             raise ValueError(f"{rows[0].source} has questions with the same id; expected an id for each question.")
@@ -151,7 +152,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return QuestionExample(name, question, context, tuple(found), moved)
 
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
-        """(first character or -1, text) of the answers as they stand in a row."""
+        """(index of the first character or -1, text) of the answers in a row."""
         answers = row.value(self.label_column)
         if label_name(row.values.get("is_impossible")) in ("1", "True", "true"):
             return []
@@ -189,18 +190,18 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return (example.question, example.context)
 
     def group_of(self, example: QuestionExample) -> str:
-        """The text: questions on it stay together."""
+        """The context: its questions stay together when data is split."""
         return example.context
 
     def training_examples(self, examples: Sequence[QuestionExample], source: DataSource) -> Sequence[QuestionExample]:
-        """Those with an answer in the text, or with none at all."""
+        """The examples whose answer is in the context, and those without an answer."""
         kept = [example for example in examples if not _is_lost(example)]
         if not kept:
             raise ValueError(f"{source} has no question with an answer that occurs in its text.")
         return kept
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """Batches that tell MyBERT to compute nothing at padding, which is no answer."""
+        """A collator that lets MyBERT remove padding, where no answer can be."""
         pad = super().collator(padding_at_end(tokenizer))
         if model is None or model.config.model_type != "mybert":
             return pad
@@ -217,10 +218,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[QuestionExample]:
-        """Cut texts into windows; `layout` is the windows of each example.
+        """Split texts into windows; `layout` has the windows of each example.
 
-        Of an example with several answers the first one that is in the text is learnt, of one without answer the null
-        token in every window.
+        The training target is the first answer that is in the text, or, without an answer, the null token in every
+        window.
         """
         layout = []
         for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
@@ -247,7 +248,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         )
 
     def predict(self, outputs: Any, data: TaskData[QuestionExample], labels: Labels | None) -> list[AnswerPrediction]:
-        """The best stretches of every text over all its windows."""
+        """The best spans of every text over all its windows."""
         start_logits, end_logits = outputs
         predictions, first = [], 0
         for question in tqdm(data.layout, desc="Answers", delay=2):
@@ -283,9 +284,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def answer(
         self, prediction: AnswerPrediction, example: QuestionExample, top_k: int, probabilities: bool
     ) -> dict[str, Any]:
-        """The answer with its probability and its first character and the one after its last; "" for no answer."""
+        """The answer, its probability and its character range, end exclusive; "" for no answer."""
         is_null = prediction.null_odds is not None and prediction.null_odds > (self.null_score_threshold or 0.0)
-        # Whether "no answer" is the first is a matter of the threshold; the others keep their order.
+        # The threshold decides whether "no answer" comes first; the others keep their order.
         first = next((item for item in prediction.best if (not item.text) == is_null), prediction.best[0])
         ordered = [first, *(item for item in prediction.best if item is not first)]
         told = [
@@ -295,7 +296,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return told[0] | ({"best": told[:top_k]} if top_k > 1 else {})
 
     def score(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> dict[str, float]:
-        """Exact match and F1 in percent, as the official scripts have them; for 2.0 with the best thresholds."""
+        """Exact match and F1 in percent, as in the official scripts; for 2.0 with the best thresholds."""
         pairs = list(zip(examples, predictions, strict=True))
         texts = {example.id: prediction.text for example, prediction in pairs if prediction.text is not None}
         answers = {example.id: [text for _, text in example.answers or ()] for example in examples}
@@ -315,11 +316,11 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     def adapted(
         self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]
     ) -> QuestionAnsweringTask:
-        """The task with the threshold that gives the best F1, unless the user set one."""
+        """The task with the threshold of the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self
         odds = [prediction.null_odds for prediction in predictions if prediction.null_odds is not None]
-        # Where it is best to answer nothing, the official script says 0, whatever the odds.
+        # If it is best to answer nothing, the official script returns 0, whatever the odds.
         nothing = math.nextafter(min(odds, default=0.0), -math.inf)
         thresholds = (self.score(predictions, examples)["best_f1_thresh"], nothing)
         tasks = [replace(self, null_score_threshold=threshold) for threshold in thresholds]
@@ -350,11 +351,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
 
     def read_predictions(self, path: Path, examples: Sequence[QuestionExample]) -> list[AnswerPrediction]:
-        """Read SQuAD's `{id: text}`, with the `null_odds.json` that belongs to it if it is in the same folder.
+        """Read SQuAD's `{id: text}`, with its `null_odds.json` if that is in the same folder.
 
-        An empty text says that there is no answer. As with the official scripts a question that is missing counts as
-        wrong in SQuAD 1.1 and is a mistake in 2.0; texts stand as they are, whatever their odds, unless
-        `null_score_threshold` is set.
+        An empty text means "no answer". As in the official scripts, a missing question counts as wrong in SQuAD 1.1
+        and is an error in 2.0. Texts are final answers, whatever their odds, unless `null_score_threshold` is set.
         """
         texts = _read_object(path, (str,), "a text")
         odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
@@ -381,7 +381,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
 
 
 def _find(context: str, text: str, start: int) -> int:
-    """Where an answer is: at `start`, or else at the nearest place; -1 if the context lacks it."""
+    """The position of an answer: `start`, or the nearest occurrence; -1 if the context lacks it."""
     if start >= 0 and context.startswith(text, start):
         return start
     places = [match.start() for match in re.finditer(re.escape(text), context)]
@@ -394,7 +394,7 @@ def _is_lost(example: QuestionExample) -> bool:
 
 
 def _first_span(example: QuestionExample) -> tuple[int, int]:
-    """First character of the answer to train on and the one after its last; (0, 0) if there is none."""
+    """Character range of the answer to train on, end exclusive; (0, 0) if there is none."""
     return next(((start, start + len(text)) for start, text in example.answers or () if start >= 0), (0, 0))
 
 

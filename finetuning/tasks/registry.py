@@ -1,6 +1,6 @@
-"""The registry of tasks: what the files of each benchmark hold, how it is measured, how it is trained.
+"""The registry of tasks: the files, metrics and training settings of each benchmark.
 
-A task is one entry; the files of the benchmarks are read as they are published.
+Each task is one entry; the benchmarks' files are read as published.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _GLUE_FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("te
 
 
 def _glue(name: str, main_metric: str, text: str, pair: str | None = None, **fields: Any) -> ClassificationTask:
-    """A GLUE task (Wang et al., 2019); trained as in the paper (section 4.1): batches of 32, three epochs."""
+    """A GLUE task (Wang et al., 2019); with the settings of the paper (section 4.1): batches of 32, three epochs."""
     defaults = {
         "glue": name,
         "main_metric": main_metric,
@@ -118,7 +118,7 @@ TASKS: dict[str, Task] = {
         },
         hub={"label_column": "ner_tags"},
     ),
-    # On own data, as classification is.
+    # For a user's own data, like classification.
     "multilabel": ClassificationTask(
         main_metric="micro_f1", label_column="labels", problem="multi_label_classification"
     ),
@@ -126,7 +126,7 @@ TASKS: dict[str, Task] = {
     "multiple_choice": MultipleChoiceTask(main_metric="accuracy"),
     "tagging": TaggingTask(main_metric="f1", text_column="tokens", label_column="tags", any_tags=True),
     "question_answering": QuestionAnsweringTask(main_metric="f1"),
-    # With the heads of pretraining.
+    # With the pretraining heads.
     "next_sentence": NextSentenceTask(main_metric="accuracy"),
     "fill_mask": FillMaskTask(),
 }

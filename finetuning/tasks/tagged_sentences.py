@@ -1,4 +1,4 @@
-"""Tagged sentences as the network reads them: the pieces of their words, and windows of long sentences."""
+"""Tagged sentences as model input: the pieces of their words, and windows of long sentences."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -33,13 +33,13 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class TagWindow:
-    """What a sequence of the network's holds, in pieces counted through all sentences.
+    """The pieces of a sequence, by their index among the pieces of all sentences.
 
     Attributes:
         start: First piece of the sequence.
-        end: Piece after the last one.
-        own_start: First of the pieces that are tagged; the others are context.
-        own_end: Piece after the last one of these.
+        end: End of the sequence, exclusive.
+        own_start: First piece that is tagged; the others are context.
+        own_end: End of the tagged pieces, exclusive.
     """
 
     start: int
@@ -49,10 +49,10 @@ class TagWindow:
 
 
 def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
-    """Add a sequence to model inputs: pieces between special tokens.
+    """Add a sequence to model inputs: pieces and special tokens.
 
     Args:
-        inputs: Name -> values of the sequences before it, for the names that the model knows.
+        inputs: Model inputs of the previous sequences by argument name; extended in place.
         tokenizer: The tokenizer.
         ids: The pieces.
     """
@@ -66,19 +66,19 @@ def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBas
 
 
 def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
-    """The windows in which a sentence is tagged.
+    """The windows for tagging a sentence.
 
     Args:
         start: First piece of the sentence.
-        end: Piece after its last one.
+        end: End of the sentence, exclusive.
         first: First piece that may be context.
-        last: Piece after the last one that may be.
-        room: Pieces of a window.
-        stride: Pieces that neighbouring windows share, see `window_starts`.
+        last: End of the possible context, exclusive.
+        room: Number of pieces in a window.
+        stride: Number of pieces that neighbouring windows share, see `window_starts`.
 
     Returns:
-        One window if the sentence fits, with as much around it as there is room for; else several with half of the
-        stride around the sentence, and each of its pieces is tagged in the one in which it has most context.
+        One window if the sentence fits, with as much context as there is room for; otherwise several, with half of the
+        stride as context around the sentence, and each piece is tagged in the window with most context for it.
     """
     if end - start <= room:
         spare = room - (end - start)
@@ -99,9 +99,9 @@ class WordPieces:
 
     Attributes:
         ids: Token id of each piece (n,).
-        sentences: Number of its sentence (n,).
-        words: Number of its word in the sentence (n,).
-        is_first: Whether it is its word's first (n,).
+        sentences: Index of its sentence (n,).
+        words: Index of its word in the sentence (n,).
+        is_first: Whether it is the first piece of its word (n,).
     """
 
     def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
@@ -130,14 +130,14 @@ class WordPieces:
         same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
         self.is_first = ~same
         changes = [before.document != after.document for before, after in pairwise(examples)]
-        self._documents = np.cumsum([False, *changes])  # whatever a table calls them
+        self._documents = np.cumsum([False, *changes])  # whatever their ids in a table
 
     def sentence(self, number: int) -> tuple[int, int]:
-        """First piece of a sentence, and the one after its last."""
+        """Index range of a sentence's pieces, end exclusive."""
         return self._starts[number], self._starts[number + 1]
 
     def document(self, number: int) -> tuple[int, int]:
-        """First piece of a sentence's document, and the one after its last."""
+        """Index range of the pieces of a sentence's document, end exclusive."""
         first = np.searchsorted(self._documents, self._documents[number], side="left")
         last = np.searchsorted(self._documents, self._documents[number], side="right")
         return self._starts[first], self._starts[last]

@@ -1,7 +1,7 @@
 """Tagging of words, as in named entity recognition (paper, section 5.3).
 
-A word is tagged at its first piece. A sentence that is longer than the network reads is read in windows that overlap,
-so every word gets a tag: from the window in which it has most context.
+A word is tagged at its first piece. A sentence longer than the model's input is read in overlapping windows, so every
+word gets a tag: from the window in which it has most context.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .tagged_sentences import TaggedSentence, WordPieces, add_sequence, tag_wind
 from .task import Task, TaskData, check_stride, padding_at_end, rounded
 
 OUTSIDE = "O"
-# A word from its first letter or digit (or @, # before it) to its last one; else a character of its own.
+# A word from its first letter or digit (or @, # before it) to its last one; other characters are words by themselves.
 _WORD = re.compile(r"[@#]?\w(?:\S*\w)?|[^\w\s]")
 
 
@@ -43,15 +43,14 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     """Tags of words.
 
     Attributes:
-        continuation_labels: What is learnt at a word's pieces after the first: nothing ("ignore"), or that they are
+        continuation_labels: Labels of a word's pieces after the first: ignored ("ignore"), or
             inside the entity, I-, ("inside").
-        max_document_context: Read every sentence with as much of its document before and after it as fits.
-        any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; then words are
-            counted in place of entities.
-        are_of_entities: Whether all of the classes are tags of entities, whichever of them some data has; None while
-            the classes are not known.
-        doc_stride: Pieces that neighbouring windows of a long sentence share; None for 128, or half of a window's room
-            if that is less.
+        max_document_context: Whether to read every sentence with as much of its document as fits as context.
+        any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; metrics then
+            count words instead of entities.
+        are_of_entities: Whether all classes are entity tags; None until the classes are known.
+        doc_stride: Number of pieces that neighbouring windows of a long sentence share; None for 128, or half of a
+            window's room if that is less.
     """
 
     continuation_labels: Literal["ignore", "inside"] = "ignore"
@@ -68,10 +67,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     has_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Refuse windows that share more than they hold.
+        """Reject a `doc_stride` that is not less than a window.
 
         Raises:
-            ValueError: If they would.
+            ValueError: If it is not.
         """
         check_stride(self.doc_stride, self.max_length)
 
@@ -94,12 +93,12 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return not all(side.strip() if isinstance(side, str) else side for side in sides)
 
     def with_classes(self, labels: Labels | None) -> TaggingTask:
-        """The task that knows whether the classes are tags of entities."""
+        """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 
     @property
     def has_one_class(self) -> bool:
-        """A word has one tag."""
+        """True: each word has one tag."""
         return True
 
     def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
@@ -115,10 +114,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return example.document if self.max_document_context else None
 
     def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
-        """The tags of the training data; B- and I- of a type come together, even if one of them is not there.
+        """The tags of the training data; B- and I- of a type are both included, even if one does not occur.
 
         Raises:
-            ValueError: If there is only one tag, or one that is not of an entity where all have to be.
+            ValueError: If there is only one tag, or a tag that is not an entity tag where only these are allowed.
         """
         found = {tag for example in examples for tag in example.tags or ()}
         if not self.any_tags:
@@ -138,7 +137,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[TaggedSentence]:
-        """Tokenize sentences; `layout` is (sentence, word) of each piece of each sequence, (-1, -1) if not tagged."""
+        """Tokenize sentences; `layout` has (sentence, word) of each piece of each sequence, (-1, -1) if untagged."""
         assert labels is not None
         room = self.max_length - 2
         if room < 1:
@@ -174,10 +173,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def _tag_ids(
         self, examples: Sequence[TaggedSentence], pieces: WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
-        """The target of every piece, -100 for none.
+        """The target of every piece, -100 to ignore it.
 
         Raises:
-            ValueError: If further pieces are to be inside an entity, and the tags are not those of entities.
+            ValueError: If `continuation_labels` is "inside" and a tag is not an entity tag.
         """
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
@@ -197,7 +196,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return ids
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """Batches padded with the label -100."""
+        """A collator that pads labels with -100."""
         return DataCollatorForTokenClassification(padding_at_end(tokenizer))
 
     def predict(self, outputs: Any, data: TaskData[TaggedSentence], labels: Labels | None) -> list[tuple[str, ...]]:
@@ -244,10 +243,10 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         top_k: int = 1,
         probabilities: bool = False,
     ) -> list[dict[str, Any]]:
-        """A tag for each word with its probability, and the entities where tags are of entities.
+        """A tag for each word with its probability, and the entities if tags are entity tags.
 
-        `words` are given for a text, which is split here. An entity has its `label`, its `text`, `start` and `end`,
-        characters of the text (of the words with a space between them where there was no text), and its `score`, the
+        `words` are included if the input was a text, which is split here. An entity has its `label`, `text`, `start`
+        and `end` (characters of the text, or of the words joined by spaces if there was no text), and `score`, the
         mean over its words.
         """
         assert labels is not None
@@ -266,9 +265,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return answers
 
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, as conlleval has them, and the accuracy of tags.
+        """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags.
 
-        Where tags are of no entities: accuracy and macro F1.
+        For other tags: accuracy and macro F1.
         """
         wanted = [example.tags or () for example in examples]
         if not self._counts_entities(predictions, wanted):
@@ -279,14 +278,14 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return overall | {f"{name}_f1": scores["f1"] for name, scores in found.items() if isinstance(scores, dict)}
 
     def _counts_entities(self, *sides: Iterable[Sequence[str]]) -> bool:
-        """Whether entities are counted, not words; without the classes the tags at hand decide."""
+        """Whether to count entities, not words; if the classes are unknown, the given tags decide."""
         known = self.are_of_entities if self.any_tags else True
         return _are_of_entities({tag for side in sides for tags in side for tag in tags}) if known is None else known
 
     def report_by_class(
         self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]
     ) -> ClassReport:
-        """Entities by type, and which words are taken for which type; tags of no entities word by word."""
+        """Entities by type, with a confusion matrix of words; for other tags, a report on words."""
         wanted = [example.tags or () for example in examples]
         if self._counts_entities(predictions, wanted):
             return entity_report(predictions, wanted)
@@ -304,7 +303,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         folder: Path,
         suffix: str = "",
     ) -> None:
-        """Write `predictions.conll` as conlleval reads it: word, tag of the data if it is known, predicted tag."""
+        """Write `predictions.conll` in conlleval's format: word, true tag if known, predicted tag."""
         lines = []
         for example, tags in zip(examples, predictions, strict=True):
             columns = [_conll_words(example), *([example.tags] if example.tags else []), tags]
@@ -312,7 +311,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         write_lines(folder / f"predictions{suffix}.conll", lines[:-1])
 
     def read_predictions(self, path: Path, examples: Sequence[TaggedSentence]) -> list[tuple[str, ...]]:
-        """Read CoNLL's columns, the last of which is the predicted tag."""
+        """Read CoNLL columns; the last one is the predicted tag."""
         rows = read_conll(path)
         if len(rows) != len(examples):
             raise ValueError(f"{path} has {len(rows)} sentences; expected {len(examples)}.")
@@ -335,7 +334,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
 
 
 def _conll_words(example: TaggedSentence) -> list[str]:
-    """The words as CoNLL's columns hold them: "_" for one that is empty there, or would begin a document."""
+    """The words for CoNLL columns: "_" for one that would be empty or start a document there."""
     return ["_" if not word.strip() or word == DOCUMENT_START else word for word in example.words]
 
 
@@ -363,10 +362,10 @@ def _are_of_entities(tags: Iterable[str]) -> bool:
 
 
 def _has_prefix(tag: str) -> bool:
-    """Whether a tag says what part of an entity a word is: O, B-PER, or a bare B."""
+    """Whether a tag is an entity tag: O, B-PER, or a bare B."""
     return tag[1:2] == "-" or _are_of_entities([tag])
 
 
 def _inside(tag: str) -> str:
-    """The tag of a further piece of a word with this tag, see `_has_prefix`."""
+    """The tag of the pieces after the first of a word with this tag, see `_has_prefix`."""
     return tag if tag == OUTSIDE else f"I{tag[1:]}"

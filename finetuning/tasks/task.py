@@ -1,4 +1,4 @@
-"""What every task is: from rows to examples, to the network's inputs, and back to predictions, scores and files.
+"""Base class of tasks: from rows to examples, to model inputs, and back to predictions, scores and files.
 
     read -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, write_predictions
 
@@ -33,24 +33,24 @@ from ..data.rows import DataRow, DataSource, check_columns, read_data
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 
 WINDOW_WEIGHT = "window_weight"
-"""Beside the model's arguments in labelled data with windows: what a sequence weighs in the loss, all of a text 1."""
+"""Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
-E = TypeVar("E")  # an example, as it stands in the data
+E = TypeVar("E")  # an example from the data
 P = TypeVar("P")  # a prediction for an example
 
 
 @dataclass(frozen=True)
 class TaskData(Dataset, Generic[E]):
-    """What the network reads of a file, with the examples that it was made from.
+    """The model inputs of a data set, with its examples.
 
     Attributes:
         examples: The examples of the file.
-        inputs: Model argument -> a value for each sequence; some tasks make several sequences of an example, and may
-            say what each weighs (`WINDOW_WEIGHT`).
-        cut: How many examples were longer than the network reads, and lost what was too much.
-        windowed: How many examples were longer, and are read in several sequences.
-        layout: How sequences and tokens belong to examples; what it holds is the kind of task's own affair.
-        source: Where the examples come from.
+        inputs: Values for each sequence by model argument. Some tasks make several sequences of an example, and may
+            give them weights (`WINDOW_WEIGHT`).
+        cut: Number of truncated examples.
+        windowed: Number of examples read in several windows.
+        layout: How sequences and tokens belong to examples; its format depends on the kind of task.
+        source: The source of the examples.
     """
 
     examples: Sequence[E]
@@ -69,10 +69,10 @@ class TaskData(Dataset, Generic[E]):
 
 
 def check_stride(doc_stride: int | None, max_length: int) -> None:
-    """Refuse windows that share more than they hold.
+    """Reject windows that share more tokens than they have room for.
 
     Raises:
-        ValueError: If they would.
+        ValueError: If they do.
     """
     if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
         raise ValueError(
@@ -82,14 +82,14 @@ def check_stride(doc_stride: int | None, max_length: int) -> None:
 
 
 def padding_at_end(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """A tokenizer that pads on the right, for tasks that find a token of a row by its number."""
+    """A tokenizer that pads on the right, for tasks that index tokens in a row."""
     at_end = copy.copy(tokenizer)
     at_end.padding_side = "right"
     return at_end
 
 
 def rounded(value: float) -> float:
-    """A score as it is reported: six decimals, which is what float32 gives."""
+    """Round a score for reports to six decimals, about the precision of float32."""
     return round(float(value), 6)
 
 
@@ -98,17 +98,18 @@ class Task(ABC, Generic[E, P]):
     """A task; the fields that a user may set are flags of the same name.
 
     Attributes:
-        main_metric: The metric that decides which checkpoint is best.
-        max_length: Longest sequence, in tokens.
+        main_metric: The metric that selects the best checkpoint.
+        max_length: Maximum sequence length, in tokens.
         encoding: Encoding of the files.
         text_column: Column of the text.
-        label_column: Column of what is to be predicted.
+        label_column: Column of the label.
         file_columns: Names of the columns of files without header.
-        skip_broken_rows: Whether rows of a wrong length are left out of a published file.
-        files: Split -> names of its files in the folder of the benchmark; patterns, the first match counts.
-        evaluations: Names for several validation (or test) files, in their order.
-        hub: Field -> value for the same data on the Hub, where columns and classes have other names.
-        defaults: Settings of training where the user gives none.
+        skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
+        files: For each split, names of its files in the benchmark's folder; patterns, of which the first match is
+            used.
+        evaluations: Names for several validation (or test) files, in order.
+        hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
+        defaults: Default training settings of the task.
     """
 
     main_metric: str
@@ -130,31 +131,31 @@ class Task(ABC, Generic[E, P]):
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
     pipeline: ClassVar[str]
-    """The task's name at the Hub and in `transformers.pipeline`."""
+    """The task's name on the Hub and in `transformers.pipeline`."""
     reads_conll: ClassVar[bool] = False
     full_score: ClassVar[float] = 1.0
-    """What the main metric is where everything is right."""
+    """The main metric's value if all predictions are right."""
     most_listed: ClassVar[int | None] = None
-    """How many answers there are to list as `best`; None: as many as classes."""
-    has_probabilities: ClassVar[bool] = True  # whether an answer may have that of every class beside it
+    """Maximum number of answers in `best`; None for the number of classes."""
+    has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
 
     def read(self, source: DataSource, labelled: bool = True) -> list[E]:
         """Read the examples of a file.
 
         Args:
             source: The file or data set.
-            labelled: Whether there must be labels; otherwise they are read if they are there, in all rows then.
+            labelled: Whether there must be labels; otherwise they are read if present, and must then be in all rows.
 
         Raises:
             OSError: If it cannot be read.
-            ValueError: If a column is missing or a value is not what it should be; the message names file and row.
+            ValueError: If a column is missing or a value is invalid; the message names file and row.
         """
         rows = self.rows(source, labelled)
         labelled = labelled or any(map(self.has_label, rows))
         return self.examples(rows, labelled)
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
-        """Read the rows of a file, see `read`; a column that some of them have may be missing in others."""
+        """Read the rows of a file, see `read`; columns may be missing in some rows."""
         if isinstance(source, GivenData):
             rows = given_rows(source, self)
         else:
@@ -166,7 +167,7 @@ class Task(ABC, Generic[E, P]):
         return rows
 
     def columns(self, labelled: bool) -> dict[str, str]:
-        """The columns that are read, with the setting that names each; those of labels only of labelled data."""
+        """The columns to read, with the setting that names each; label columns only for labelled data."""
         found: dict[str, str] = {}
         for option in self.options:
             if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
@@ -180,20 +181,20 @@ class Task(ABC, Generic[E, P]):
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Task[E, P]:
-        """The task with what the rows of the training data decide about it; here the task as it is.
+        """The task, with settings inferred from training data; by default unchanged.
 
         Raises:
-            ValueError: If they leave it open; the message names the setting that decides it.
+            ValueError: If the data is ambiguous; the message names the setting to give.
         """
         return self
 
     def with_classes(self, labels: Labels | None) -> Task[E, P]:
-        """The task with what the classes of a run or model decide about it; here the task as it is."""
+        """The task, with settings inferred from the classes of a run or model; by default unchanged."""
         return self
 
     @property
     def has_one_class(self) -> bool:
-        """Whether each text or word has one class, so that classes can weigh."""
+        """Whether each text or word has one class, so that classes can be weighted."""
         return False
 
     @property
@@ -203,7 +204,7 @@ class Task(ABC, Generic[E, P]):
 
     @property
     def may_window(self) -> bool:
-        """Whether texts that are cut would be read in windows by `window_pooling`."""
+        """Whether `window_pooling` would read truncated texts in windows."""
         return "window_pooling" in self.options
 
     def texts_of(self, example: E) -> tuple[str, ...]:
@@ -211,16 +212,16 @@ class Task(ABC, Generic[E, P]):
         raise NotImplementedError
 
     def classes_of(self, example: E) -> tuple[str, ...]:
-        """The classes of a labelled example, one for each of its labels; none where there are no classes."""
+        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
         return ()
 
     def group_of(self, example: E) -> Any:
-        """What an example has in common with those from which it may not be separated; None for nothing."""
+        """A key shared by examples that must not be separated when data is split; None for no such group."""
         return None
 
     @property
     def has_class_numbers(self) -> bool:
-        """Whether the data's files have numbers for classes; names that the Hub has for them are not used."""
+        """Whether classes are numbers in the data files; class names on the Hub are then not used."""
         return False
 
     def has_label(self, row: DataRow) -> bool:
@@ -236,7 +237,7 @@ class Task(ABC, Generic[E, P]):
         """The example in a row, see `read`."""
 
     def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
-        """The classes of training data; None where the task has no classes of its own.
+        """The classes of training data; None if the task has no classes of its own.
 
         Raises:
             ValueError: If there is only one class.
@@ -262,20 +263,20 @@ class Task(ABC, Generic[E, P]):
         """
 
     def complete(self, data: Sequence[TaskData[E]], tokenizer: PreTrainedTokenizerBase) -> list[TaskData[E]]:
-        """Add to tokenized data what else the network reads; here nothing.
+        """Add further model inputs to tokenized data; by default none.
 
         Args:
-            data: All that `encode` gave for a run.
+            data: All results of `encode` for a run.
             tokenizer: The tokenizer.
         """
         return list(data)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
-        """The function that makes batches, for a certain model or for all."""
+        """The collator, for a certain model or for any."""
         return DataCollatorWithPadding(tokenizer)
 
     def config_fields(self, labels: Labels | None) -> dict[str, Any]:
-        """What the model's configuration records of the task."""
+        """Fields of the task for the model's configuration."""
         if labels is None:
             return {}
         return {
@@ -285,12 +286,12 @@ class Task(ABC, Generic[E, P]):
 
     @abstractmethod
     def predict(self, outputs: Any, data: TaskData[E], labels: Labels | None) -> list[P]:
-        """Predictions from the network's outputs.
+        """Predictions from the model's outputs.
 
         Args:
-            outputs: Arrays of logits, one a sequence, which may be padded; a tuple of such collections where the
-                network has several outputs. See `network_outputs`.
-            data: What the network read.
+            outputs: Arrays of logits, one for each sequence, possibly padded; a tuple of such lists if the model has
+                several outputs. See `network_outputs`.
+            data: The model inputs.
             labels: The classes.
 
         Returns:
@@ -298,14 +299,14 @@ class Task(ABC, Generic[E, P]):
         """
 
     def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
-        """The examples in rows of new data, which was not prepared for the task."""
+        """The examples in rows of new data, which is not prepared for the task."""
         return [self.example(row, labelled=False) for row in rows]
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """Refuse what the task's answers do not have, see `answers`.
+        """Check that the task can give such answers, see `answers`.
 
         Raises:
-            ValueError: If more answers are to be listed than there are, or probabilities where there are none.
+            ValueError: If `top_k` exceeds the number of answers, or the task has no probabilities.
         """
         if self.most_listed is not None and top_k > self.most_listed:
             raise ValueError(f"top_k is {top_k}; this task lists at most {self.most_listed}.")
@@ -315,17 +316,17 @@ class Task(ABC, Generic[E, P]):
     def answers(
         self, outputs: Any, data: TaskData[E], labels: Labels | None, top_k: int = 1, probabilities: bool = False
     ) -> list[dict[str, Any]]:
-        """What is reported to a user about each example.
+        """The answers for users, one for each example.
 
         Args:
             outputs: As in `predict`.
-            data: What the network read.
+            data: The model inputs.
             labels: The classes.
-            top_k: How many labels or answers to list as `best`, if more than one.
-            probabilities: Whether to give the probability of every class, as `probability_<class>`.
+            top_k: Number of labels or answers to list as `best`, if above 1.
+            probabilities: Whether to include the probability of every class, as `probability_<class>`.
 
         Returns:
-            For each example name -> value: `label` and `score`, or what the kind of task has in their place.
+            For each example a dictionary with `label` and `score`, or the fields of the kind of task.
         """
         predictions = self.predict(outputs, data, labels)
         return [
@@ -334,7 +335,7 @@ class Task(ABC, Generic[E, P]):
         ]
 
     def answer(self, prediction: P, example: E, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """What is reported about an example, see `answers`."""
+        """The answer for an example, see `answers`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -344,38 +345,38 @@ class Task(ABC, Generic[E, P]):
     def calibration(
         self, predictions: Sequence[P], examples: Sequence[E], fitted_to_them: bool = False
     ) -> dict[str, float]:
-        """How far probabilities are from the share of right predictions, for labelled examples.
+        """The calibration error of predictions for labelled examples.
 
         Args:
             predictions: The predictions.
             examples: The examples.
-            fitted_to_them: Whether the predictions are as the network gives them, and what `adapted` fits to them is
-                to be measured: each part of the data with what the other parts give.
+            fitted_to_them: Whether to measure the effect of `adapted` on these uncalibrated predictions themselves, by
+                cross-fitting: each part of the data with the values fitted to the other parts.
 
         Returns:
-            `expected_calibration_error`, see `mybert.metrics`; nothing where there is no probability of a label.
+            `expected_calibration_error`, see `mybert.metrics`; empty if there are no label probabilities.
         """
         return {}
 
     def majority_scores(self, examples: Sequence[E]) -> dict[str, float]:
-        """What always giving the most frequent answer of labelled examples would score; {} where there is none."""
+        """The scores of always predicting the most frequent label; {} if there is none."""
         return {}
 
     def report_by_class(self, predictions: Sequence[P], examples: Sequence[E]) -> ClassReport | None:
-        """What is right and wrong of each class, for labelled examples; None where there are no classes."""
+        """The report by class for labelled examples; None if there are no classes."""
         return None
 
     @abstractmethod
     def right_prediction(self, example: E) -> P:
-        """The prediction that agrees with a labelled example."""
+        """The correct prediction for a labelled example."""
 
     @property
     def recorded(self) -> tuple[str, ...]:
-        """The fields that a fine-tuned model records: those by which data is read and predictions are made."""
+        """The fields recorded in a fine-tuned model: settings for reading data and making predictions."""
         return tuple(dict.fromkeys(name for name in (*self.options, *self.fitted_fields) if name != "encoding"))
 
     def unfitted(self) -> Task[E, P]:
-        """The task without what was fitted to the validation data of a model."""
+        """The task without settings fitted to a model's validation data."""
         defaults: dict[str, Any] = {}
         for name in self.fitted_fields:
             option = self.__dataclass_fields__[name]
@@ -383,11 +384,11 @@ class Task(ABC, Generic[E, P]):
         return replace(self, **defaults)
 
     def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Task[E, P]:
-        """The task with what its predictions for validation data show to be best; here the task as it is."""
+        """The task with settings fitted to predictions for validation data; by default unchanged."""
         return self
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
-        """What is kept of the network's outputs for a batch, one row per sequence."""
+        """The model outputs to keep for a batch, one row per sequence."""
         return tuple(values for name, values in outputs.items() if name.endswith("logits"))
 
     @abstractmethod
@@ -399,21 +400,21 @@ class Task(ABC, Generic[E, P]):
         Args:
             predictions: The predictions.
             examples: Their examples.
-            folder: Where to; the file is called `predictions` with an ending for the format.
-            suffix: Stands behind `predictions` in the name.
+            folder: Output folder; the file is called `predictions`, with the ending of its format.
+            suffix: Appended to `predictions` in the file name.
         """
 
     @abstractmethod
     def read_predictions(self, path: Path, examples: Sequence[E]) -> list[P]:
-        """Read a file that `write_predictions` wrote, or another tool in the same format.
+        """Read a file written by `write_predictions`, or by another tool in the same format.
 
         Raises:
             OSError: If the file cannot be read.
-            ValueError: If it is not of this format, or does not fit the examples.
+            ValueError: If it has another format, or does not fit the examples.
         """
 
     def pipeline_call(self, example: E) -> PipelineCall:
-        """The pipeline call that the card shows for an example of the data."""
+        """The pipeline call on the card for an example."""
         raise NotImplementedError
 
     def card_examples(
@@ -423,12 +424,12 @@ class Task(ABC, Generic[E, P]):
         model: PreTrainedModel | None,
         tokenizer: PreTrainedTokenizerBase,
     ) -> list[Example]:
-        """Use the model on examples for its card.
+        """Run the model on examples for its card.
 
         Args:
             examples: Examples of the data.
             model_dir: The model folder.
-            model: The same model, if it is loaded already.
+            model: The same model, if already loaded.
             tokenizer: Its tokenizer.
         """
         return run_pipelines([self.pipeline_call(example) for example in examples], model_dir, model, tokenizer)
@@ -436,18 +437,18 @@ class Task(ABC, Generic[E, P]):
     def load_model(
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
     ) -> tuple[PreTrainedModel, list[str]]:
-        """Load a model and give it the task's head, a fresh one if it has another.
+        """Load a model with the task's head; if it has another one, with a new head.
 
         Args:
             name: Folder or Hub name.
             labels: The classes.
-            beginning: How it begins; as it is, by default.
+            beginning: How it is initialised; by default unchanged.
 
         Returns:
             The model and the names of its randomly initialised parameters, see `load_with_head`.
 
         Raises:
-            ValueError: If the model's head is one for other classes, or it cannot read `max_length` tokens.
+            ValueError: If the model's head is for other classes, or it cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
         config, beginning = AutoConfig.from_pretrained(name, trust_remote_code=False), beginning or Beginning()
@@ -476,14 +477,14 @@ class Task(ABC, Generic[E, P]):
         return model, labels
 
     def check_labels(self, name: str, config: PreTrainedConfig) -> None:
-        """Refuse a fine-tuned model whose configuration does not say which class is which.
+        """Reject a fine-tuned model whose configuration does not identify its classes.
 
         Raises:
-            ValueError: If it is one.
+            ValueError: If it is such a model.
         """
 
     def in_order_of(self, name: str, labels: Labels) -> Labels:
-        """The classes in the order in which a model knows them that was fine-tuned for the same.
+        """The classes in the order of a model that was fine-tuned for the same classes.
 
         Args:
             name: Folder or Hub name of the model.
@@ -496,5 +497,5 @@ class Task(ABC, Generic[E, P]):
         return known if set(known.names) == set(labels.names) else labels
 
     def named(self, labels: Labels) -> Labels:
-        """A model's classes under the names that the task's data has for them."""
+        """A model's classes, renamed as in the task's data."""
         return labels

@@ -1,4 +1,4 @@
-"""The settings that all commands on task data share: the task and its data."""
+"""Settings shared by all commands on task data: the task and its data."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -23,7 +23,7 @@ BATCH_SIZE_HELP = "Sequences at a time (default: what suits their lengths and th
 
 @dataclass
 class TaskArguments:
-    """The task and its data; a setting that is not given is the task's own."""
+    """The task and its data; settings that are not given have the task's defaults."""
 
     task: str = field(
         default="classification",
@@ -83,17 +83,17 @@ class TaskArguments:
     )
 
     def resolve_task(self) -> Task:
-        """The task with the settings that were given.
+        """The task with the given settings.
 
         Raises:
-            ValueError: If there is no such task, a setting is not one of its own, or it is out of its range.
+            ValueError: If the task is unknown, or a setting is not one of the task's or out of range.
         """
         check_settings(self)
         name, task = self._chosen_task()
         return replace(task, **self._hub_fields(task) | self._given_settings(name))
 
     def _given_settings(self, name: str) -> dict[str, Any]:
-        """The settings that were given for a task.
+        """The settings given for a task.
 
         Raises:
             ValueError: If one is not the task's, or names a column twice.
@@ -123,7 +123,7 @@ class TaskArguments:
 
 @dataclass
 class FinetunedModelArguments(TaskArguments):
-    """The settings of commands that use a fine-tuned model; it remembers what it was trained for."""
+    """The settings of commands that use a fine-tuned model; it records what it was trained for."""
 
     task: str | None = field(  # type: ignore[assignment]
         default=None,
@@ -140,25 +140,25 @@ class FinetunedModelArguments(TaskArguments):
         """Check what can be checked without looking at data.
 
         Raises:
-            ValueError: If a setting is out of its range, or none of the task's.
-            OSError: If there is no such model folder.
+            ValueError: If a setting is out of range, or not one of the task's.
+            OSError: If the model folder does not exist.
         """
         check_settings(self)
         if self.model:
             check_model(self.model, ask_hub=False)
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
-        elif self.task is not None:  # what a model of the Hub is for is read when it is loaded
+        elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
             self._given_settings(TaskArguments(task=self.task)._chosen_task()[0])
         if started_on_cpus():
             self.use_cpu = True
 
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a fine-tuning that a command on its model shares: which it is, and how it reads data.
+        """Settings for a command on a fine-tuned model, from the settings of its fine-tuning: model and data format.
 
         Args:
-            settings: Those of a file that `mybert finetune --config` reads.
+            settings: Settings of a file for `mybert finetune --config`.
         """
         names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
         found = {name: settings[name] for name in names if settings.get(name) is not None}
@@ -173,15 +173,15 @@ def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Ta
     """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name.
 
     Raises:
-        ValueError: If there is no such task, or the model has no head for one.
-        OSError: If there is no such model.
+        ValueError: If the task is unknown, or the model has no head for a task.
+        OSError: If the model does not exist.
     """
     if model is None or arguments.task not in (None, *TASKS):
         return TaskArguments._chosen_task(arguments if arguments.task else TaskArguments())
     if arguments.task is None:
         check_available(model)
         return task_of_model(model, AutoConfig.from_pretrained(model, trust_remote_code=False))
-    arguments._given_settings(arguments.task)  # whose mistakes need no model to be seen
+    arguments._given_settings(arguments.task)  # reports errors without loading the model
     check_available(model)
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     name, task = recorded_task(model, config) or (arguments.task, TASKS[arguments.task])
@@ -199,11 +199,11 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
 
 
 def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
-    """Refuse settings that are given but would have no effect.
+    """Reject settings that are given but have no effect.
 
     Args:
         arguments: A dataclass of settings.
-        names: Those that are expected to have their defaults.
+        names: Names of settings that must have their defaults.
         why: Continues "<name> is <value>" in the message.
 
     Raises:
@@ -215,7 +215,7 @@ def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
 
 
 def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
-    """Name several files of a split: as the task does, or else by their own names; a single one has the name "".
+    """Name several files of a split: by the task's names, or else by their own; a single one has the name "".
 
     Raises:
         ValueError: If two have the same name.

@@ -1,4 +1,4 @@
-"""What a model was fine-tuned for: recorded in its `config.json`, which goes wherever the model goes."""
+"""The task of a fine-tuned model, recorded in its `config.json`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .task import Task
 
 logger = logging.getLogger(__name__)
 
-# Of a model without a record: its head, the task, whatever its columns are.
+# For models without a record: the task of each head, regardless of columns.
 _TASKS_OF_HEADS = {
     "SequenceClassification": "classification",
     "TokenClassification": "tagging",
@@ -32,7 +32,7 @@ _TASKS_OF_PROBLEMS = {"regression": "regression", "multi_label_classification": 
 
 
 def task_record(name: str, task: Task) -> dict[str, Any]:
-    """What is recorded of a task: its name, and the settings by which data is read and predictions are made."""
+    """The record of a task: its name, and the settings for reading data and making predictions."""
     values = {field: getattr(task, field) for field in task.recorded}
     return {"task": name} | {
         field: list(value) if isinstance(value, tuple) else value for field, value in values.items()
@@ -40,7 +40,7 @@ def task_record(name: str, task: Task) -> dict[str, Any]:
 
 
 def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
-    """Record in a model folder what the model is for.
+    """Write a task record into a model folder.
 
     Raises:
         OSError: If its `config.json` cannot be read or written.
@@ -54,14 +54,14 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
 
     Args:
         model: Folder or Hub name, for messages.
-        config: Its configuration. Without a record the model's head says what it does; it then reads texts as long as
-            it can, and columns have the names of own data.
+        config: Its configuration. Without a record, the model's head determines the task, with the model's maximum
+            length and the default column names.
 
     Returns:
         The task's name and the task.
 
     Raises:
-        ValueError: If the model has no head that says what it is for, or its record is broken.
+        ValueError: If the model has no head of a task, or its record is invalid.
     """
     if found := recorded_task(model, config):
         return found
@@ -87,7 +87,7 @@ def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | No
     """The task that is recorded in a model's configuration, with its name; None if its head is no longer that task's.
 
     Raises:
-        ValueError: If the record is broken.
+        ValueError: If the record is invalid.
     """
     record = getattr(config, TASK_RECORD, None)
     if record is None:
@@ -98,14 +98,14 @@ def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | No
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:
-    """The task of a record, which may come from a stranger, and its name.
+    """The task of a record and its name; the record is not trusted.
 
     Args:
         model: Folder or Hub name, for messages.
-        record: What `task_record` gave.
+        record: A record, as from `task_record`.
 
     Raises:
-        ValueError: If the record is broken.
+        ValueError: If the record is invalid.
     """
     where = f"{TASK_RECORD} in the configuration of {model}"
     if not isinstance(record, dict) or not isinstance(record.get("task"), str) or record["task"] not in TASKS:
@@ -115,7 +115,7 @@ def read_task_record(model: str, record: Any) -> tuple[str, Task]:
     values: dict[str, Any] = {}
     for name, value in record.items():
         if name not in task.recorded:
-            continue  # the task's name, or a setting of a later version
+            continue  # the task's name, or a setting from a later version
         value = tuple(value) if isinstance(value, list) else value
         if not _is_of(value, hints[name]):
             expected = getattr(hints[name], "__name__", "") if type(hints[name]) is type else hints[name]

@@ -1,4 +1,4 @@
-"""Adapters of PEFT: few weights are trained beside frozen ones, and merged into them when training is over."""
+"""Adapters of PEFT: few weights are trained next to frozen ones, and merged into them after training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 ADAPTER_FOLDER = "adapter"  # in the run's folder
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors", "README.md")
-# Kinds of adapters that a model takes up as weights of its own; others change what it computes.
+# Kinds of adapters that can be merged into a model's weights; others change its computation.
 _MERGED = ("LORA", "LOHA", "LOKR", "IA3", "OFT", "BOFT", "HRA", "VERA", "FOURIERFT", "LN_TUNING")
 _LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}  # on query and value (Hu et al., 2021)
 
@@ -30,11 +30,11 @@ def read_adapter_config(path: str | None) -> PeftConfig:
 
     Args:
         path: JSON or YAML file with the fields of one of PEFT's configurations, as its `adapter_config.json`;
-            `peft_type` says of which, LoRA by default. None for LoRA of rank 8 on query and value.
+            `peft_type` names its kind, LoRA by default. None for LoRA of rank 8 on query and value.
 
     Raises:
         ImportError: If PEFT is missing.
-        ValueError: If the file is none, or is of a kind of adapter that cannot be merged.
+        ValueError: If the file is not a configuration, or its kind of adapter cannot be merged.
         OSError: If it cannot be read.
     """
     try:
@@ -59,7 +59,7 @@ def read_adapter_config(path: str | None) -> PeftConfig:
         raise ValueError(
             f"{path} has {', '.join(map(repr, unknown[:5]))}, which {config_class.__name__} does not have."
         )
-    # Its classes for tasks are not needed: the head is named here.
+    # PEFT's classes for tasks are not needed: the head is named here.
     settings |= {"peft_type": kind, "task_type": None, "inference_mode": False}
     try:
         return config_class(**settings)
@@ -68,11 +68,11 @@ def read_adapter_config(path: str | None) -> PeftConfig:
 
 
 def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
-    """Freeze a model, and put an adapter beside its weights; pooler and head are trained as well.
+    """Freeze a model and add an adapter to its weights; pooler and head are trained as well.
 
     Args:
         model: The model.
-        config: The adapter's configuration; parts that it names itself (`modules_to_save`) replace these.
+        config: The adapter's configuration; its own `modules_to_save` replace pooler and head.
 
     Returns:
         A `peft.PeftModel`.
@@ -103,14 +103,14 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
 
 
 def merge_adapter(adapted: Any, folder: Path | None) -> PreTrainedModel:
-    """Merge an adapter into the weights beside it.
+    """Merge an adapter into the model's weights.
 
     Args:
-        adapted: What `add_adapter` gave, trained.
-        folder: Folder to keep the adapter in by itself, as PEFT loads it; None for nowhere.
+        adapted: The trained result of `add_adapter`.
+        folder: Folder to save the adapter separately, in PEFT's format; None not to save it.
 
     Returns:
-        The ordinary model.
+        The merged model, without PEFT.
 
     Raises:
         OSError: If the adapter cannot be written.

@@ -1,4 +1,4 @@
-"""An early end of training that an interrupted run remembers."""
+"""Early stopping that survives an interruption."""
 
 from typing import Any
 
@@ -6,15 +6,15 @@ from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, Tr
 
 
 class PatientStop(EarlyStoppingCallback):
-    """transformers' `EarlyStoppingCallback`, which continues counting where the checkpoint left off.
+    """transformers' `EarlyStoppingCallback`, which continues its count from the checkpoint.
 
-    When resuming, `Trainer` restores callbacks only together with its flow of control, which would stop the run again.
+    When resuming, `Trainer` restores callbacks only together with its control state, which would stop the run again.
     """
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Restore the count of the checkpoint; a run that was due to stop stops."""
+        """Restore the count from the checkpoint; stop if the run was due to stop."""
         super().on_train_begin(args, state, control, **kwargs)
         callbacks: Any = state.stateful_callbacks
         saved = callbacks.get(type(self).__name__, {}).get("attributes", {})

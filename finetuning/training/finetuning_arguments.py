@@ -21,7 +21,7 @@ from .samples import SAMPLE_SETTINGS, SampleSettings
 logger = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "test")
-# Settings that decide a run's result, beside the task's; those on processes and speed do not.
+# Settings that determine a run's result, in addition to the task's; not those on processes and speed.
 _DECISIVE = (
     *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
     *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
@@ -37,16 +37,16 @@ _DECISIVE = (
     *("seed", "data_seed", "ignore_data_skip", "save_only_model"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
 )
-# Settings without a meaning where only a tagger on frozen features is trained.
+# Settings without a meaning if only a tagger on frozen features is trained.
 _OF_THE_WHOLE_MODEL = (
     *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
     *("layer_decay", "dropout", "from_scratch", "new_head", "keep_model_type"),
 )
-# Settings of which weights are trained or re-initialised: beside an adapter all but the head are frozen as they are.
+# Settings of trained or re-initialised weights; with an adapter, all weights but the head's are frozen.
 _NOT_WITH_ADAPTERS = tuple(
     name for name in _OF_THE_WHOLE_MODEL if name not in ("dropout", "new_head", "keep_model_type")
 )
-_ADAMW = ("adamw_torch", "adamw_torch_fused")  # whose bias may stay as it is
+_ADAMW = ("adamw_torch", "adamw_torch_fused")  # which can run without bias correction
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
 _FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
@@ -57,15 +57,14 @@ _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
 
 @dataclass
 class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
-    """Settings of `finetune`: the task's, those below, and all of transformers' `TrainingArguments`.
+    """Settings of `finetune`: the task's, the fields below, and all of transformers' `TrainingArguments`.
 
-    In Python `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
-    `datasets.Dataset` or an iterable, see `given_data.rows_of`; of several validation sets a dictionary with their
-    names.
+    In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
+    `datasets.Dataset` or an iterable, see `given_data.rows_of`; for several validation sets, a dictionary by name.
     """
 
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
-    """The fields that name data."""
+    """The fields for data."""
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = RunArguments.displaces | {
         "train_file": ("dataset", "dataset_config"),
@@ -181,10 +180,10 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     )  # if evaluated and saved
 
     def __post_init__(self) -> None:
-        """Fill in what the task decides, and check what can be checked without looking at the data.
+        """Fill in the task's defaults, and check what can be checked without looking at the data.
 
         Raises:
-            ValueError: If a setting is missing or out of its range.
+            ValueError: If a setting is missing or out of range.
         """
         self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
@@ -252,7 +251,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
     def _training_defaults(self, task: Task) -> dict[str, Any]:
-        """Settings of training where the user gives none."""
+        """Training settings that the user has not given."""
         defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
@@ -296,7 +295,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     @property
     def has_adapter(self) -> bool:
-        """Whether adapters are trained beside frozen weights."""
+        """Whether adapters are trained."""
         return self.lora or self.peft_config is not None
 
     def _check_best(self) -> None:
@@ -316,7 +315,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             raise ValueError(f"early_stopping_patience is {self.early_stopping_patience}, but {why}.")
 
     def _check_folds(self) -> None:
-        """Refuse what needs other validation data than a fold, or would choose by it what it is to measure."""
+        """Reject settings that need separate validation data, or select models by the fold that measures them."""
         for name in ("validation_file", "validation_split", "early_stopping_patience", "load_best_model_at_end"):
             if getattr(self, name):
                 what = (
@@ -341,7 +340,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             raise ValueError(f"seeds is {self.seeds} without validation data; there is no telling which run is best.")
 
     def _find_files(self, task: Task) -> None:
-        """The files of a benchmark's folder that were not named, compressed or not."""
+        """Find the files of a benchmark's folder that are not given, compressed or not."""
         if not self.data_dir:
             return
         folder = Path(self.data_dir)
@@ -364,12 +363,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         return dict(task.hub) if self.dataset else {}
 
     def sources(self, task: Task) -> dict[str, dict[str, DataSource]]:
-        """Split -> name -> data; a split's only data set has the name "".
+        """Data by split and name; a split's only data set has the name "".
 
-        What validation data a data set on the Hub has, shows only here; evaluation is fitted to it.
+        The validation data of a Hub data set is known only here; the evaluation settings are adapted to it.
 
         Raises:
-            ValueError: If the data set on the Hub has no training data, or no validation data to tell the best seed.
+            ValueError: If the data set on the Hub has no training data, or no validation data to select the best seed.
             OSError: If it cannot be loaded.
         """
         if not self.dataset:
@@ -404,12 +403,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     @property
     def card_summary(self) -> str:
-        """What the model is, in the card's first sentence (Markdown)."""
+        """The first sentence of the card (Markdown)."""
         return f"A BERT model fine-tuned for {self.task}."
 
     @property
     def card_settings(self) -> dict[str, Any]:
-        """What the card says of training beside what it says of every run."""
+        """Additional training settings on the card."""
         return {}
 
     def folders_read(self) -> list[str]:
@@ -417,12 +416,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         return [self.model]
 
     def decisive(self) -> dict[str, Any]:
-        """The settings that decide a run's result: an interrupted run is resumed only with the same."""
+        """The settings that determine a run's result: an interrupted run is resumed only with the same."""
         names = [option.name for option in fields(TaskArguments)] + list(_DECISIVE)
         if self.load_best_model_at_end or self.lr_scheduler_type in _SCHEDULED_BY_EVALUATIONS:
             names += _DECISIVE_WHERE_EVALUATIONS_COUNT
         settings: dict[str, Any] = {"command": "finetune"} | {name: getattr(self, name) for name in names}
-        for name in self.data_settings:  # of files there are digests
+        for name in self.data_settings:  # files are identified by digests
             data = [source for source in sources_of(getattr(self, name), name) if isinstance(source, GivenData)]
             settings |= {str(source): source.recorded for source in data}
         return settings

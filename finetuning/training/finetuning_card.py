@@ -18,14 +18,14 @@ from .finetuning_arguments import FinetuningArguments
 from .several_trainings import Together
 from .task_run import Outcome, TaskRun
 
-EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and of the texts of one of them
-_CLASSES = 30  # on the card, those with the most examples
+EXAMPLES, _MOST_CHARACTERS = 3, 2000  # on the card, and characters of the texts of one example
+_CLASSES = 30  # listed on the card, those with the most examples
 
 
 def task_examples(
     task: Task, data: Sequence[Any], model_dir: Path, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
 ) -> list[Example]:
-    """The model on a few examples of the data that are short enough for a card; see `Task.card_examples`."""
+    """Run the model on a few short examples for the card; see `Task.card_examples`."""
     order = (data[place] for place in np.random.default_rng(0).permutation(len(data)))
     short = (example for example in order if sum(map(len, task.texts_of(example))) <= _MOST_CHARACTERS)
     return task.card_examples(list(islice(short, EXAMPLES)), model_dir, model, tokenizer)
@@ -46,10 +46,10 @@ def write_finetuning_card(
         output_dir: The model folder.
         arguments: The run's settings.
         run: The task and its data.
-        outcomes: Name of each training -> what it gave.
-        found: What they gave together.
-        examples: What `task_examples` gave.
-        comparisons: What the run's metrics are compared with.
+        outcomes: Result of each training by name.
+        found: Their combined result.
+        examples: The result of `task_examples`.
+        comparisons: Comparisons of the run's metrics.
     """
     content = CardContent(
         name=output_dir.name,
@@ -84,7 +84,7 @@ def write_finetuning_card(
 
 
 def _class_table(path: Path) -> Comparison:
-    """The table of a report by class."""
+    """The card's table from a report by class."""
     report = read_json_object(path)
     rows = report["classes"]
     title = f"Each class{_data_of(path)}, counted in {report['counted']}"
@@ -95,13 +95,13 @@ def _class_table(path: Path) -> Comparison:
 
 
 def _data_of(path: Path) -> str:
-    """Of which data a report or its picture is, by the file's name."""
+    """The data set of a report or its picture, from the file name."""
     _, _, name = path.stem.removeprefix("class_report").removeprefix("confusion_matrix").partition("_")
     return f" ({name})" if name else ""
 
 
 def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, Any]:
-    """What the card says of training; what is as usual is left out."""
+    """The training settings on the card, without those at their defaults."""
     duration = {"steps": arguments.max_steps} if arguments.max_steps > 0 else {"epochs": arguments.num_train_epochs}
     transfer = {
         "adapter": ("LoRA, rank 8 on query and value" if arguments.lora else None)
@@ -134,7 +134,8 @@ def _results(arguments: FinetuningArguments, run: TaskRun, metrics: Mapping[str,
             task_type=run.task.pipeline,
             dataset_type=arguments.task,
             dataset_name=data["test_" if name.startswith("test_") else ""],
-            dataset_split="test" if name.startswith("test_") else None,  # else it would go under the other's name
+            # otherwise it would get the name of the other split
+            dataset_split="test" if name.startswith("test_") else None,
             metric_type=name,
             metric_value=value,
         )

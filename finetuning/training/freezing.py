@@ -1,8 +1,8 @@
-"""Which parts of a model are trained, and from when on.
+"""Freezing and unfreezing parts of a model during fine-tuning.
 
 - A frozen part is never trained: the whole encoder, or its embeddings and lowest layers.
-- Head first: the encoder joins after a while, so that it is not led astray by a random head.
-- Gradual unfreezing (Howard and Ruder, 2018): the layers join one after the other, the top one first.
+- Head first: the encoder is trained only after a while, so that a random head does not disturb it.
+- Gradual unfreezing (Howard and Ruder, 2018): the layers are unfrozen one by one, the top one first.
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from ..network.encoder_parts import embeddings, encoder_layers
 
 
 def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
-    """Freeze the embeddings and the lowest layers for good.
+    """Freeze the embeddings and the lowest layers permanently.
 
     Args:
         model: The model. Its pooler is trained with the head.
-        count: How many layers; None for all of them, -1 for nothing, not even the embeddings.
+        count: Number of layers; None for all of them, -1 for nothing, not even the embeddings.
 
     Raises:
         ValueError: If there are fewer.
@@ -33,13 +33,13 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
 
 
 class Unfreezing(TrainerCallback):
-    """Unfreezes parts of the encoder during training; what was frozen for good before stays frozen.
+    """Unfreezes parts of the encoder during training; parts that were frozen before stay frozen.
 
     Args:
         model: The model.
         head_first: Epochs in which only head and pooler are trained.
-        gradual: Epochs after which each next layer joins, the top one first and the embeddings last; 0 for all at once
-            after `head_first`. Without `head_first` the head is alone for the first of these.
+        gradual: Epochs between unfreezing one layer and the next, the top one first and the embeddings last; 0 for all
+            at once after `head_first`. Without `head_first` only the head is trained for the first such interval.
     """
 
     def __init__(self, model: PreTrainedModel, head_first: float = 0.0, gradual: float = 0.0) -> None:
@@ -51,30 +51,30 @@ class Unfreezing(TrainerCallback):
         ]
 
     def apply(self, epoch: float) -> None:
-        """Unfreeze what is trained at a time, and freeze the rest.
+        """Unfreeze the parts to train at this time, and freeze the rest.
 
         Args:
-            epoch: Epochs since the beginning.
+            epoch: Time since the start of training, in epochs.
         """
         for start, parameters in self._stages:
             for parameter in parameters:
-                # A step of rounding: the epoch is a quotient of step counts.
+                # Tolerance for rounding: the epoch is a quotient of step counts.
                 parameter.requires_grad_(epoch >= start - 1e-6)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Freeze; the optimizer has been made and knows all that will be trained."""
+        """Freeze parts; the optimizer already has all parameters that will be trained."""
         self.apply(state.epoch or 0.0)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Unfreeze what is due."""
+        """Unfreeze the parts that are due."""
         self.apply(state.epoch or 0.0)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Leave the model as it was before."""
+        """Restore which parameters are trainable."""
         self.apply(float("inf"))

@@ -14,18 +14,18 @@ from ..network.encoder_parts import embeddings, encoder_layers
 def layerwise_groups(
     model: PreTrainedModel, learning_rate: float, layer_decay: float, weight_decay: float
 ) -> list[dict[str, Any]]:
-    """Parameter groups whose learning rate falls from the head to the embeddings.
+    """Parameter groups whose learning rate decreases from the head to the embeddings.
 
     Args:
-        model: The model; parameters that need no gradient are left out.
-        learning_rate: Of the head and the pooler.
-        layer_decay: Factor from each layer to the one below, in (0, 1]; the top layer has it once, the embeddings
-            once more than the lowest layer.
-        weight_decay: Of all but biases and layer normalisations.
+        model: The model; frozen parameters are left out.
+        learning_rate: Learning rate of the head and the pooler.
+        layer_decay: Factor from each layer to the one below, in (0, 1]; applied once to the top layer, and to the
+            embeddings once more than to the lowest layer.
+        weight_decay: Weight decay of all but biases and layer normalisations.
 
     Returns:
-        The groups, one or two a depth, the head's first: its learning rate is the one that is logged. With a factor of
-        1 two in all.
+        The groups, one or two for each depth, those of the head first, because the first learning rate is logged. With
+        a factor of 1, two in total.
     """
     groups = parameter_groups(model, weight_decay)
     if layer_decay == 1:

@@ -1,4 +1,4 @@
-"""Evaluation of a trained model: metrics, what is fitted to the validation data, predictions and reports of a run."""
+"""Evaluation of a trained model: metrics, settings fitted to validation data, predictions and reports."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from .task_trainer import TaskTrainer
 logger = logging.getLogger(__name__)
 
 METRICS = "metrics.json"
-MAJORITY = "majority_"  # before the name of the main metric: of always giving the most frequent answer
-# Before the name of a metric: without the temperature; with one that was fitted without the part that is measured.
+MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
+# Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
 _UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
-_CLASSES_SAID = 20  # of a report; beyond that it is in its file only
+_CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
 
 
 def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     """Evaluate a trained model, and write metrics, curves, predictions and reports.
 
-    What the task fits to validation data (thresholds, a temperature) is recorded in the model folder.
+    Settings that the task fits to validation data (thresholds, temperature) are recorded in the model folder.
 
     Args:
-        trainer: It has trained.
+        trainer: The trainer, after training.
         output_dir: The model folder.
 
     Returns:
@@ -67,7 +67,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
             fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
         _report_by_class(fitted.task, run.validation, predictions, output_dir)
         _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
-        write_json(output_dir / METRICS, metrics)  # the last file: it says that the seed is done
+        write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
 
@@ -79,17 +79,17 @@ def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[s
 def _beside(
     task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
-    """What tells how good a metric is: the score of the most frequent answer, and errors of probabilities.
+    """Reference values for a metric: the score of the most frequent answer, and calibration errors.
 
-    Errors are those with what was fitted and without it.
+    Calibration errors are given with and without the fitted settings.
 
     Args:
         task: The task.
         data: The data.
-        raw: Predictions as the network gives them.
-        calibrated: Those with what was fitted.
-        name: Stands before the metrics' names.
-        is_fitted_to: Whether it was fitted to this data; then parts of it are measured with what the others give, too.
+        raw: Predictions without fitted settings.
+        calibrated: Predictions with them.
+        name: Prefix of the metrics' names.
+        is_fitted_to: Whether the settings were fitted to this data; the error is then also measured by cross-fitting.
     """
     start = f"{name}_" if name else ""
     found = {"": task.calibration(calibrated, data.examples)}
@@ -105,7 +105,7 @@ def _beside(
 def _report_by_class(
     task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
 ) -> None:
-    """Write the reports by class of a split's labelled data, and log those of few classes."""
+    """Write the reports by class of a split's labelled data, and log those with few classes."""
     for name, data in split.items():
         report = task.report_by_class(predictions[name], data.examples)
         if report is None:

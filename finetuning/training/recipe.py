@@ -1,4 +1,4 @@
-"""Fine-tuning from end to end: task data to a model folder, metrics and predictions (`mybert finetune`)."""
+"""Fine-tuning from end to end: from task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
 import copy
 import json
@@ -49,34 +49,34 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
         >>> mybert.finetune(model="my-bert", train_file=frame, validation_split=0.1, output_dir="my-model")
 
     The output folder becomes a model folder, with `metrics.json`, `README.md`, `training_curves.png` and predictions
-    in the benchmark's format: for the test data, or else for the validation data. With several seeds it is that of the
-    best; the others' metrics are in `seed_*`. With folds it is a model of all examples, measured by those that learnt
-    without a part of them; what each gave is in `fold_*`. With all rows of the paper's table 7 each row has its own
-    folder.
+    in the benchmark's format, for the test data or else for the validation data. With several seeds it has the best
+    model; metrics of the others are in `seed_*`. With folds it has a model trained on all examples, and metrics from
+    models that were each trained without a part of them; results of each are in `fold_*`. For all rows of the paper's
+    table 7, each row has its own folder.
 
     Args:
         arguments: The settings.
-        **settings: In their place the fields of `FinetuningArguments`, which are those of the command; data may also
+        **settings: Instead, the fields of `FinetuningArguments`, which are those of the command; data may also
             be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of rows or of tuples of text and label.
 
     Returns:
-        The metrics of the validation data, those of the test data, if it has labels, with the prefix `test_`;
-        `examples`, those of the card; `interrupted`, whether there was a Ctrl-C, and that alone if it ended the run
-        early. With several seeds or folds also `mean` and `deviation`, and `best_seed`; with folds the metrics are the
-        mean; with all rows of table 7 row -> metrics.
+        The metrics of the validation data, and of labelled test data with the prefix `test_`; `examples`, those of the
+        card; and `interrupted`, whether there was a Ctrl-C. If the run ended early, only `interrupted`. With several
+        seeds or folds also `mean` and `deviation`, and `best_seed`; with folds the metrics are the mean. For all rows
+        of table 7, metrics by row.
 
     Raises:
-        ValueError: If the data lacks a column or a label, has one class only or an unknown one, the model has another
-            head, or the output folder holds other things.
+        ValueError: If the data lacks a column or a label, has only one class or an unknown one, the model has another
+            head, or the output folder contains other files.
         OSError: If a file cannot be read or written.
     """
     return Finetuning(arguments_by_name(FinetuningArguments, arguments, settings)).run()
 
 
 class Finetuning:
-    """A run, from task data to a model folder.
+    """A fine-tuning run, from task data to a model folder.
 
-    Hooks, for a run that learns from something else as well: `check`, `read`, `files`, `begun`, `start`, `trainer`,
+    Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
     `comparisons`.
 
     Args:
@@ -87,21 +87,21 @@ class Finetuning:
         self.arguments = arguments
 
     def check(self) -> None:
-        """Refuse models that do not exist, before data is read."""
+        """Reject models that do not exist, before data is read."""
         check_start(self.arguments.model, self.arguments.from_scratch)
 
     def read(self, task: Task) -> TaskRun:
-        """Read and tokenize the data; in one process, whatever their number."""
+        """Read and tokenize the data; called in only one process."""
         return read_run(self.arguments, task)
 
     def files(self, run: TaskRun) -> list[str]:
-        """Files whose contents decide the result; names of other things may be among them."""
+        """Files whose contents determine the result; other names may be included."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
         adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
         return [*data, *adapter, *deciding_files(self.arguments.model)]
 
     def begun(self, run: TaskRun) -> TaskRun:
-        """The run with what takes long to compute, once its folder is there; called in every process."""
+        """The run with results of long computations, once its folder exists; called in every process."""
         return run
 
     def start(self, run: TaskRun, arguments: FinetuningArguments, seed: int) -> StartingModel:
@@ -109,11 +109,11 @@ class Finetuning:
         return starting_model(run, arguments, seed)
 
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
-        """What trains a model on a run's data; takes what `Trainer` takes."""
+        """The trainer for a run's data; further settings are passed to `Trainer`."""
         return TaskTrainer(run, arguments, **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:
-        """What the card compares the run's metrics with."""
+        """Comparisons of the run's metrics for the card."""
         return []
 
     def run(self) -> dict[str, Any]:
@@ -127,7 +127,7 @@ class Finetuning:
             return self._finetune_all(self.begun(run), tasks, start)
 
     def _tasks(self) -> dict[str, Task]:
-        """Name -> task: the rows of table 7 if all are wanted, else a single one with the name ""."""
+        """Tasks by name: the rows of table 7 if all are requested, otherwise a single one with the name ""."""
         arguments = self.arguments
         task = arguments.resolve_task()
         if arguments.approach == "finetune":
@@ -135,14 +135,14 @@ class Finetuning:
         return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
 
     def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel | None]:
-        """Read the data in one process, load the model in each, and begin the run when both are right."""
+        """Read the data in one process, load the model in each, and begin the run if both are valid."""
         arguments = self.arguments
         start: StartingModel | None = None
 
         def prepare() -> TaskRun:
             nonlocal start
             run = self.read(task)
-            check_metric(run, arguments)  # mistakes have to show before there is a folder
+            check_metric(run, arguments)  # errors must come before a folder is created
             check_batches(run, arguments)
             start = self.start(run, arguments, arguments.seed)
             files = [file for file in self.files(run) if Path(file).is_file()]
@@ -165,7 +165,7 @@ class Finetuning:
             results[name] = self._finetune(of_row, Path(arguments.output_dir) / name, start)
             if name and results[name]["interrupted"]:
                 return {"interrupted": True}
-            start = None  # it has been trained
+            start = None  # the model has been trained
         if list(results) == [""]:
             return results[""]
         if arguments.should_save:
@@ -208,7 +208,7 @@ class Finetuning:
             shown = next(iter(run.validation.values()), run.train)
             model = outcomes[found.kept.name].model
             examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
-            if trained or not (output_dir / "README.md").is_file():  # else it is its owner's
+            if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
                 beside = self.comparisons(found.metrics)
                 write_finetuning_card(output_dir, arguments, run, outcomes, found, examples, beside)
         described = {"examples": [asdict(example) for example in examples]}
@@ -233,7 +233,7 @@ class Finetuning:
             callbacks.append(PatientStop(arguments.early_stopping_patience))
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         checkpoint = None
-        if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer there is no going on
+        if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
         seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
@@ -259,7 +259,7 @@ def _show_sequence(run: TaskRun) -> None:
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
-    """Write model and tokenizer, and a WordPiece vocabulary for Google's tools, which a plain tokenizer leaves out."""
+    """Write model and tokenizer, and `vocab.txt` for Google's tools, which transformers' tokenizers do not write."""
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -272,7 +272,7 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir
 
 
 def _read_outcome(folder: Path, output_dir: Path) -> Outcome:
-    """What a finished run gave; with several seeds only the best one's log is kept, in the output folder."""
+    """The outcome of a finished run; with several seeds only the best one's log is kept, in the output folder."""
     metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
     states = [path for path in (folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
     history = TrainerState.load_from_json(str(states[0])).log_history if states else []

@@ -1,4 +1,4 @@
-"""Which examples of the data are trained on, which are held out, and what each weighs."""
+"""Selecting training and held-out examples, and weighting them."""
 
 import warnings
 from collections import Counter
@@ -22,7 +22,7 @@ _SEVERAL = Range("at least 2, or 0 for none", lambda value: value == 0 or value 
 
 @dataclass(kw_only=True)
 class SampleSettings:
-    """Which examples are trained on, and how; all are functions of the data and the seed."""
+    """Settings for selecting and weighting examples; results depend only on the data and the seed."""
 
     validation_split: Annotated[float, _PART] = field(
         default=0.0,
@@ -58,22 +58,22 @@ SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
 
 
 def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
-    """Hold a share of examples out.
+    """Hold out a share of examples.
 
-    Where every example has one class, the classes give their shares; examples that belong together (questions on one
-    text) stay together.
+    The split is stratified if every example has one class. Examples that belong together (questions on one text) are
+    not separated.
 
     Args:
-        task: Knows classes and what belongs together.
+        task: The task, which knows classes and groups.
         examples: The examples.
-        share: Which share to hold out, in (0, 1).
-        seed: Decides which.
+        share: The share to hold out, in (0, 1).
+        seed: Random seed.
 
     Returns:
-        The examples that stay and those held out, both in their order.
+        The examples to keep and those held out, both in their order.
 
     Raises:
-        ValueError: If there would be none on one side.
+        ValueError: If one side would be empty.
         ImportError: If scikit-learn is missing.
     """
     groups = [task.group_of(example) for example in examples]
@@ -89,7 +89,7 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
 
 
 def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
-    """Draw a number of examples, classes in proportion, in their order; all, if there are no more.
+    """Draw a stratified sample of examples, in their order; all of them if there are no more.
 
     Raises:
         ImportError: If scikit-learn is missing.
@@ -100,10 +100,10 @@ def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
 
 
 def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
-    """The fold of each example, from 0, of one size; classes and what belongs together are as in `split_off`.
+    """The fold of each example, from 0; folds are of equal size, stratified and grouped as in `split_off`.
 
     Raises:
-        ValueError: If there are fewer examples, or texts with what belongs to them, than folds.
+        ValueError: If there are fewer examples or groups than folds.
         ImportError: If scikit-learn is missing.
     """
     selection = _model_selection()
@@ -125,7 +125,7 @@ def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> li
         folds, shuffle=True, random_state=seed
     )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # it is in some folds only
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # then only some folds have it
         numbers = np.zeros(count, dtype=int)
         for number, (_, held_out) in enumerate(splitter.split(np.zeros(count), strata)):
             numbers[held_out] = number
@@ -147,7 +147,7 @@ def _model_selection() -> Any:
 
 
 def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what: str) -> list[int]:
-    """Draw places; classes of which there is one example only, or more of than are drawn, have no shares."""
+    """Draw indices; not stratified if a class has one example, or if there are more classes than draws."""
     train_test_split = _model_selection().train_test_split
     if not 0 < count < total:
         raise ValueError(f"validation_split gives {count} of {total} {what}; expected at least one on each side.")
@@ -169,7 +169,7 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
 
     Args:
         data: The training data; its labels are one class per sequence, or one per token.
-        classes: How many there are; one without a label gets the weight 1.
+        classes: Number of classes; a class without labels gets the weight 1.
     """
     labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
     shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
@@ -182,18 +182,18 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
 def weighted_loss(
     weights: torch.Tensor | None, label_smoothing: float = 0.0, problem: str | None = None
 ) -> Callable[..., torch.Tensor]:
-    """The loss of a `Trainer` in which classes weigh, or sequences.
+    """A loss function for `Trainer` with class weights or sequence weights.
 
     Args:
-        weights: Of the classes (C,); None for equal ones.
+        weights: Weights of the classes (C,); None for equal ones.
         label_smoothing: As in `TrainingArguments`.
-        problem: transformers' `problem_type` where a sequence has several labels or a number; else it has a class, or
-            its tokens have one each.
+        problem: transformers' `problem_type` for multi-label tasks and regression; None if each sequence, or each of
+            its tokens, has one class.
 
     Returns:
-        A function of the network's outputs, whose `logits` are (..., C); of labels (...), or a tuple of these and of
-        what each sequence weighs (N,); and of the number of labels of the optimizer step, each counted as its sequence
-        weighs, by which the weighted sum is divided; without it by the labels' weights.
+        A function of the model's outputs, whose `logits` are (..., C); of labels (...), or a tuple of labels and
+        sequence weights (N,); and of the weighted number of labels of the optimizer step, by which the weighted sum is
+        divided; if that is None, by the sum of the labels' weights.
     """
 
     def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Several trainings in one run: seeds, of which the best stays, or folds, which estimate what all data will give."""
+"""Several trainings in one run: seeds, of which the best is kept, or folds, which estimate the result on all data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .task_run import TaskRun
 logger = logging.getLogger(__name__)
 
 _CONFIG = "config.json"
-_OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # what stays of it
+_OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to keep
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Training:
     """One of a run's trainings.
 
     Attributes:
-        name: What it is called, as "seed 42" or "fold 1".
-        folder: Where its files are until the run is over.
+        name: Its name, such as "seed 42" or "fold 1".
+        folder: Folder of its files until the run is over.
         seed: Its seed.
-        run: Gives task and data, when it begins.
-        is_fold: Whether it only measures, and its model is not kept.
+        run: Returns task and data when it begins.
+        is_fold: Whether it only measures; its model is then not kept.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Together:
-    """What several trainings gave.
+    """The combined result of several trainings.
 
     Attributes:
-        kept: The training whose model stays.
+        kept: The training whose model is kept.
         metrics: The metrics of the run: those of the best seed, or the mean of the folds.
         summary: `mean` and `deviation` of every metric, and `best_seed`.
-        by_training: `seeds` or `folds`: number -> metrics.
+        by_training: `seeds` or `folds`: metrics by number.
     """
 
     kept: Training
@@ -87,7 +87,7 @@ def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: 
 
 
 def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
-    """The run with a fold of its examples as validation data, and the others to train on."""
+    """The run with one fold of its examples as validation data, and the others as training data."""
     examples, source = run.train.examples, run.train.source
     folds = fold_numbers(run.task, examples, arguments.folds, arguments.sampling_seed)
     parts = [
@@ -100,7 +100,7 @@ def _fold(run: TaskRun, arguments: FinetuningArguments, number: int) -> TaskRun:
 
 
 def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
-    """The run with the mean of what each fold has fitted to its validation data (thresholds, a temperature)."""
+    """The run with the mean of the settings fitted in each fold (thresholds, temperature)."""
     records = [read_json_object(folder / _CONFIG).get(TASK_RECORD) for folder in folders]
     tasks: list[Task] = [
         read_task_record(str(folder), record)[1] for folder, record in zip(folders, records, strict=True)
@@ -119,16 +119,16 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
 def together(
     trainings: Sequence[Training], measured: Mapping[str, Mapping[str, float]], arguments: FinetuningArguments
 ) -> Together:
-    """What the trainings of a run gave.
+    """Combine the results of a run's trainings.
 
     Args:
-        trainings: All of them.
-        measured: Name of each -> its metrics.
+        trainings: All trainings.
+        measured: Metrics of each by name.
         arguments: The run's settings.
 
     Raises:
-        ValueError: If not every seed has the metric that tells the best: a type of entity that the data lacks is
-            measured only where a seed has predicted it.
+        ValueError: If a seed lacks the metric that selects the best: that of an entity type missing in the data exists
+            only if the model has predicted the type.
     """
     last = trainings[-1]
     if len(trainings) == 1:
@@ -162,12 +162,12 @@ def _say(metric: str, measured: Mapping[str, Mapping[str, float]], summary: Mapp
 
 
 def clear_fold(training: Training) -> None:
-    """Keep of a fold's folder only what it has measured and fitted: nothing else needs its model."""
+    """Delete the model of a fold; metrics, predictions, reports and configuration are kept."""
     _clear(training.folder, (*_OF_A_FOLD, _CONFIG))
 
 
 def keep_training(kept: Training, trainings: Sequence[Training], output_dir: Path) -> None:
-    """Move a training's files up; of the trainings only what they measured stays."""
+    """Move the kept training's files into the output folder, and delete the models of the others."""
     for file in [path for path in kept.folder.iterdir() if path.is_file() and path.name != METRICS]:
         file.replace(output_dir / file.name)
     if (kept.folder / ADAPTER_FOLDER).is_dir():

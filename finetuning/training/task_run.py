@@ -1,4 +1,4 @@
-"""What a run needs, prepared once: the task with tokenizer, classes and data, and the model it starts from."""
+"""Preparing a run: the task with tokenizer, classes and data, and the initial model."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from .samples import fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
 
-StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of the parameters that are new
+StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly initialised parameters
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class TaskRun:
     """A task with its data, read and tokenized.
 
     Attributes:
-        task: The task; it knows what the classes decide about it.
+        task: The task, completed by the classes.
         tokenizer: The tokenizer.
-        labels: The classes, if it has some.
+        labels: The classes, if it has any.
         train: The training data.
-        validation: Name -> data to evaluate on; a single one has the name "".
-        test: The same for data to predict.
+        validation: Evaluation data by name; a single data set has the name "".
+        test: The same for test data.
     """
 
     task: Task
@@ -61,12 +61,12 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run with one seed gave.
+    """The result of a training with one seed.
 
     Attributes:
         metrics: Its metrics.
-        seconds: How long it trained, if that is known.
-        model: The model as its folder has it, if it is in memory.
+        seconds: Training time, if known.
+        model: The saved model, if it is in memory.
         interrupted: Whether there was a Ctrl-C, in or after the last step.
     """
 
@@ -81,10 +81,10 @@ class Splits:
     """The examples of a run, before they are tokenized.
 
     Attributes:
-        task: The task, with what the training data decides about it.
-        all_training: The training data before some is held out or left out; it has all classes.
-        examples: (split, name) -> examples of the splits train, validation and test.
-        sources: Split -> name -> where they come from.
+        task: The task, completed from the training data.
+        all_training: The training data before holding out or sampling; it has all classes.
+        examples: Examples by split (train, validation, test) and name.
+        sources: Their sources by split and name.
     """
 
     task: Task
@@ -97,7 +97,7 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
     """Read and tokenize a task's data.
 
     Raises:
-        ValueError: If the data is not what the task expects.
+        ValueError: If the data does not fit the task.
         OSError: If a file, or the tokenizer, cannot be read.
     """
     tokenizer = load_tokenizer(arguments.model)
@@ -110,23 +110,23 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, which knows how many tokens that reads.
+    """The tokenizer of a model, with the model's maximum length.
 
     Raises:
-        OSError: If there is none.
+        OSError: If it does not exist.
     """
     tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
-    if longest is not None:  # pipelines cut there; a tokenizer may not know it
+    if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
         tokenizer.model_max_length = min(tokenizer.model_max_length, longest)
     return tokenizer
 
 
 def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
-    """Read a task's data, hold validation data out and draw a sample, as the settings say.
+    """Read a task's data, hold out validation data and draw a sample, according to the settings.
 
     Raises:
-        ValueError: If the data is not what the task expects.
+        ValueError: If the data does not fit the task.
         OSError: If a file cannot be read.
     """
     sources = arguments.sources(task)
@@ -151,7 +151,7 @@ def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
 def encode_splits(
     splits: Splits, labels: Labels | None, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, dict[str, TaskData]]:
-    """Tokenize examples: split -> name -> data.
+    """Tokenize examples; returns data by split and name.
 
     Raises:
         ValueError: If a label is not one of `labels`.
@@ -168,7 +168,7 @@ def encode_splits(
 
 
 def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
-    """The rows of labelled data; with `skip_empty` those that have text and label."""
+    """The rows of labelled data; with `skip_empty` only those with text and label."""
     rows = task.rows(source, labelled=True)
     if not skip_empty:
         return rows
@@ -183,10 +183,10 @@ def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Refuse data that cannot be measured, and a metric for the best model that the validation data does not give.
+    """Check that the validation data can be scored and has the metric that selects the best model.
 
     Raises:
-        ValueError: If it is one.
+        ValueError: If not.
     """
     names: set[str] = set()
     if arguments.folds:
@@ -212,7 +212,7 @@ def _scores_of_folds(run: TaskRun, arguments: FinetuningArguments) -> list[dict[
 
 
 def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str, float]:
-    """The scores of predictions that are all right; `what` they are of, for the message."""
+    """The scores of all-correct predictions; `what` names the data in the message."""
     try:
         return task.score([task.right_prediction(example) for example in examples], examples)
     except ValueError as error:
@@ -220,10 +220,10 @@ def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str
 
 
 def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Refuse training data that is less than a batch where only whole batches are trained on.
+    """Check that there is at least one whole batch if incomplete batches are dropped.
 
     Raises:
-        ValueError: If it is.
+        ValueError: If there is not.
     """
     whole = arguments.per_device_train_batch_size * arguments.world_size
     there = len(run.train)
@@ -239,16 +239,16 @@ def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
 def starting_model(
     run: TaskRun, arguments: FinetuningArguments, seed: int, config: PreTrainedConfig | None = None
 ) -> StartingModel:
-    """The model at the start of training, with its adapters or what is frozen for good, and which parameters are new.
+    """The initial model, with adapters or frozen layers, and the names of its new parameters.
 
     Args:
         run: The task and its data.
         arguments: The settings.
-        seed: Of the new parameters.
-        config: Of a model with random weights in place of the one that is named.
+        seed: Seed of the new parameters.
+        config: Configuration of a model with random weights, instead of the given model.
 
     Raises:
-        ValueError: If the model's head is one for other classes, or it has fewer layers than are to be frozen.
+        ValueError: If the model's head is for other classes, or it has fewer layers than are to be frozen.
         OSError: If it cannot be read.
     """
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None

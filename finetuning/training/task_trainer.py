@@ -25,12 +25,12 @@ _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "m
 
 
 def _has_windows(run: TaskRun) -> bool:
-    """Whether some of a run's labelled data has weights of sequences."""
+    """Whether any labelled data of a run has sequence weights."""
     return any(WINDOW_WEIGHT in data.inputs for data in (run.train, *run.validation.values(), *run.test.values()))
 
 
 def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
-    """The loss that replaces the model's own where classes have weights or texts are read in windows."""
+    """The loss that replaces the model's own if classes have weights or texts are read in windows."""
     problem = getattr(run.task, "problem", None)
     if not args.class_weights:
         return weighted_loss(None, args.label_smoothing_factor, problem) if _has_windows(run) else None
@@ -44,7 +44,7 @@ def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:
-    """A batch with the places of its tokens, found on a CPU, unless rows are padded on the left."""
+    """Add to a batch the indices of its tokens, computed on the CPU, unless rows are padded on the left."""
     batch = collate(rows)
     mask = batch.get("attention_mask")
     if mask is not None and mask[..., 0].all():
@@ -53,12 +53,12 @@ def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: li
 
 
 class TaskTrainer(ResumableTrainer):
-    """`Trainer` that scores what the task predicts, with learning rates by layer.
+    """`Trainer` with the task's metrics and learning rates by layer.
 
     Args:
         run: The task and its data.
         args: Settings.
-        **kwargs: Further arguments of `Trainer`.
+        **kwargs: Other arguments of `Trainer`.
     """
 
     args: FinetuningArguments
@@ -66,27 +66,27 @@ class TaskTrainer(ResumableTrainer):
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
         validation = dict(run.validation)
         if _has_windows(run):
-            args.remove_unused_columns = False  # the weights are for the loss, not for the model
+            args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model
         super().__init__(
             args=args,
             train_dataset=run.train,
             eval_dataset=validation.get("", validation) or None,
             processing_class=run.tokenizer,
-            compute_metrics=lambda prediction: {},  # Trainer keeps the logits only if there is one
+            compute_metrics=lambda prediction: {},  # without one, Trainer does not keep the logits
             **{"compute_loss_func": _loss(run, args), **kwargs},
         )
         self.run = run
         network = self.model.get_base_model() if args.has_adapter else self.model
         self.data_collator = run.task.collator(run.tokenizer, network)
         is_ours = getattr(getattr(network, "config", None), "model_type", None) == "mybert"
-        # Several GPUs of one process would divide the indices among them; a compiled model runs padding, too.
+        # Several GPUs in one process would split the indices; a compiled model also computes padding.
         if is_ours and args.n_gpu <= 1 and not args.torch_compile:
             self.data_collator = partial(_with_token_indices, self.data_collator)
-        # `Trainer` looks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
+        # `Trainer` checks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """The labels, each counted as its sequence weighs; the start of an answer is one."""
+        """The number of labels, weighted by their sequences; an answer counts once, by its start."""
         if batches and WINDOW_WEIGHT in batches[0]:
             counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][0].numel() for batch in batches]
             total = torch.stack(counts).sum().to(device)
@@ -100,25 +100,25 @@ class TaskTrainer(ResumableTrainer):
         return_outputs: bool = False,
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
-        """`Trainer.compute_loss`, whose `labels` may be more than that, see `with_all_for_the_loss`."""
+        """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
         )
         if is_outside and num_items_in_batch is not None and self.args.average_tokens_across_devices:
-            # `Trainer` multiplies by the GPUs of the process, as if each had given the loss of its rows.
+            # `Trainer` multiplies by the number of GPUs of the process, as if each had computed the loss of its rows.
             loss = loss / max(1, self.args.n_gpu)
         return (loss, outputs) if return_outputs else loss
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """A batch as the model reads it, with all that the loss needs as `labels`: here also what sequences weigh."""
+        """The model inputs of a batch, with all inputs of the loss as `labels`: here also sequence weights."""
         if WINDOW_WEIGHT not in inputs:
             return inputs
         kept = {name: value for name, value in inputs.items() if name != WINDOW_WEIGHT}
         return kept | {"labels": (inputs["labels"], inputs[WINDOW_WEIGHT])}
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """The arguments' optimizer, AdamW with bias correction unless they say otherwise, on groups by layer."""
+        """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
         if self.optimizer is None:
             args: Any = self.args
             groups = layerwise_groups(self.model, args.learning_rate, args.layer_decay, args.weight_decay)
@@ -129,11 +129,11 @@ class TaskTrainer(ResumableTrainer):
         return super().create_optimizer(model)
 
     def evaluation_sampler(self, dataset: Any) -> Sampler | None:
-        """In the data's own order, to which predictions belong, whatever the order of training."""
+        """In the data's own order, as predictions must be, whatever the order of training."""
         return SequentialSampler(dataset) if self.args.world_size <= 1 else None
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer`'s, with the task's metrics for the data that is being read."""
+        """`Trainer`'s, with the task's metrics for this data."""
         data: Any = dataloader.dataset
         self.compute_metrics = lambda prediction: self.run.task.score(
             self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
@@ -144,11 +144,11 @@ class TaskTrainer(ResumableTrainer):
         """Predict every data set of a split.
 
         Args:
-            split: Stands before the metrics' names.
-            data: Name -> data set.
+            split: Prefix of the metrics' names.
+            data: Data sets by name.
 
         Returns:
-            The metrics, without those of speed, and name -> the network's outputs.
+            The metrics, without those of speed, and the model's outputs by name.
         """
         metrics: dict[str, float] = {}
         outputs: dict[str, Any] = {}
