@@ -1,8 +1,8 @@
-"""English text that every Python installation holds: its documentation.
+"""English text from every Python installation: its documentation.
 
-Nothing is imported or executed. A source file is cut into comments and string literals by one regular expression,
-which finds the same docstrings as `ast` in a twentieth of its time; the other triple-quoted strings (`add_docstr` in
-torch, `add_newdoc` in numpy, shared parameter descriptions) come with them, and whatever does not read as English
+Nothing is imported or executed. One regular expression splits a source file into comments and string literals;
+it finds the same docstrings as `ast` in a twentieth of the time. Other triple-quoted strings (`add_docstr` in
+torch, `add_newdoc` in numpy, shared parameter descriptions) are included, and text that does not read as English
 prose is dropped. Paragraphs are kept once, under the first module that has them.
 """
 
@@ -63,7 +63,7 @@ _LITERAL = re.compile(
 )
 _PREFIX = re.compile(r"(?<!\w)[A-Za-z]{1,2}$")
 
-# reStructuredText and Markdown inside a paragraph: (a sign of it, pattern, what stays).
+# reStructuredText and Markdown inside a paragraph: (a marker of it, pattern, replacement).
 _INLINE_MARKUP = [
     ("```", re.compile(r"^[ \t]*```.*?(?:^[ \t]*```|\Z)", re.DOTALL | re.MULTILINE), ""),  # fenced code
     (":`", re.compile(r":[\w:+-]+:`[~.!]*([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :func:`name <target>`
@@ -127,7 +127,7 @@ def collect_documentation(
     Args:
         roots: Folders of import packages to read; by default the standard library and every `site-packages` folder
             on `sys.path`. A folder that is the interpreter's standard library gets the label `"python"`.
-        show_progress: Show a progress bar.
+        show_progress: Whether to show a progress bar.
 
     Returns:
         Modules with at least one paragraph, sorted by library and module; no paragraph occurs twice.
@@ -167,7 +167,7 @@ def collect_documentation(
 
 
 def _installed_roots() -> list[Path]:
-    """Folders that hold the standard library and the installed packages, in the order of `sys.path`."""
+    """Folders of the standard library and the installed packages, in the order of `sys.path`."""
     site_packages = [Path(entry) for entry in sys.path if Path(entry).name in _SITE_FOLDERS]
     roots = [Path(sysconfig.get_path("stdlib")), *site_packages]
     return [root for root in dict.fromkeys(root.resolve() for root in roots) if root.is_dir()]
@@ -208,7 +208,7 @@ def _docstrings(source: str) -> Iterator[str]:
             continue
         if "\\" in body and "r" not in letters:
             try:
-                with warnings.catch_warnings():  # sequences such as "\d" are the author's affair
+                with warnings.catch_warnings():  # ignore invalid escapes such as "\d" in the source
                     warnings.simplefilter("ignore")
                     body = ast.literal_eval(match[0])
             except (SyntaxError, ValueError):
@@ -231,7 +231,7 @@ def _prose_paragraphs(docstring: str) -> Iterator[str]:
 def _text_blocks(text: str) -> list[list[str]]:
     """Returns the lines of each paragraph, list item and description in a docstring; some blocks are empty."""
     blocks: list[list[str]] = [[]]
-    indent = width = 0  # of the line before, in characters
+    indent = width = 0  # of the previous line, in characters
     skipped_below: int | None = None  # lines indented deeper than this belong to code or to a directive
     in_doctest = False
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The demo's result as one picture: words that it guessed, how it learned, what the learning was good for."""
+"""The demo's result as one picture: guessed words, learning curves, and the benefit of pretraining."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PALE = "#D8DEE6"
 
 @dataclass(frozen=True)
 class HiddenWord:
-    """A passage, the word of it that was hidden, and what a model takes it for."""
+    """A passage, its hidden word, and a model's guesses."""
 
     before: str
     word: str
     after: str
-    guesses: list[tuple[str, float]]  # word, probability in [0, 1]; the likeliest first
+    guesses: list[tuple[str, float]]  # word, probability in [0, 1]; the most probable first
 
 
 def guess_hidden_words(
@@ -41,12 +41,12 @@ def guess_hidden_words(
 
     Args:
         model_dir: Folder of a model with a masked-LM head, and of its tokenizer.
-        passages: (text, source). Those are left out that are too long for a line of the picture, look like code or
-            have a word that is not one piece of the vocabulary.
-        generator: What chooses passages and words.
+        passages: (text, source). Passages are skipped if they are too long for a line of the picture, look like code,
+            or have a word that is not one piece of the vocabulary.
+        generator: Random generator for passages and words.
 
     Returns:
-        At most `_ROWS`, each of another source; none where all passages are left out.
+        At most `_ROWS` results, each from a different source; empty if all passages are skipped.
     """
     from transformers import pipeline
 
@@ -80,12 +80,12 @@ def draw_result(
     words: Sequence[HiddenWord],
     output_path: str | Path,
 ) -> Path:
-    """Draw what came of a demo.
+    """Draw the results of a demo.
 
     Args:
         report: What `demo` returns.
-        log_history: Of its pretraining.
-        words: Of `guess_hidden_words`.
+        log_history: Log history of its pretraining.
+        words: The result of `guess_hidden_words`.
         output_path: PNG file to write.
 
     Returns:
@@ -114,14 +114,14 @@ def _bare(ax: Axes, title: str) -> None:
 
 
 def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
-    """Passages with a gap; below each what the model put there, and what stood there."""
+    """Passages with a gap; below each the model's guess, and the true word."""
     from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea
 
     _bare(ax, "It guesses hidden words of text that it has never read")
     ax.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(_ROWS, 0))
 
     def line(y: float, *parts: tuple[str, dict[str, Any]]) -> None:
-        # Spaces at the ends of a text have no width; those that do not break have.
+        # Leading and trailing spaces have no width; non-breaking spaces do.
         texts: list[Artist] = [
             TextArea(text.replace(" ", "\u00a0"), textprops={"fontsize": 9.5, "color": TEXT_COLOUR} | looks)
             for text, looks in parts

@@ -1,24 +1,24 @@
-"""Addresses of object stores and the web, which are neither files nor folders here."""
+"""URLs of object stores and the web, which are not accepted as files or folders."""
 
 import os
 import re
 from pathlib import Path
 
-# A scheme has two letters at least (one is a drive's); of its slashes `Path` leaves one.
+# A scheme has at least two letters (one letter is a drive); `Path` reduces its slashes to one.
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 
 def refuse_address(
     path: str | os.PathLike[str], expected: str = "a file or folder: copy or mount what an object store has"
 ) -> None:
-    """Refuse `s3://bucket/name` and the like where a file or folder is wanted.
+    """Reject `s3://bucket/name` and the like where a file or folder is expected.
 
     Args:
-        path: As it was given, or as a `Path`.
-        expected: What is.
+        path: The path, as text or `Path`.
+        expected: What is expected, for the message.
 
     Raises:
-        FileNotFoundError: If it is an address, and no file or folder has that name.
+        FileNotFoundError: If it is a URL, and no file or folder has that name.
     """
     if _SCHEME.match(name := os.fspath(path)) and not Path(path).exists():
         address = _SCHEME.sub(r"\1://", name)

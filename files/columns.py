@@ -22,14 +22,15 @@ def read_column(
         path: The file.
         column: The field or column.
         encoding: Encoding of text.
-        digests: As in `open_text`; not of Parquet.
+        digests: As in `open_text`; not for Parquet.
 
     Yields:
         The value of each row; None for an empty line.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is not what its suffix says or lacks the column; the message names file and line or row.
+        ValueError: If it does not have the format its suffix suggests, or lacks the column; the message names file and
+            line or row.
         ImportError: If pyarrow is missing, for Parquet.
     """
     if content_suffix(path) == PARQUET_SUFFIX:
@@ -47,7 +48,7 @@ def read_column(
         if not line.strip():
             yield None
             continue
-        row = parse_json(path, number, line, refuse_halves=False)  # a half pair becomes a sign of its own there
+        row = parse_json(path, number, line, refuse_halves=False)  # lone surrogates are replaced
         where = f"{path}, line {number}"
         if not isinstance(row, dict):
             raise ValueError(f"{where} is a JSON {type(row).__name__}; expected an object with {column!r}.")

@@ -1,7 +1,7 @@
 """The text of a corpus: files, folders, tables and data sets of the Hub, read as lines.
 
-Whatever the source, the text passes as lines without surrounding white space, an empty one after each document: the
-format of google-research/bert. Everything is streamed; nothing holds a whole file.
+Whatever the source, the text is passed on as lines without surrounding white space, with an empty line after each
+document: the format of google-research/bert. Everything is streamed; nothing holds a whole file.
 """
 
 import logging
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 HUB = "hf:"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _FILE_SUFFIXES = (*TABLE_SUFFIXES, *COMPRESSED_SUFFIXES, ".txt")
-_SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # of a file, to tell its layout from
+_SAMPLE_LINES, _SAMPLE_CHARACTERS = 2000, 1 << 18  # at the start of a file, to guess its layout
 _SHOWN_LINES, _SHOWN_CHARACTERS = 3, 90
 
 
 @dataclass(kw_only=True)
 class SourceSettings:
-    """Where the text is in a file."""
+    """The location of text in a file."""
 
     encoding: str = field(default="utf-8", metadata={"help": "Encoding of plain text, tables and JSON."})
     text_column: str = field(
@@ -40,7 +40,7 @@ class SourceSettings:
 
 @dataclass(kw_only=True)
 class TextSettings(SourceSettings):
-    """How text is read, for whatever purpose."""
+    """Settings for reading text."""
 
     join_lines: bool | None = field(
         default=None,
@@ -53,10 +53,10 @@ class TextSettings(SourceSettings):
 
 @dataclass(kw_only=True)
 class DocumentSettings(TextSettings):
-    """How text is read as documents of sentences.
+    """Settings for reading text as documents of sentences.
 
     Raises:
-        ValueError: If a setting is unknown or no regular expression.
+        ValueError: If a setting is unknown or not a regular expression.
     """
 
     split_sentences: bool = field(default=False, metadata={"help": "Split each line of running text into sentences."})
@@ -89,19 +89,19 @@ class DocumentSettings(TextSettings):
 
 
 def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
-    """List the files and Hub data sets that the files of a corpus name.
+    """List the files and Hub data sets of a corpus.
 
     Args:
         files: Files, folders, patterns and "-", as in `expand_paths`; or data sets of the Hub as
-            `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (the split is `train`
-            unless named; the configuration may be empty). `owner/name` alone is one too, where there is no file or
-            folder `owner` and the name does not end like a file's.
+            `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (by default the split
+            is `train`; the configuration may be empty). `owner/name` alone is accepted, too, if there is no file or
+            folder `owner` and the name does not have a file's ending.
 
     Returns:
         Paths, and data sets as `hf:...`, in the order given, each once.
 
     Raises:
-        FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+        FileNotFoundError: A path does not exist, or a folder or pattern has no file.
     """
     sources: dict[str, None] = {}
     for item in [files] if isinstance(files, (str, Path)) else files:
@@ -116,25 +116,25 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
 
 
 class Corpus:
-    """Files and data sets, read as lines, as often as wanted.
+    """Files and data sets, read as lines; can be read repeatedly.
 
-    What a file holds is recognised by its name, after `.gz`, `.xz`, `.bz2` or `.zst` for compressed ones: `.jsonl`,
-    `.json` and `.ndjson` hold a document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
-    others are plain text. In rows, and on the Hub, `text_column` holds a document: text, whose lines are its
-    sentences, or a list of sentences, in which a line break is a space. Null and empty documents are left out.
+    The format of a file follows from its name, before `.gz`, `.xz`, `.bz2` or `.zst` of compressed files: `.jsonl`,
+    `.json` and `.ndjson` have one document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
+    others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
+    sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
 
-    What the lines of a text are is guessed from the first ones, and logged where they are joined; see `guess_layout`.
+    The layout of a text is guessed from its first lines, and logged if lines are joined; see `guess_layout`.
 
     Args:
-        files: See `expand_sources`; or text in memory: tables, or iterables of documents, which are what rows hold.
-        settings: How the text is read; sentences of lines that are not joined are not split here.
+        files: See `expand_sources`; or data in memory: tables, or iterables of documents, in the same form as in rows.
+        settings: How the text is read; lines that are not joined are not split into sentences here.
 
     Attributes:
         sources: The files and data sets.
 
     Raises:
         OSError: A file is missing or cannot be read.
-        ValueError: A table has no such column; the message lists those that it has.
+        ValueError: A table has no such column; the message lists its columns.
         ImportError: The package that reads this kind of file is missing.
     """
 
@@ -154,22 +154,22 @@ class Corpus:
         """Read all sources line by line.
 
         Args:
-            digests: Takes up the digests of files that were read to their ends, see `open_text`; of Parquet none.
+            digests: Filled with the digests of completely read files, see `open_text`; not for Parquet.
 
         Yields:
             Lines without surrounding white space, and `""` after each document.
 
         Raises:
             OSError: A file is broken or cannot be read, or there is no such data set.
-            ValueError: A file is not what its suffix says, or lacks the column; the message names the file and the
-                byte offset, line or row (counted from 1).
+            ValueError: A file does not have the format its suffix suggests, or lacks the column; the message names the
+                file and the byte offset, line or row (counted from 1).
             ImportError: As above.
         """
         for source in self.sources:
             yield from self._shown(source, self._lines_of(source, digests))
 
     def texts(self) -> Iterator[str]:
-        """Read texts: the lines of plain text, the rows of tables; empty ones are left out, with a warning.
+        """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning.
 
         Raises:
             OSError, ValueError, ImportError: As in `lines`.
@@ -207,7 +207,7 @@ class Corpus:
         return _ended(parts)
 
     def _rows(self, source: str, digests: dict[str, str] | None = None) -> Iterator[str | list[str]]:
-        """The documents of rows, each a text or a list of sentences."""
+        """The documents in rows, each a text or a list of sentences."""
         is_lines = source not in self._given and content_suffix(source) in JSON_SUFFIXES
         where = f"{source}, {'line' if is_lines else 'row'}"
         return _texts_of_values(self._values(source, digests), where, self._settings.text_column)
@@ -244,7 +244,7 @@ class Corpus:
         )
 
     def _shown(self, source: str, lines: Iterator[str]) -> Iterator[str]:
-        """Pass lines on, and log once how the text begins."""
+        """Pass on lines, and log the beginning of the text once."""
         if "first" not in self._said:
             first = []
             for line in lines:
@@ -261,7 +261,7 @@ class Corpus:
 
 
 def _beginning(lines: Iterator[str | None]) -> tuple[list[str | None], Iterator[str | None]]:
-    """The first lines, and the rest; an error is raised when its turn comes."""
+    """The first lines, and an iterator over the rest; errors are raised in their place."""
     sample: list[str | None] = []
     characters = 0
     try:
@@ -312,7 +312,7 @@ def _lines_of_rows(rows: Iterable[str | list[str]]) -> Iterator[str | None]:
 
 
 def _texts_of_values(values: Iterable[object], where: str, column: str) -> Iterator[str | list[str]]:
-    """Check documents that are one value each: text, a list of texts or None, which is no text."""
+    """Check documents, each a text, a list of texts or None for no text."""
     for number, text in enumerate(values, start=1):
         if text is None or isinstance(text, str):
             yield text or ""

@@ -1,4 +1,4 @@
-"""Errors of writing in one sentence: a full disk is called that, whichever library met it."""
+"""Write errors in one sentence; a full disk is named as such, whichever library raised the error."""
 
 import errno
 import shutil
@@ -12,7 +12,7 @@ from .hidden_names import final_place
 
 # torch.save reports a full disk as a RuntimeError of its writer.
 _MARKS_OF_TORCH_SAVE = ("PytorchStreamWriter", "inline_container", "iostream error")
-# safetensors and tokenizers, which raises bare `Exception`s, pass on errors of the operating system as text.
+# safetensors and tokenizers, which raises bare `Exception`s, report errors of the operating system as text.
 _MARKS_OF_RUST = ("os error", "I/O error")
 _NO_SPACE = "No space left"
 _TORCHS_TROUBLE = "torch could not write to the disk"
@@ -21,14 +21,14 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
-    """Report in one sentence that something could not be written, whichever library failed.
+    """Report write errors in one sentence, whichever library raised them.
 
     Args:
-        path: What is written.
-        kept: What the message says about what was kept.
+        path: The file or folder being written.
+        kept: What the message says about what is still there.
 
     Raises:
-        OSError: In place of errors of the operating system that name no file or tell of a full disk, and of those of
+        OSError: Instead of errors of the operating system without a file name or about a full disk, and errors of
             safetensors, tokenizers and torch's serialization.
     """
     try:
@@ -38,14 +38,14 @@ def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
             raise
         folder = next(parent for parent in (Path(path), *Path(path).absolute().parents) if parent.is_dir())
         free = shutil.disk_usage(folder).free
-        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not tell which
+        if cause == _TORCHS_TROUBLE and free < 1 << 20:  # torch does not report the cause
             cause = "the disk is full"
         what = f"{final_place(Path(path))} could not be written ({cause}; {free / 1e6:,.0f} MB are free)"
         raise OSError(f"{what}; {kept}." if kept else f"{what}.") from error
 
 
 def _disk_trouble(error: Exception) -> str:
-    """Why something could not be written; nothing if the error is another one, or explains itself."""
+    """The cause of a write error; empty if it is another error, or explains itself."""
     cause = " ".join(str(error).split())
     if isinstance(error, OSError):
         if error.errno is None:

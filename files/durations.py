@@ -1,11 +1,11 @@
-"""How long something took, in words."""
+"""Durations as text."""
 
 
 def duration(seconds: float) -> str:
-    """A time in the units that a reader wants to know: `3.14 s`, `4 min 12 s`, `1 h 23 min`.
+    """Format a duration in suitable units: `3.14 s`, `4 min 12 s`, `1 h 23 min`.
 
     Args:
-        seconds: The time.
+        seconds: The duration, in seconds.
     """
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)

@@ -1,4 +1,4 @@
-"""Tables in memory, row by row: data frames (pandas, polars), data sets (`datasets`), batches of engines."""
+"""Tables in memory, row by row: data frames (pandas, polars), data sets (`datasets`), batches of cluster engines."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,12 +9,12 @@ from typing import Any
 from .parquet import lacks_column, refuse_doubled
 from .text import new_digest
 
-_ROWS = 1024  # of a data frame at a time
-_MISSING = ("NAType", "NaTType")  # pandas' own, in columns that are no numbers
+_ROWS = 1024  # rows of a data frame read at a time
+_MISSING = ("NAType", "NaTType")  # pandas' missing values in non-numeric columns
 
 
 def is_frame(source: object) -> bool:
-    """Whether something is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
+    """Whether an object is a table in memory: a data frame (pandas, polars) or a data set (`datasets`)."""
     return hasattr(source, "columns") or hasattr(source, "column_names")
 
 
@@ -26,13 +26,13 @@ def frame_column(frame: Any, column: str) -> Iterator[Any]:
         column: The column.
 
     Yields:
-        The value of each row; None for one that is missing.
+        The value of each row; None for missing values.
 
     Raises:
-        ValueError: If there is no such column; the message lists those that there are.
+        ValueError: If there is no such column; the message lists the existing ones.
     """
     found = frame.columns if hasattr(frame, "columns") else frame.column_names
-    names = None if found is None else list(found)  # a data set that is streamed may not know them
+    names = None if found is None else list(found)  # a streamed data set may not know them
     if names is not None and column not in names:
         raise ValueError(f"The {type(frame).__name__} {lacks_column(column, list(map(str, names)))}")
     if hasattr(frame, "iloc"):
@@ -43,16 +43,16 @@ def frame_column(frame: Any, column: str) -> Iterator[Any]:
 
 
 def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Read a table in memory row by row, as values of Python.
+    """Read a table in memory row by row, as Python values.
 
     Args:
         frame: See `is_frame`.
 
     Yields:
-        Column -> value; None for one that is missing, lists for arrays.
+        For each row its values by column; None for missing values, lists for arrays.
 
     Raises:
-        ValueError: If two columns have one name.
+        ValueError: If two columns have the same name.
     """
     if hasattr(frame, "iloc"):
         names = [str(name) for name in frame.columns]
@@ -67,16 +67,16 @@ def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a batch that Ray Data or Spark hands to a function, as values of Python.
+    """The rows of a batch that Ray Data or Spark passes to a function, as Python values.
 
     Args:
         batch: Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
 
     Returns:
-        Column -> value for each row; None for one that is missing, lists for arrays.
+        For each row its values by column; None for missing values, lists for arrays.
 
     Raises:
-        ValueError: If it is nothing of this kind.
+        ValueError: If it is not a batch of these kinds.
     """
     if isinstance(batch, Mapping):
         for name, values in batch.items():
@@ -98,12 +98,12 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
 
 
 def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
-    """A batch with some of its columns, as they are, and others after them.
+    """A batch with some of its columns, unchanged, followed by new ones.
 
     Args:
         batch: See `rows_of_batch`.
-        kept: The columns that stay.
-        columns: Column -> values.
+        kept: The columns to keep.
+        columns: Values by new column.
 
     Returns:
         A batch of the same kind.
@@ -121,7 +121,7 @@ def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any
 
 
 def _present(value: Any) -> Any:
-    """A value of an array as Python has it; None for what is missing."""
+    """Convert a value of an array to a Python value; None if missing."""
     value = _plain(value)
     is_missing = isinstance(value, float) and value != value
     return None if is_missing or type(value).__name__ in _MISSING else value
@@ -137,14 +137,14 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class GivenData:
-    """Data in memory, under the name of the argument that it was given as.
+    """Data in memory, named after the argument through which it was given.
 
-    It is read as often as wanted. A pickle of it, made when settings are saved with checkpoints, holds only the name.
+    It can be read repeatedly. Its pickle, which is saved with the settings in checkpoints, contains only the name.
 
     Attributes:
-        name: The argument; also stands for the data in messages.
-        data: A table, see `is_frame`, or rows or texts in an iterable, of which an iterator is read here.
-        part: Which of several tables of the argument it is, "" if it is the only one.
+        name: Name of the argument, also used in messages.
+        data: A table, see `is_frame`, or an iterable of rows or texts; an iterator is read at once.
+        part: Its name if the argument has several tables, otherwise "".
     """
 
     name: str
@@ -163,12 +163,12 @@ class GivenData:
 
     @property
     def described(self) -> str:
-        """What it is, for a reader of the model's card."""
+        """A description for the model's card."""
         return f"{self.part or 'data'} in memory ({type(self.data).__name__})"
 
     @cached_property
     def recorded(self) -> str:
-        """What tells two runs on the same data from two on different data: the kind, and a digest of all rows."""
+        """A record that identifies the data: its kind, and a digest of all rows."""
         digest = new_digest()
         for row in frame_rows(self.data) if is_frame(self.data) else self.data:
             digest.update(f"{json.dumps(_plain(row), default=str)}\n".encode())

@@ -1,22 +1,22 @@
-"""Names of models that may be on the Hub, checked before anything is loaded."""
+"""Checking names of models that may be on the Hub before anything is loaded."""
 
 import os
 from pathlib import Path
 
 from .addresses import refuse_address
 
-_LONGEST_ANSWER = 5  # seconds
-# A model or tokenizer has one of these at least.
+_LONGEST_ANSWER = 5  # timeout of a request, in seconds
+# A model or tokenizer has at least one of these files.
 _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
 
 
 def check_path(name: str | os.PathLike[str]) -> None:
-    """Refuse a missing path: no name on the Hub is absolute, begins with a dot or `~`, or has two slashes.
+    """Refuse a missing path: Hub names are not absolute, do not start with a dot or `~`, and have one slash at most.
 
-    Nor is one taken for such whose first part is a folder that is here.
+    A name whose first part is an existing folder is also treated as a path.
 
     Raises:
-        FileNotFoundError: If there is no such folder or file.
+        FileNotFoundError: If it is a path that does not exist.
     """
     refuse_address(name, "a model folder, or a name on the Hub")
     path, name = Path(name), os.fspath(name)
@@ -27,16 +27,16 @@ def check_path(name: str | os.PathLike[str]) -> None:
 
 
 def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Refuse what is neither here nor on the Hub, at once: transformers retries an unreachable Hub for 20 seconds.
+    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds.
 
     Args:
-        name: A folder or file, or a name on the Hub, `name` or `owner/name`; of one that the cache has the Hub is not
-            asked.
-        argument: What it was given as.
+        name: A folder or file, or a name on the Hub, `name` or `owner/name`; the Hub is not asked about names in the
+            cache.
+        argument: Name of the argument, for messages.
 
     Raises:
         FileNotFoundError: See `check_path`.
-        OSError: If the Hub has nothing of this name, or is not reached.
+        OSError: If the Hub has no such model, or cannot be reached.
     """
     check_path(name)
     if Path(name).exists():
@@ -50,7 +50,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
             get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
     except EntryNotFoundError:
-        return  # it is there; what it lacks shows when it is loaded
+        return  # it exists; missing files are reported on loading
     except HFValidationError:
         raise FileNotFoundError(f"There is no model folder {name}.") from None
     except RepositoryNotFoundError as error:

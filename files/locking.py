@@ -1,4 +1,4 @@
-"""Locks: one process at a time writes to a place, and clears away what a killed one left there."""
+"""Locks: one process at a time writes to a place, and removes what a killed one left there."""
 
 import os
 import re
@@ -24,17 +24,17 @@ class BusyError(OSError):
 def locked(path: str | Path, within: bool = False) -> Iterator[None]:
     """Keep other processes of this package from writing to the same place.
 
-    The lock is the operating system's and ends with the process, however that ends; a file `.NAME.lock` beside the
-    place carries it meanwhile, with the words that name its holder. Folders for it are made where they are not there;
-    those into which nothing has come go again. What a holder that was killed left half-written goes, too.
+    It is a lock of the operating system and ends with the process in any case. A file `.NAME.lock` next to the place
+    holds it, with a text that names the holder. Missing folders are created for it and removed again if still empty.
+    Incomplete files of a killed holder are removed.
 
     Args:
-        path: File or folder that is written.
-        within: Whether it is a folder that carries the lock itself, as `.lock`: one that stays where it is, and whose
-            parent others may not be allowed to write to.
+        path: File or folder being written.
+        within: Whether the lock file is inside the folder, as `.lock`: for a folder that stays in place and whose
+            parent may not be writable.
 
     Raises:
-        BusyError: If another process holds the lock; the message names its machine and number.
+        BusyError: If another process holds the lock; the message names its machine and process id.
         OSError: If the lock cannot be made.
     """
     path = Path(path).resolve()
@@ -47,7 +47,7 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
                 try:
                     lock.acquire()
                     break
-                except FileNotFoundError:  # whoever held it has just removed the folder
+                except FileNotFoundError:  # its holder has just removed the folder
                     if is_last:
                         raise
                 except Timeout:
@@ -61,18 +61,18 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
                 _clear_away(file.parent, path)
             yield
         finally:
-            file.unlink(missing_ok=True)  # while it is held: whoever opened it meanwhile finds out, and opens it again
+            file.unlink(missing_ok=True)  # still locked: a process that has opened it notices, and opens it again
             lock.release()
 
 
 def _clear_away(folder: Path, path: Path) -> None:
-    """Remove what killed processes left of a place, which nobody else writes to now.
+    """Remove incomplete files that killed processes left; the place must be locked.
 
-    A folder that one of them had moved away, and not replaced yet, comes back.
+    A folder that one of them had moved away but not yet replaced is restored.
     """
     left = re.compile(rf"\.{re.escape(path.name)}\.\w+{re.escape(PARTIAL)}({re.escape(OLD)})?")
     for entry in [entry for entry in folder.iterdir() if left.fullmatch(entry.name)]:
-        with suppress(OSError):  # of another user, say
+        with suppress(OSError):  # such as files of another user
             if entry.name.endswith(OLD) and not path.exists():
                 entry.rename(path)
             else:
@@ -80,7 +80,7 @@ def _clear_away(folder: Path, path: Path) -> None:
 
 
 def _holder(lock_file: Path) -> str:
-    """Who holds a lock, as its holder wrote there."""
+    """The holder of a lock, from its lock file."""
     for _ in range(20):
         with suppress(OSError, UnicodeDecodeError):
             if words := lock_file.read_text(encoding="utf-8").strip():

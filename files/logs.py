@@ -10,7 +10,7 @@ from contextlib import contextmanager
 @contextmanager
 def only_errors() -> Iterator[None]:
     """Silence transformers' warnings and reports; the caller logs those that matter."""
-    # At the call: this room is imported where transformers is not needed.
+    # Imported here: other users of this package do not need transformers.
     from transformers.utils import logging as hf_logging
 
     verbosity = hf_logging.get_verbosity()
@@ -22,7 +22,7 @@ def only_errors() -> Iterator[None]:
 
 
 def leave_standard_output() -> None:
-    """Log to standard error from now on: standard output is for a result that programs read."""
+    """Log to standard error from now on: standard output is for results that programs read."""
     for handler in logging.getLogger(__package__.partition(".")[0]).handlers:
         if isinstance(handler, logging.StreamHandler):
             handler.setStream(sys.stderr)
@@ -30,7 +30,7 @@ def leave_standard_output() -> None:
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
-    """Silence all warnings, Python's and logged ones: those of exporters, on which their user cannot act."""
+    """Silence all warnings, Python's and logged ones: exporters issue many that users cannot act on."""
     disabled = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""The machine and the packages: cores, memory, what its processor can do, and its description in words."""
+"""The machine and the packages: cores, memory, processor features, and a description as text."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 _PACKAGES = ("mybert", "torch", "transformers", "tokenizers", "accelerate")
-# Instruction sets that decide which matrix kernels there are, by the names of Linux and what they are called here.
+# Instruction sets that determine the available matrix kernels: Linux's names and ours.
 _FEATURES = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -22,32 +22,32 @@ _MULTIPLY_BFLOAT16 = ("AVX-512 BF16", "AMX")
 
 
 class Environment(TypedDict):
-    """`hardware`: processors and accelerators in words; `versions`: package -> version."""
+    """`hardware`: description of processors and accelerators; `versions`: version of each package."""
 
     hardware: str
     versions: dict[str, str]
 
 
 def usable_cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
 def cpu_features() -> tuple[str, ...]:
-    """Names of the instruction sets for matrix products that the processor has; none where they are not listed."""
+    """Names of the instruction sets for matrix products that the processor has; empty if they are not listed."""
     match = re.search(r"^flags\s*:\s*(.+)$", _cpu_info(), re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     return tuple(name for flag, name in _FEATURES.items() if flag in flags)
 
 
 def bfloat16_features() -> tuple[str, ...]:
-    """Those of `cpu_features` that multiply bfloat16; without one a CPU only imitates it, slowly."""
+    """Those of `cpu_features` for bfloat16 products; without one a CPU emulates them slowly."""
     return tuple(name for name in cpu_features() if name in _MULTIPLY_BFLOAT16)
 
 
 def describe_environment() -> Environment:
-    """Describe the machine this runs on, in the words of a model card."""
+    """Describe the machine for a model card."""
     versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -58,8 +58,8 @@ def describe_environment() -> Environment:
 
 
 def describe_hardware() -> str:
-    """The GPUs, or else the cores with the processor's name and features."""
-    import torch  # takes a second, and nothing else here needs it
+    """The GPUs, or, without any, the cores with the processor's name and features."""
+    import torch  # takes a second to import, and nothing else here needs it
 
     if torch.cuda.is_available():
         return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"

@@ -1,16 +1,16 @@
-"""What went wrong, in one sentence."""
+"""Error messages for users, in one sentence."""
 
 import errno
 import re
 
 from safetensors import SafetensorError
 
-LONGEST_SENTENCE = 500  # characters of an error; of a longer one the middle is left out
+LONGEST_SENTENCE = 500  # characters; the middle of a longer message is cut out
 _NO_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)  # torch's words
 
 
 def sentence_for(error: Exception) -> str:
-    """A mistake of the user, or something that the machine lacks, in words; "" for what is neither."""
+    """The message for a user error or a lack of resources; "" for any other error."""
     text = " ".join(str(error).split())
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_MEMORY.search(text)):
         text = f"not enough memory ({text or 'an allocation failed'})."

@@ -1,4 +1,4 @@
-"""What may be overwritten: what commands of this package write, by name, and only where `--overwrite` is given."""
+"""Overwriting: only files that commands of this package write, by name, and only with `--overwrite`."""
 
 import fnmatch
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 from .addresses import refuse_address
 from .hidden_names import LOCK, is_bookkeeping
 
-# What stands at the top of a model folder, as patterns of names.
+# The files of a model folder, as name patterns.
 MODEL_FOLDER = (
     *("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
@@ -18,19 +18,18 @@ MODEL_FOLDER = (
 
 
 def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
-    """Refuse an output folder that holds anything else.
+    """Reject an output folder that contains other files.
 
     Args:
         path: The folder; it need not exist.
-        owned: Names (patterns as in `fnmatch`) of what commands write into such a folder: of files; of folders that
-            hold such files again, with a slash at the end; of folders with whatever they hold, with `/**`.
-        overwrite: Whether what has these names may be replaced. Nothing else ever is: not a folder with other things
-            in it, not the working directory or one above it, not a home folder, not a mount point, and not what a
-            symbolic link leads to.
+        owned: Name patterns (as in `fnmatch`) of what commands write into such a folder: files; with a slash at the
+            end, folders that contain only such files; with `/**`, folders with any content.
+        overwrite: Whether files with these names may be replaced. Nothing else is ever replaced: no folder with other
+            files, working directory or parent of it, home folder, mount point, or target of a symbolic link.
 
     Raises:
-        ValueError: If it is a file, or holds something that may not be replaced.
-        FileNotFoundError: If it is an address.
+        ValueError: If it is a file, or contains something that may not be replaced.
+        FileNotFoundError: If it is a URL.
     """
     path = Path(path)
     check_can_be_folder(path)
@@ -53,11 +52,11 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
 
 
 def check_can_be_folder(path: str | Path) -> None:
-    """Refuse a folder to write to, which need not exist, that is or will be none.
+    """Reject an output path, which need not exist, that cannot be a folder.
 
     Raises:
         ValueError: If it is a file, or its name has a line break in it.
-        FileNotFoundError: If it is an address.
+        FileNotFoundError: If it is a URL.
     """
     path = place_to_write(path)
     if "\n" in str(path) or "\0" in str(path):
@@ -67,29 +66,29 @@ def check_can_be_folder(path: str | Path) -> None:
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
-    """Refuse an output that is also an input.
+    """Reject an output that is also an input.
 
     Args:
         path: A file or folder to write.
-        read: What is read; names at the Hub are none of these places.
+        read: The inputs; names on the Hub are not paths.
 
     Raises:
-        ValueError: If one is the same, or lies in the folder.
+        ValueError: If an input is the output, or is in the output folder.
     """
     if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
         raise ValueError(f"{path} would be both read and written; name another place.")
 
 
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
-    """Refuse output files that exist already.
+    """Reject output files that already exist.
 
     Args:
         paths: The files; they need not exist.
         overwrite: Whether files with these names may be replaced; links never are, and neither are folders.
 
     Raises:
-        ValueError: If one is there and may not be replaced, or its name has a line break in it.
-        FileNotFoundError: If one is an address.
+        ValueError: If one exists and may not be replaced, or its name has a line break in it.
+        FileNotFoundError: If one is a URL.
     """
     for path in map(place_to_write, paths):
         if "\n" in str(path) or "\0" in str(path):
@@ -101,23 +100,23 @@ def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> 
 
 
 def place_to_write(path: str | Path) -> Path:
-    """A path that is written to.
+    """Check an output path, and return it as a `Path`.
 
     Raises:
-        FileNotFoundError: If it is an address.
+        FileNotFoundError: If it is a URL.
     """
     refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
     return Path(path)
 
 
 def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
-    """Delete what a folder holds, after `check_output_folder` has allowed it; locks stay.
+    """Delete the contents of a folder, after `check_output_folder`; locks stay.
 
     Args:
         path: The folder; it need not exist.
         owned: See `check_output_folder`.
-        keep: Name of what stays, too.
-        last: Name of the file that says what the folder is; it goes when all else is gone.
+        keep: Name of an entry to keep.
+        last: Name of the file that identifies the folder; it is deleted last.
 
     Raises:
         ValueError: See `check_output_folder`.
@@ -131,7 +130,7 @@ def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: s
 
 
 def _foreign(folder: Path, owned: Sequence[str]) -> list[str]:
-    """What a folder holds beside bookkeeping and what is owned, as paths below it."""
+    """The relative paths in a folder that are neither bookkeeping nor owned."""
     whole = [pattern.removesuffix("/**") for pattern in owned if pattern.endswith("/**")]
     folders = [pattern.removesuffix("/") for pattern in owned if pattern.endswith("/")]
     files = [pattern for pattern in owned if not pattern.endswith(("/**", "/"))]
@@ -160,7 +159,7 @@ def remove(path: Path) -> None:
 
 
 def stays_in_place(path: str | Path) -> bool:
-    """Whether a folder is one that is never moved away: a link, a mount point, the working directory or a home."""
+    """Whether a folder must not be renamed: a link, mount point, working directory or home folder."""
     return Path(path).is_dir() and bool(_reason_to_keep(Path(path)))
 
 

@@ -18,11 +18,11 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
         columns: Names of the columns to read; None for all.
 
     Yields:
-        A dictionary for each row, column -> value.
+        A dictionary of values by column for each row.
 
     Raises:
         OSError: If the file cannot be read.
-        ValueError: If it is no Parquet file, is broken or lacks a column; the message names file and row.
+        ValueError: If it is not a Parquet file, is broken or lacks a column; the message names file and row.
         ImportError: If pyarrow is missing.
     """
     refuse_address(path)
@@ -54,10 +54,10 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
 
 
 def refuse_doubled(what: str, names: Iterable[str]) -> None:
-    """Refuse several columns of one name: a row could hold only the last one.
+    """Reject columns with the same name: a row could hold only the last one.
 
     Raises:
-        ValueError: If there are some; only those without a name may come twice, as they cannot be asked for.
+        ValueError: If there are any; only unnamed columns may repeat, as they cannot be requested.
     """
     for name, count in Counter(filter(None, names)).items():
         if count > 1:
@@ -65,7 +65,7 @@ def refuse_doubled(what: str, names: Iterable[str]) -> None:
 
 
 def lacks_column(column: str, names: Sequence[str] | dict[str, Any]) -> str:
-    """The message that a column is missing, and which there are."""
+    """The message that a column is missing, with the existing ones."""
     return f"has no {column!r}, only {', '.join(map(repr, names)) or 'nothing'}; name it with --text_column."
 
 

@@ -1,4 +1,4 @@
-"""Running text to sentences, by rules for any language."""
+"""Splitting running text into sentences, by rules for any language."""
 
 import re
 
@@ -6,7 +6,7 @@ import re
 _ABBREVIATIONS = frozenset(
     "al approx cf dr etc fig figs inc jr ltd mr mrs ms no nos prof resp sr st viz vol vs".split()
 )
-_FULL_WIDTH = "。！？｡"  # these need no space after them
+_FULL_WIDTH = "。！？｡"  # no space is needed after these
 _TERMINATOR = re.compile(
     rf"""([.!?…{_FULL_WIDTH}]+["'”’»)\]」』）]*)"""  # terminators, closing quotes and brackets
     r"""(\s*)(?=["'“‘«(\[]*([^\W_])?)"""  # a space, the first letter or digit of what follows
@@ -16,9 +16,9 @@ _SENTENCE_END = re.compile(rf"""[.!?:;…{_FULL_WIDTH}]["'”’»)\]」』）]*
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split running text at sentence ends, by rules that need no language.
+    """Split running text at sentence ends, by language-independent rules.
 
-    A sentence ends at `. ! ? …` with closing quotes or brackets, before white space and a word that does not begin
+    A sentence ends at `. ! ? …` with closing quotes or brackets, before white space and a word that does not start
     with a lower-case letter, and at a full-width terminator. A full stop does not end one after a single letter or a
     common abbreviation.
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first one cleans up what was begun, a second one ends the process at once."""
+"""Ctrl-C and SIGTERM: the first one cleans up, a second one ends the process at once."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
 
-INTERRUPTED = 130  # exit status of a process that was ended by Ctrl-C, as shells have it
+INTERRUPTED = 130  # exit status after Ctrl-C, as in shells
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _UNTIL_REPEATED = (0.1, 1.0)  # seconds
 
@@ -18,11 +18,11 @@ _UNTIL_REPEATED = (0.1, 1.0)  # seconds
 def interruptible() -> Iterator[None]:
     """Ctrl-C and SIGTERM raise `KeyboardInterrupt`; a second one ends the process at once, with one line.
 
-    After the first signal that holds until the process has ended, so that no moment of its end is left out. Processes
-    that are forked meanwhile end by either signal.
+    After the first signal that remains so until the process has ended, so that its whole shutdown is covered. Child
+    processes forked meanwhile end on either signal.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are the main thread's
+        yield  # only the main thread can handle signals
         return
     owner = os.getpid()
     was_interrupted = False
@@ -51,13 +51,13 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are handled when the block has ended; processes started in it ignore Ctrl-C."""
+    """Delay Ctrl-C and SIGTERM to the end of the block; processes started in it ignore Ctrl-C."""
     came: list[int] = []
     heard_here = _SIGNALS if threading.current_thread() is threading.main_thread() else ()
     previous = {number: signal.signal(number, lambda number, frame: came.append(number)) for number in heard_here}
     can_be_masked = hasattr(signal, "pthread_sigmask")  # not on Windows
     if can_be_masked:
-        resource_tracker.ensure_running()  # multiprocessing's, whose start lifts the mask
+        resource_tracker.ensure_running()  # multiprocessing's tracker, whose start would lift the mask
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -72,13 +72,14 @@ def interrupts_held_back() -> Iterator[None]:
 
 @contextmanager
 def _heard_while_waiting() -> Iterator[None]:
-    """Breaks off the system call that the main thread waits in when one of `_SIGNALS` has come.
+    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived.
 
-    Python runs handlers between its own instructions. A signal that comes after the last of them and before the call,
-    say `read` of a terminal, would be handled when the call returns, if it ever does. Another one, SIGURG, which no
-    other code handles, follows a moment later: the call returns at once, and Python runs the handlers of both.
+    Python runs handlers between its own instructions. A signal that arrives after the last of them but before the
+    call, such as `read` of a terminal, would be handled only when the call returns, if ever. Another signal, SIGURG,
+    which no
+    other code handles, follows a moment later: the call returns at once, and Python runs both handlers.
     """
-    if not hasattr(signal, "SIGURG"):  # Windows has neither it nor calls that signals break off
+    if not hasattr(signal, "SIGURG"):  # Windows has neither it nor system calls that signals interrupt
         yield
         return
     main_thread = threading.get_ident()

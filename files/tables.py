@@ -53,7 +53,7 @@ def stream_rows(
             counts them; GLUE's QQP has some.
 
     Yields:
-        A dictionary for each row, column -> value (text, except for JSON and Parquet).
+        A dictionary of values by column for each row (text, except for JSON and Parquet).
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -94,8 +94,8 @@ def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]
         encoding: Encoding of the file.
 
     Returns:
-        A row a sentence: `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
-        column by its number; `document`, the number of the document.
+        One dictionary per sentence: `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`,
+        ..., every column by its number; and `document`, the number of the document.
 
     Raises:
         OSError: If the file is missing or cannot be read.
@@ -148,7 +148,7 @@ def read_separated(
     skip_broken_rows: bool = False,
     digests: dict[str, str] | None = None,
 ) -> Iterator[dict[str, str]]:
-    """Read a CSV or TSV file row by row; see `read_rows`, which holds them all.
+    """Read a CSV or TSV file row by row; `read_rows` reads them all at once.
 
     Args:
         path: The file.
@@ -158,11 +158,11 @@ def read_separated(
         digests: As in `mybert.files.open_text`.
 
     Raises:
-        OSError, ValueError: As in `read_rows`; a file may have no rows here.
+        OSError, ValueError: As in `read_rows`; here a file may have no rows.
     """
     kind = content_suffix(path)
     csv.field_size_limit(_LONGEST_FIELD)
-    record: list[str] = []  # the lines of the row that is read
+    record: list[str] = []  # lines of the current row
 
     def lines() -> Iterator[str]:
         for line in open_text(path, encoding, digests):
@@ -174,7 +174,7 @@ def read_separated(
     is_first, skipped = True, 0
 
     def mistake(what: str) -> ValueError:
-        if kind == ".csv" and _is_unclosed(row):  # which only a file's last row can be
+        if kind == ".csv" and _is_unclosed(row):  # only possible in a file's last row
             what = "not CSV (a quote is never closed)"
         return ValueError(f"{path}, line {reader.line_num - len(row) + 1}: {what}.")
 
@@ -250,7 +250,7 @@ def _squad_rows(path: Path, articles: Sequence[Any]) -> Iterator[dict[str, Any]]
 
 def _read_json(path: Path, encoding: str) -> Iterator[dict[str, Any]]:
     lines = open_text(path, encoding)
-    head: list[str] = []  # as far as the second line that is not empty
+    head: list[str] = []  # up to the second non-empty line
     filled = 0
     while filled < 2 and (line := next(lines, None)) is not None:
         head.append(line)
@@ -274,7 +274,7 @@ def _is_object(line: str) -> bool:
         return isinstance(json.loads(line), dict)
     except json.JSONDecodeError:
         return False
-    except (ValueError, RecursionError):  # whoever reads the line reports the error
+    except (ValueError, RecursionError):  # reported when the line is read
         return True
 
 
@@ -285,16 +285,16 @@ def _json_lines(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
-    """Parse JSON that may be hostile.
+    """Parse untrusted JSON.
 
     Args:
-        path: The file that it is from.
-        number: The line where it begins.
+        path: Its file, for messages.
+        number: Its first line, for messages.
         text: The JSON.
-        refuse_halves: Whether half of a character pair is an error.
+        refuse_halves: Whether lone surrogates are an error.
 
     Raises:
-        ValueError: If it is no JSON, nested too deep, or holds half of a character pair or a number of thousands of
+        ValueError: If it is not JSON, is nested too deeply, or has lone surrogates or numbers of thousands of
             digits; the message names file and line.
     """
 

@@ -30,12 +30,12 @@ JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX = ".parquet"
 TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
-_COMPRESSED_AT_A_TIME = 1 << 14  # bytes, which may be a thousand times as many
+_COMPRESSED_AT_A_TIME = 1 << 14  # compressed bytes, which may expand a thousandfold
 
-# Of a folder's files those with these endings are taken; all others have to be named.
+# In folders only files with these endings are read; others must be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
 
-# Names with these first letters are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
+# Names starting with these are bookkeeping of a folder (.DS_Store, _SUCCESS), not text.
 _HIDDEN = (".", "_")
 
 
@@ -43,16 +43,16 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
     """List the text files that paths, folders and patterns name.
 
     Args:
-        paths: One path or several. A folder stands for all files below it that end like text, which are those
-            without an ending, .txt, .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet, plain or
-            compressed (names starting with `.` or `_` are left out); how many others there are is logged. A
-            pattern with `*`, `?` or `[` stands for what it matches, `"-"` for standard input.
+        paths: One path or several. A folder stands for all text files below it: those without an ending, and .txt,
+            .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet, plain or compressed, but not names
+            starting with `.` or `_`; the number of other files is logged. A pattern with `*`, `?` or `[` stands for
+            its matches, `"-"` for standard input.
 
     Returns:
         Paths in the order given, those of a folder or pattern sorted; a file named twice appears once.
 
     Raises:
-        FileNotFoundError: A path does not exist, or a folder or pattern holds no file.
+        FileNotFoundError: A path does not exist, or a folder or pattern has no file.
         ValueError: A name is empty.
     """
     files: dict[str, None] = {}
@@ -97,7 +97,7 @@ def _text_files(folder: Path) -> list[Path]:
 
 
 def content_suffix(path: str | Path) -> str:
-    """The suffix that says what a file holds, in lower case, without that of a compression after it."""
+    """The suffix of a file's format, in lower case, without that of a compression."""
     path = Path(path)
     if path.suffix.lower() in COMPRESSED_SUFFIXES:
         path = path.with_suffix("")
@@ -110,15 +110,15 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
     Args:
         path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the `zstandard` package); `"-"` is
             standard input.
-        encoding: Any codec of Python. A byte-order mark at the start is dropped.
-        digests: Takes up the file's digest when it has been read to its end, so that it need not be read again for
-            that; see `new_digest`.
+        encoding: Any Python codec. A byte-order mark at the start is dropped.
+        digests: Filled with the file's digest once it has been read completely, so that it need not be read again;
+            see `new_digest`.
 
     Yields:
         Lines without their end (`\n`, `\r\n` or `\r`).
 
     Raises:
-        ValueError: Bytes that are not text in this encoding: the message names the file and the byte's offset in the
+        ValueError: Bytes are invalid in this encoding; the message names the file and the byte's offset in the
             (decompressed) stream. Or the encoding is unknown, or `zstandard` is missing.
         OSError: The file cannot be opened, or its compressed data is broken.
     """
@@ -129,16 +129,16 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
 def read_blocks(
     path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 << 20, digests: dict[str, str] | None = None
 ) -> Iterator[str]:
-    r"""Read whole lines in large blocks; the fast way through a corpus.
+    r"""Read whole lines in large blocks, the fastest way to read a corpus.
 
     Args:
         path: As in `open_text`.
         encoding: As in `open_text`.
-        block_bytes: Bytes read at a time; a block holds the lines that end in them, at least one.
+        block_bytes: Bytes read at a time; a block has the lines that end in them, at least one.
         digests: As in `open_text`.
 
     Yields:
-        One or more lines joined by `"\n"`, without a line end at the end. All blocks' lines together are the
+        One or more lines joined by `"\n"`, without a final line break. The lines of all blocks together are the
         lines of `open_text`.
 
     Raises:
@@ -147,12 +147,12 @@ def read_blocks(
     """
     path = str(path)
     try:
-        "".encode(encoding)  # which knows codecs that are not of text
+        "".encode(encoding)  # raises an error for codecs that are not for text
         decoder = codecs.getincrementaldecoder(encoding)()
     except (LookupError, UnicodeError) as error:
         raise ValueError(f"Unknown encoding {encoding!r} (expected the name of a Python codec of text).") from error
     newlines = io.IncrementalNewlineDecoder(None, translate=True)
-    tail: list[str] = []  # a line without its end yet, in pieces
+    tail: list[str] = []  # parts of an incomplete line
     start = True
     for offset, data in _read_bytes(path, block_bytes, digests):
         if start and encoding.lower().replace("_", "-") in ("utf-8", "utf8") and data.count(b"\0") * 100 > len(data):
@@ -188,7 +188,7 @@ def new_digest() -> "hashlib.blake2b":
 
 
 class _Digesting:
-    """A binary stream to read from, with the digest of what was read."""
+    """A binary input stream that computes the digest of what is read."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -200,7 +200,7 @@ class _Digesting:
         return data
 
     def at_end(self) -> str:
-        """Read what a decompressor has left, and give the digest."""
+        """Read the rest that a decompressor has left, and return the digest."""
         while self.read(1 << 20):
             pass
         return self._digest.hexdigest()
@@ -221,7 +221,7 @@ def _read_bytes(path: str, block_bytes: int, digests: dict[str, str] | None) -> 
                 data = stream.read(block_bytes)
             except broken as error:
                 if isinstance(error, OSError) and error.errno is not None:
-                    raise  # the system's; gzip's and bz2's have no number
+                    raise  # an error of the system; those of gzip and bz2 have no errno
                 raise OSError(f"{path}: the compressed data is broken or cut off ({error}).") from error
             if not data and isinstance(raw, _Digesting):
                 assert digests is not None
@@ -250,13 +250,13 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
 
 
 class _ZstdFrames:
-    """A stream of zstd frames to read from; zstandard's own reader takes one that was cut off for a whole one."""
+    """An input stream of zstd frames; zstandard's own reader does not detect truncated files."""
 
     def __init__(self, stream: IO[bytes], decompressor: Any) -> None:
         self._stream = stream
         self._decompressor = decompressor
         self._frame: Any = None
-        self._left = b""  # behind the last frame
+        self._left = b""  # after the last frame
 
     def read(self, size: int) -> bytes:
         parts: list[bytes] = []

@@ -1,6 +1,6 @@
-"""Writing without loss: a file or folder is made beside its place and moved there when it is whole.
+"""Safe writing: a file or folder is written under a temporary name and renamed when complete.
 
-Whatever ends the process leaves the old one or the new one.
+Whatever ends the process leaves either the old or the new one.
 """
 
 import errno
@@ -48,7 +48,7 @@ def written_beside(path: str | Path) -> Iterator[Path]:
 
 
 def make_folder(folder: Path, made: list[Path]) -> None:
-    """Make a folder and those above it; which of them were not there is added, the deepest first."""
+    """Make a folder and its parents; the new ones are added to `made`, the deepest first."""
     made[:0] = takewhile(lambda place: not place.exists(), (folder, *folder.parents))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def make_folder(folder: Path, made: list[Path]) -> None:
 
 @contextmanager
 def emptied_again() -> Iterator[list[Path]]:
-    """A list of folders that were made; those that are empty when the block ends are removed."""
+    """Yield a list for new folders; those that are empty when the block ends are removed."""
     made: list[Path] = []
     try:
         yield made
@@ -158,7 +158,7 @@ def files_written_beside(path: str | Path) -> Iterator[Path]:
 
 
 def _move_folder(beside: Path, path: Path) -> None:
-    """Put a folder in the place of another, by renaming; file by file where that place cannot be renamed."""
+    """Replace a folder by another, by renaming, or file by file if the target cannot be renamed."""
     old = beside.with_name(f"{beside.name}{OLD}")
     try:
         if beside.parent == path:

@@ -1,8 +1,8 @@
 """Model cards: typed facts about a model, its making and its measured results, rendered to the Hub's `README.md`.
 
 Metadata follows the Hub's model card specification (https://github.com/huggingface/hub-docs, `modelcard.md`);
-huggingface_hub writes it. The text comes from `model_card.md.jinja`. What is not known is left out, heading included.
-Names, labels and numbers come from data and stand as plain text; Markdown is what is called so below, without HTML.
+huggingface_hub writes it. The text comes from `model_card.md.jinja`. Unknown facts are left out, with their headings.
+Names, labels and numbers from data are shown as plain text; fields marked as Markdown below are Markdown without HTML.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from ..files import check_model_folder, duration, tensor_shapes, write_text
 
 TRAINING_CURVES = "training_curves.png"
 
-# Characters that control a terminal or the direction of writing, and halves of a pair; line breaks are not among them.
+# Control characters, those for the direction of writing, and lone surrogates; not line breaks.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MARKUP = re.compile(r"[\\`*\[\]~|$<>&]|(?<![^\W_])_|_(?![^\W_])")
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
@@ -42,7 +42,7 @@ _NOT_ON_THE_HUB = "next-sentence-prediction"  # which has no such task
 
 @dataclass(frozen=True)
 class ModelDescription:
-    """What a model is; `describe_model` reads it from a model folder.
+    """Facts about a model; `describe_model` reads them from a model folder.
 
     Attributes:
         architecture: Name of the model class, e.g. `"MyBertForPreTraining"`.
@@ -50,9 +50,9 @@ class ModelDescription:
         parameters: Number of stored parameters; tied weights count once.
         layers: Number of layers.
         hidden_size: Width of the hidden states.
-        attention_heads: Attention heads of a layer.
+        attention_heads: Number of attention heads per layer.
         intermediate_size: Width of the feed-forward layers.
-        vocabulary_size: Entries of the vocabulary.
+        vocabulary_size: Size of the vocabulary.
         max_positions: Longest input, in tokens.
         labels: Names of the classes of a fine-tuned head, in the order of their ids.
     """
@@ -76,19 +76,19 @@ class ModelDescription:
 
 @dataclass(frozen=True)
 class TrainingDescription:
-    """How a model was made.
+    """Facts about a model's training.
 
     Attributes:
-        corpus: The training data in words (Markdown).
+        corpus: Description of the training data (Markdown).
         documents: Number of documents.
         sentences: Number of sentences.
         tokens: Number of tokens.
-        vocabulary: How the vocabulary was made, in words.
-        hyperparameters: Name -> value, in the order in which they are shown.
+        vocabulary: Description of how the vocabulary was made.
+        hyperparameters: Values by name, in display order.
         seeds: Seeds of the run's random generators.
         hardware: Machine that trained the model.
         wall_time: Duration of the training, in seconds.
-        versions: Package -> version.
+        versions: Version of each package.
     """
 
     corpus: str | None = None
@@ -108,8 +108,8 @@ class Comparison:
     """A table of models and their metrics.
 
     Attributes:
-        title: What is compared, with the data set; stands above the table (Markdown).
-        rows: Model -> (metric -> value); a metric that a model lacks leaves an empty cell.
+        title: Title above the table: what is compared, and the data set (Markdown).
+        rows: Metrics by model; missing metrics leave an empty cell.
         compared: Heading of the first column: what is compared, if not models.
     """
 
@@ -125,7 +125,7 @@ class Example:
     Attributes:
         title: Heading, e.g. the name of the pipeline.
         code: Python code, complete with imports.
-        output: What the code really printed.
+        output: The output of running the code.
     """
 
     title: str
@@ -135,25 +135,25 @@ class Example:
 
 @dataclass(frozen=True)
 class CardContent:
-    """Everything a card can say; only `name` is required.
+    """All content of a card; only `name` is required.
 
     Attributes:
         name: Name of the model: heading of the card and of its results on the Hub.
         summary: One paragraph on what the model is and is for (Markdown).
-        model: What the model is; `write_card` reads it from the model folder when it is not given.
-        training: How the model was made.
+        model: Facts about the model; by default `write_card` reads them from the model folder.
+        training: Facts about its training.
         curves: Picture of the training curves, relative to the card.
-        results: Measured results, which become both the table and the Hub's `model-index`. The Hub requires of each
-            a task type (e.g. `"text-classification"`), a data set's name and type, a metric type and a value.
-        comparisons: Tables of this model beside others, and of its classes.
-        pictures: What it shows -> picture of the results, relative to the card.
-        examples: Snippets and what they printed.
+        results: Measured results, which become both the table and the Hub's `model-index`. For each the Hub requires a
+            task type (e.g. `"text-classification"`), a data set's name and type, a metric type and a value.
+        comparisons: Tables that compare this model with others, or its classes.
+        pictures: Pictures of results by description, relative to the card.
+        examples: Snippets with their output.
         limits: What the model is not good for, one sentence or more each (Markdown).
         license: Licence of the weights as the Hub's identifier, e.g. `"apache-2.0"`.
         languages: ISO 639-1 codes, e.g. `["en"]`.
         base_model: Hub name of the model that this one was fine-tuned from.
         datasets: Hub names of the training data.
-        tags: Further tags for the Hub's search.
+        tags: Other tags for the Hub's search.
     """
 
     name: str
@@ -174,13 +174,13 @@ class CardContent:
 
 
 def describe_model(model_dir: str | Path) -> ModelDescription:
-    """Read what a model is from its folder: `config.json` and the headers of its safetensors files.
+    """Read facts about a model from its folder: `config.json` and the headers of its safetensors files.
 
     Args:
         model_dir: Folder that `save_pretrained` wrote.
 
     Returns:
-        The description; values that the configuration does not hold are `None`.
+        The description; values missing in the configuration are `None`.
 
     Raises:
         FileNotFoundError, ValueError: See `check_model_folder`.
@@ -205,7 +205,7 @@ def render_card(content: CardContent) -> str:
     """Render a model card: the Hub's YAML metadata and a Markdown text.
 
     Args:
-        content: What the card says.
+        content: The content.
 
     Returns:
         The text of `README.md`, which ends with a line break.
@@ -244,12 +244,12 @@ def render_card(content: CardContent) -> str:
 
 
 def write_card(model_dir: str | Path, content: CardContent) -> Path:
-    """Write a model folder's `README.md`; an older one is replaced in one step.
+    """Write a model folder's `README.md`; an existing one is replaced atomically.
 
     Args:
         model_dir: Model folder. The card describes the model in it unless `content.model` is given, and shows the
             picture `content.curves`, by default `training_curves.png`, if that file is in the folder.
-        content: What the card says.
+        content: The content.
 
     Returns:
         Path of the card.
@@ -275,7 +275,7 @@ def read_card(path: Path) -> str:
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If it is no text in UTF-8.
+        ValueError: If it is not UTF-8 text.
     """
     try:
         return path.read_bytes().decode("utf-8-sig")
@@ -284,14 +284,14 @@ def read_card(path: Path) -> str:
 
 
 def plain_text(value: Any) -> str:
-    """A value as Markdown that shows it as it is, on one line: no HTML, link, emphasis, formula or table in it."""
+    """Escape a value as one line of Markdown: without HTML, links, emphasis, formulas or tables."""
     text = " ".join(_CONTROL.sub(" ", str(value)).split())
     text = _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), text)
-    return re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)](?: |$))", r"\1\\", text)  # what begins a heading, list or line
+    return re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)](?: |$))", r"\1\\", text)  # what would start a heading, list or rule
 
 
 def _without_html(text: str) -> str:
-    """Markdown in which tags are text."""
+    """Escape HTML tags in Markdown."""
     return _CONTROL.sub(" ", text).replace("<", "&lt;")
 
 
@@ -303,7 +303,7 @@ def _metadata(content: CardContent) -> ModelCardData:
             raise ValueError(
                 f"The result {result.metric_type} on {result.dataset_name} is {value!r}, expected a finite number."
             )
-        # YAML knows Python's numbers, not numpy's.
+        # YAML supports Python's numbers, not numpy's.
         results.append(dataclasses.replace(result, metric_value=value if isinstance(value, int) else float(value)))
     tasks = content.model.tasks if content.model else ()
     return ModelCardData(

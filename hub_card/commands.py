@@ -30,7 +30,7 @@ _TEXTS = {
     "multiple-choice": ("She opened the umbrella because", "it rained.", "it was an apple."),
     "feature-extraction": ("A sentence becomes a vector for each token.",),
 }
-# The last line of an example; {0}, {1} are the texts, {rest} all but the first.
+# The last line of an example; {0} and {1} are the texts, {rest} all but the first.
 _CALLS = {
     "fill-mask": "print(*run({0!r}), sep='\\n')",
     "next-sentence-prediction": "print(run({0!r}, {1!r}))",
@@ -86,18 +86,18 @@ class CardArguments:
 
 
 def make_card(arguments: CardArguments) -> Path:
-    """Run `mybert card`: write a model folder's `README.md`, or add metadata to the one that is there.
+    """Run `mybert card`: write a model folder's `README.md`, or add metadata to an existing one.
 
     Args:
-        arguments: The folder, and what is known about the model.
+        arguments: The folder, and information about the model.
 
     Returns:
         Path of the card.
 
     Raises:
-        FileNotFoundError: If there is no such folder, no `config.json` or weights in it, or no such file of results.
-        ValueError: If the folder is broken, there is a card already whose text would change and `overwrite` is not
-            set, or an argument cannot be used.
+        FileNotFoundError: If the folder, its `config.json` or weights, or the file of results does not exist.
+            ValueError: If the folder is broken, a card exists whose text would change and `overwrite` is not set, or
+                an argument is invalid.
         OSError: If the card cannot be written.
     """
     model_dir = Path(arguments.model)
@@ -129,7 +129,7 @@ def make_card(arguments: CardArguments) -> Path:
 
 
 def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str] | None) -> Sequence[Example]:
-    """Run each pipeline that fits a model's head; of two only the first takes texts of one's own."""
+    """Run the pipelines for a model's head; of two, only the first uses the given texts."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_dir, trust_remote_code=False)
@@ -149,10 +149,10 @@ def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str]
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> bool:
-    """What a run's card cannot know (licence, languages and so on) goes into it; what the run said of itself stays.
+    """Add to a run's card what the run cannot know (licence, languages and so on); its own content stays.
 
     Returns:
-        Whether there was something to add.
+        Whether anything was added.
     """
     known = {
         "license": arguments.license,
@@ -201,7 +201,7 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
 
 @dataclass
 class PushArguments(UploadOptions):
-    """Which model folder to upload, to which repository of the Hub, and how."""
+    """The model folder to upload, its repository on the Hub, and options."""
 
     model: str = field(metadata={"help": "MyBERT model folder; it is not changed."})
     repo_id: str = field(metadata={"help": "Name of the repository: OWNER/NAME, or NAME for one of your own."})
@@ -218,7 +218,7 @@ def push(arguments: PushArguments) -> str:
         arguments: Folder, repository and options.
 
     Returns:
-        Address of the commit or pull request, or the folder that was written.
+        URL of the commit or pull request, or the folder that was written.
 
     Raises:
         ValueError, OSError: As `publish` and `write_publishable`.

@@ -89,15 +89,15 @@ def build_token_store(
             `CorpusFilter`). Text of less than four million characters takes one process unless their number is given.
 
     Returns:
-        What the store (or this shard) holds.
+        The contents of the store (or of this shard), in numbers.
 
     Raises:
-        ValueError: If the documents hold no token at all, the store to append to was made with another tokenizer or
-            other filters, a setting is out of its range, `path` is a folder or holds something else, a document is no
-            list of sentences, or see `read_documents`.
-        OSError: If a file cannot be read or written, or another process writes this store.
-        ImportError: If near duplicates are to go and datasketch is not installed.
-        TypeError: If there is no such setting.
+        ValueError: If the documents have no tokens, the store to append to was made with another tokenizer or other
+            filters, a setting is out of range, `path` is a folder or another kind of file, or a document is not a list
+            of sentences; see also `read_documents`.
+        OSError: If a file cannot be read or written, or another process is writing this store.
+        ImportError: If near duplicates are to be dropped and datasketch is not installed.
+        TypeError: If a setting does not exist.
     """
     store = StoreSettings(**settings)
     store.check_reasons()
@@ -109,7 +109,7 @@ def build_token_store(
     check_output_files([path], overwrite or store.append)
     lines = _read(documents, store)  # errors in its files are reported before a folder is made
     with locked(path):
-        check_output_files([path], overwrite or store.append)  # again, now that no other process writes
+        check_output_files([path], overwrite or store.append)  # again, now that it is locked
         earlier = [path] if path.exists() else []
         if earlier and store.append:
             check_store(path, fingerprint)
@@ -149,7 +149,7 @@ def build_token_store(
 
 
 def _in_words(chunks: Sequence[Path], store: Path) -> str:
-    """Which file it is that ends with which chunks; of a file that is written later the words are others."""
+    """Identify a store and its last chunks; if the file is written later, the text differs."""
     state = store.stat()
     return " ".join([str(state.st_size), str(state.st_mtime_ns), *(chunk.name for chunk in chunks)])
 
@@ -161,16 +161,16 @@ def inspect_corpus(
     show_progress: bool = True,
     **settings: Any,
 ) -> FilterReport:
-    """Examine a corpus: what would be left out, and why. Nothing is written.
+    """Examine a corpus: what would be dropped, and why. Nothing is written.
 
     Args:
         documents: As in `build_token_store`.
-        tokenizer: The tokenizer; without one `many_tokens` is not looked at.
+        tokenizer: The tokenizer; without it `many_tokens` is not checked.
         show_progress: Whether to show a progress bar.
-        settings: As in `build_token_store`; if `drop` is empty, all reasons are looked at that can be.
+        settings: As in `build_token_store`; if `drop` is empty, all possible reasons are checked.
 
     Returns:
-        What was found.
+        The report.
 
     Raises:
         ValueError, OSError, ImportError, TypeError: As in `build_token_store`.
@@ -203,12 +203,12 @@ def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> C
 def _recorded_filters(
     store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
 ) -> dict[str, str]:
-    """What a store's metadata say of filters: their settings and, with a report, what went; none without filters.
+    """A store's metadata about filters: their settings and, with a report, what was dropped; empty without filters.
 
     Args:
         store: The settings.
-        report: What went now.
-        first: The store that text is put behind, or another file: what went then is added.
+        report: What was dropped now.
+        first: The store to append to, or another file, whose recorded amounts are added.
     """
     if not store.drop:
         return {}
@@ -242,7 +242,7 @@ def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settin
 
 
 def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> list[str]:
-    """The files that a shard reads; of its own as many in a row as of others, so that they hold the text in order."""
+    """The files that a shard reads: its share of consecutive files, so that the text stays in order."""
     sources, count = expand_sources(files), settings.num_shards
     if settings.shard_by == "documents":
         return sources
@@ -268,7 +268,7 @@ def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterato
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Lines, grouped into units of work."""
+    """Group lines into units of work."""
     chunk: list[str] = []
     size = 0
     for line in lines:
@@ -289,14 +289,14 @@ def _encode_chunks(
     num_processes: int | None,
     show_progress: bool,
 ) -> list[Path]:
-    """Encode chunks to files of their own in the folder, named by their content; those that are there stay.
+    """Encode chunks into one file each in the folder, named by their content; existing files are reused.
 
     Args:
         chunks: The lines of each chunk.
         folder: The folder.
         encoder: Tokenizer, and whether lines are split into sentences.
-        fingerprint: Of the tokenizer.
-        num_processes: Processes that encode; None for one per core, or this one where there is but one chunk.
+        fingerprint: Fingerprint of the tokenizer.
+        num_processes: Processes that encode; None for one per core, or this one if there is only one chunk.
         show_progress: Whether to show a progress bar.
 
     Returns:
@@ -345,7 +345,7 @@ def _is_complete(file: Path) -> bool:
 
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
-    """Encodes texts in which special tokens are text like any other."""
+    """An encoder that treats special tokens in text as ordinary text."""
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return BulkEncoder(tokenizer)
@@ -354,8 +354,8 @@ def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
 class _ChunkEncoder:
     """Encodes the lines of a chunk to a file like a token store.
 
-    The file's `document_starts` are 0 and the number of sentences before each end of a document; documents may be
-    empty, and the last one may go on in the next chunk.
+    The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
+    empty, and the last one may continue in the next chunk.
 
     Args:
         tokenizer: The tokenizer.
@@ -399,7 +399,7 @@ def _encode_in_worker(text: bytes, file: Path) -> None:
 
 
 def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
-    """Join a store (first, if there is one) and chunks to a store, piece by piece."""
+    """Join an existing store (first, if any) and chunks into a store, piece by piece."""
     documents = sum(map(len, _document_ends(files)))
     sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
     tokens = sum(array_length(file, "tokens") for file in files)
@@ -422,7 +422,7 @@ def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str
 
 
 def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
-    """Where documents end among all sentences, without the documents that hold none."""
+    """Index of the last sentence of each document, plus 1, without documents that have no sentences."""
     sentences = last = 0
     for file in files:
         for piece in array_pieces(file, "document_starts", skip=1):
