@@ -1,4 +1,4 @@
-"""Speed beside the tools people have now (`mybert bench`)."""
+"""Speed compared with the tools in use today (`mybert bench`)."""
 
 from .model_speed import BenchArguments, run_benchmarks
 

@@ -1,4 +1,4 @@
-"""What the parts of the GPU report share: its settings, the device, the rate of its products, seconds and memory."""
+"""Shared parts of the GPU report: settings, device, matrix-product rate, time and memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,17 +11,17 @@ from .timing import median_seconds
 
 VOCABULARY = 30592  # a multiple of 64 above 30,522: the same for all sides
 MASKED = 0.15
-WARM_UP = 3  # calls before those that count
-Section = Iterator[str]  # the lines of a part of the report, each as soon as it is known
+WARM_UP = 3  # untimed calls before the timed ones
+Section = Iterator[str]  # the lines of a section of the report, each as soon as it is measured
 
 
 def accelerator() -> str:
-    """`cuda`, or `cpu` where there is none, on which everything can be tried at a tiny size."""
+    """`cuda`, or `cpu` without a GPU, on which everything runs at a tiny size."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def matrix_rate(device: str, dtype: torch.dtype) -> float:
-    """Operations a second of a large matrix product."""
+    """Floating-point operations per second of a large matrix product."""
     edge = 8192 if device == "cuda" else 512
     one, other = torch.randn(2, edge, edge, device=device).to(dtype)
     return 2 * edge**3 / median_seconds(lambda: one @ other, 12)
@@ -29,17 +29,17 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """What is measured, and on what.
+    """What to measure, and on which device.
 
     Attributes:
-        sizes: Of models, by name.
-        lengths: Longest sequences of batches, in tokens.
-        fills: Mean lengths of sequences over the longest: 1, 1/2, 1/3 and so on.
-        tokens: Real tokens of a batch, a multiple of the lengths.
+        sizes: Model sizes, by name.
+        lengths: Maximum sequence lengths of batches, in tokens.
+        fills: Ratios of mean to maximum length: 1, 1/2, 1/3 and so on.
+        tokens: Real tokens in a batch, a multiple of the lengths.
         steps: Timed calls, of which medians are reported.
-        recipe_steps: Of the recipe's training.
-        backend: Of torch.compile.
-        vocabulary: Words.
+        recipe_steps: Training steps of the recipe.
+        backend: Backend of torch.compile.
+        vocabulary: Vocabulary size.
         device: See `accelerator`.
     """
 
@@ -59,11 +59,11 @@ class GpuSettings:
         return {"vocab_size": self.vocabulary, **fields_of_size(size), **without_dropout}
 
     def autocast(self) -> torch.autocast:
-        """Products in bfloat16."""
+        """Autocast to bfloat16."""
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
     def measured(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """Median seconds of a call, and the most memory meanwhile in GB, NaN on a CPU."""
+        """Median seconds of a call, and its peak memory in GB, NaN on a CPU."""
         on_gpu = self.device == "cuda"
         if on_gpu:
             torch.cuda.empty_cache()

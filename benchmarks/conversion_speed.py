@@ -1,8 +1,8 @@
-"""How fast, and in how much memory, checkpoints of BERT-base size are read, converted and written.
+"""Speed and memory of reading, converting and writing checkpoints of BERT-base size.
 
     python -m mybert.benchmarks.conversion_speed [--adam] [--repeats 5] [--folder DIR]
 
-A checkpoint with random weights is written first (440 MB; 1.3 GB with --adam). Where TensorFlow is installed it reads
+A checkpoint with random weights is written first (440 MB; 1.3 GB with --adam). If TensorFlow is installed, it reads
 the same file in the same process, and all tensors are compared. Times are medians with the file in the page cache;
 memory is the growth of the peak resident set (VmHWM, so Linux only) of a fresh process that converts, over what it had
 after its imports.
@@ -68,7 +68,7 @@ def peak_memory(folder: Path, *options: str) -> float:
 
 
 def tensorflow_times(prefix: Path, repeats: int) -> list[tuple[str, float, str]]:
-    """A row of how fast TensorFlow reads the same file, where it is installed; all its tensors are ours."""
+    """A row for TensorFlow reading the same file, if it is installed; checks that all tensors agree."""
     try:
         import tensorflow as tf
     except ImportError:

@@ -1,12 +1,11 @@
-"""Scores and times of fine-tuning: MyBERT beside transformers' BERT, what to train, and the feature-based approach.
+"""Scores and times of fine-tuning: MyBERT and transformers' BERT, parts to train, and the feature-based approach.
 
     python -m mybert.benchmarks.finetuning_tasks all-MiniLM-L6-v2 --data data --output_dir evidence --seeds 2
 
-Every run is one of `mybert finetune`, printed before it starts; those that are finished already are not repeated, and
-a folder that holds a run with other settings is refused.
-The same weights, data, seed and settings go to both classes (`--keep_model_type` leaves transformers' own), one after
-the other in this process. `data` holds `glue/`, `ner/` and `squad/`. Nothing is chosen on the validation data: the
-model after the last step is scored.
+Every run is a run of `mybert finetune`, whose command is printed first. Finished runs are not repeated, and a folder
+with a run of other settings is rejected. Both classes get the same weights, data, seed and settings
+(`--keep_model_type` selects transformers' own), one after the other in this process. `data` contains `glue/`, `ner/`
+and `squad/`. Nothing is selected on the validation data: the model after the last step is scored.
 """
 
 import argparse
@@ -31,7 +30,7 @@ NER = {"task": "ner", **{f"{split}_file": f"ner/wnut17/{name}.conll" for split, 
 SQUAD = {"train_file": "squad/train-v1.1.json.gz", "validation_file": "squad/dev-v1.1.json.gz"}
 STSB = {"task": "stsb", "data_dir": "glue/STS-B", "num_train_epochs": 2}
 
-# Name -> settings; with each class.
+# Settings by name; run with both classes.
 COMPARED: dict[str, dict[str, Any]] = {
     "CoLA": {"task": "cola", "data_dir": "glue/CoLA", "num_train_epochs": 2},
     "SST-2": {"task": "sst2", "data_dir": "glue/SST-2", "max_steps": 300},
@@ -41,7 +40,7 @@ COMPARED: dict[str, dict[str, Any]] = {
     "WNUT-17": NER | {"num_train_epochs": 3},
     "SQuAD 1.1": SQUAD | {"task": "squad", "num_train_epochs": 1, "per_device_train_batch_size": 16},
 }
-# What learns; MyBERT alone.
+# Parts to train; MyBERT only.
 MODES: dict[str, dict[str, Any]] = {
     "everything": {},
     "all but the embeddings and three of six layers": {"freeze_layers": 3},
@@ -57,7 +56,7 @@ def train_once(settings: dict[str, Any], output_dir: Path, arguments: argparse.N
     """Train; a finished run with the same settings is only read.
 
     Returns:
-        The metrics, and `seconds` of training where there is one training.
+        The metrics, and `seconds` of training if there is a single training.
     """
     metrics_file, state_file = output_dir / "metrics.json", output_dir / "trainer_state.json"
     settings = COMMON | settings | {"model": arguments.model, "output_dir": str(output_dir)}
@@ -77,7 +76,7 @@ def train_once(settings: dict[str, Any], output_dir: Path, arguments: argparse.N
 
 
 def show(values: list[float], full: float = 1.0) -> str:
-    """Mean and, of several, deviation, in percent of what is best."""
+    """Mean and, for several values, deviation, in percent of the best possible score."""
     values = [100 * value / full for value in values]
     deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.mean(values):.1f}{deviation}"
@@ -98,17 +97,17 @@ def compare_classes(arguments: argparse.Namespace) -> None:
         metric = TASKS[COMPARED[name]["task"]].main_metric
         ours, theirs = results[name, False], results[name, True]
         seconds = [statistics.median(metrics["seconds"] for metrics in side) for side in (ours, theirs)]
-        full = 100.0 if name.startswith("SQuAD") else 1.0  # as its official script counts
+        full = 100.0 if name.startswith("SQuAD") else 1.0  # as in its official script
         scores = [show([metrics[metric] for metrics in side], full) for side in (ours, theirs)]
         ratio = statistics.median(b["seconds"] / a["seconds"] for a, b in zip(ours, theirs, strict=True))
         print(f"| {name}, {metric} | {' | '.join(scores)} | {seconds[0]:.0f} | {seconds[1]:.0f} | {ratio:.2f} |")
 
 
 def compare_modes(arguments: argparse.Namespace) -> None:
-    """Print the table of what learns."""
+    """Print the table of parts to train."""
     print("\n| STS-B: what learns | Pearson | seconds |\n|---|---:|---:|")
     for number, (name, settings) in enumerate(MODES.items()):
-        folder = f"modes/{number}" if settings else "STS-B/mybert_42"  # the first one is a run of the other table
+        folder = f"modes/{number}" if settings else "STS-B/mybert_42"  # the first one is also in the other table
         metrics = train_once(STSB | settings, arguments.output_dir / folder, arguments)
         print(f"| {name} | {show([metrics['pearson']])} | {metrics['seconds']:.0f} |")
 
@@ -126,7 +125,7 @@ PARTS = {"tasks": compare_classes, "modes": compare_modes, "features": compare_f
 
 @script
 def main() -> None:
-    """Run what is asked for and print its tables."""
+    """Run the requested parts and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="A pretrained model folder.")
     parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")

@@ -1,4 +1,4 @@
-"""Inference in bfloat16: mybert beside transformers with SDPA, and with flash attention where that is installed."""
+"""Inference in bfloat16: mybert and transformers with SDPA, and with flash attention if installed."""
 
 import statistics
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from .timing import take_turns
 
 HEADER = """| size | batch | full | | milliseconds | real tokens/s | times as fast |
 |---|---|---:|---|---:|---:|---:|"""
-# Mean difference of states of size 1: bfloat16 has a precision of 0.004, and there are as many roundings as layers.
+# Mean difference of hidden states of size 1: bfloat16 has a precision of 0.004, and every layer rounds.
 TOLERANCE = 0.02
 
 
 def batches(settings: GpuSettings) -> dict[str, Batch]:
-    """Sentences of real lengths, 45 % full, and full rows of the greatest length, as many tokens as a batch has."""
+    """Batches of sentences with realistic lengths, 45 % full, and of full rows of the maximum length."""
     longest = max(settings.lengths)
     copies = max(1, settings.tokens // (len(SENTENCES) * max(SENTENCES)))
     return {
@@ -34,7 +34,7 @@ def inference_section(settings: GpuSettings) -> Section:
     """A row for every size, batch and side.
 
     Raises:
-        AssertionError: If states differ: then no speed means anything.
+        AssertionError: If hidden states differ, which makes timings meaningless.
     """
     yield HEADER
     for size in settings.sizes:
@@ -64,7 +64,7 @@ def _assert_same_states(sides: dict[str, Encoder], batch: Batch, is_token: torch
 
 
 def _with_flash_attention(model: Any, batch: Batch, settings: GpuSettings) -> dict[str, list[float]]:
-    """Seconds of transformers with flash attention 2; nothing where neither `flash_attn` nor `kernels` has it."""
+    """Seconds of transformers with flash attention 2; empty if neither `flash_attn` nor `kernels` provides it."""
     try:
         model.set_attn_implementation("flash_attention_2")
     except (ImportError, ValueError, OSError):  # not installed, not for this device, or no network

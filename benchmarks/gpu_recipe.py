@@ -1,4 +1,4 @@
-"""The recipe `gpu_1_hour` for some steps, with batches made as in every run, on made-up text."""
+"""Some steps of the recipe `gpu_1_hour`, with its own data pipeline, on generated text."""
 
 import statistics
 import tempfile
@@ -23,7 +23,7 @@ HEADER = """| steps | sequences a step | tokens/s | share of the matrix rate | p
 
 
 def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
-    """Documents with about so many tokens of so many words, as frequent as their ranks say (Zipf)."""
+    """Documents with about this many tokens from this many words, distributed by Zipf's law."""
     generator = torch.Generator().manual_seed(0)
     size = SENTENCE * DOCUMENT
     documents = max(4, tokens // size)
@@ -33,12 +33,12 @@ def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
 
 
 def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any]) -> Section:
-    """A row of the recipe's training, without its ramp of batches, each part of which would be compiled anew.
+    """A row for the recipe's training, without its batch ramp, each part of which would be compiled again.
 
     Args:
-        settings: What is measured.
-        rate: Operations a second of a large matrix product on the device.
-        changes: Settings in place of the recipe's.
+        settings: Settings of the report.
+        rate: Operations per second of a large matrix product on the device.
+        changes: Settings that replace the recipe's.
     """
     yield HEADER
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
@@ -62,7 +62,7 @@ def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any
         pretrain(**recipe)
         state = read_json_object(folder / "run" / "trainer_state.json")
     logs = [entry for entry in state["log_history"] if "tokens_per_second" in entry]
-    # What comes first waits for the compiler.
+    # The first steps include compilation.
     speed = statistics.median(entry["tokens_per_second"] for entry in logs[len(logs) // 2 :])
     length = recipe["max_length"]
     work = needed_work(recipe["model_size"], torch.tensor([length]), round(MASKED * length), settings.vocabulary)

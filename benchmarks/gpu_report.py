@@ -1,11 +1,11 @@
-"""Everything that is to be measured on a GPU, in one Markdown file: training, inference, vocabulary layer, recipe.
+"""All GPU measurements in one Markdown file: training, inference, vocabulary layer, recipe.
 
     make gpu                                            the tests that need a GPU, then this
     python -m mybert.benchmarks.gpu_report --output gpu_report.md
     python -m mybert.benchmarks.gpu_report --sections training --sizes large --output large.md
 
-Every row is written as soon as it is measured: a run that is cut off keeps what it has. Every speed comes with a check
-that both sides compute the same; where they do not, the section ends with that, and the exit status is 1.
+Every row is written as soon as it is measured, so an interrupted run keeps its rows. Every timing includes a check
+that both sides compute the same; if they do not, the section ends there, and the exit status is 1.
 """
 
 import argparse
@@ -38,7 +38,7 @@ TITLES = {
 
 
 class ReportFile:
-    """A Markdown file that is whole after every line.
+    """A Markdown file that is complete after every line.
 
     Args:
         path: The file.
@@ -49,14 +49,14 @@ class ReportFile:
         self._text = ""
 
     def add(self, lines: str) -> None:
-        """Show lines and write them behind the others."""
+        """Print lines and append them to the file."""
         print(lines, flush=True)
         self._text += f"{lines}\n"
         write_text(self.path, self._text)
 
 
 def tests_section(path: Path) -> tuple[Section, bool]:
-    """What pytest's JUnit file says, as lines, and whether no test failed."""
+    """The lines for pytest's JUnit file, and whether no test failed."""
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
     outcomes = {
         name: [case for case in cases if case.find(name) is not None] for name in ("failure", "error", "skipped")
@@ -69,7 +69,7 @@ def tests_section(path: Path) -> tuple[Section, bool]:
 
 
 def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> bool:
-    """Measure what is asked for, and write it line by line; whether all went well."""
+    """Measure the requested sections, and write them line by line; returns whether all succeeded."""
     report, begin, is_good = ReportFile(arguments.output), time.perf_counter(), True
     rate = matrix_rate(settings.device, torch.bfloat16)
     report.add(f"# Report of a GPU\n\n{describe_setting()}")
@@ -88,7 +88,7 @@ def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> b
         try:
             for line in sections[name]():
                 report.add(line)
-        except Exception as error:  # the other sections are worth having
+        except Exception as error:  # go on with the other sections
             traceback.print_exc()
             report.add(f"\nNot finished: {type(error).__name__}: {error}")
             is_good = False
@@ -98,7 +98,7 @@ def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> b
 
 @script
 def main() -> None:
-    """Read the arguments, measure and write; exit status 1 if something did not agree or broke off."""
+    """Read the arguments, measure and write; exit status 1 if results disagree or a section fails."""
     defaults = GpuSettings()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("gpu_report.md"))

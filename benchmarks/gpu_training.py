@@ -1,8 +1,8 @@
-"""MLM + NSP training: rows without padding beside compiled transformers with real padding, both in bf16.
+"""MLM + NSP training: packed rows, compared with compiled transformers on padded rows, both in bf16.
 
-Both sides train on the same sequences, with the same weights. transformers gets them padded to one length, one a row
-(full batches without a mask, for its fastest attention); mybert gets rows of that length that hold several, with their
-borders (`cu_seq_lens_q`), so that nothing is padding. No shape changes on either side. Tokens are real tokens.
+Both sides train on the same sequences, with the same weights. transformers gets one sequence per row, padded to one
+length (full batches without a mask, for its fastest attention). mybert gets rows of that length with several sequences
+and their boundaries (`cu_seq_lens_q`), without padding. Shapes are constant on both sides. Tokens are real tokens.
 """
 
 from functools import partial
@@ -20,12 +20,12 @@ from .peers import training_twins
 PEER = "transformers, compiled"
 HEADER = """| size | length | full | | tokens/s | share of the matrix rate | peak memory, GB | times as fast |
 |---|---:|---:|---|---:|---:|---:|---:|"""
-TOLERANCE = 0.01  # of the first loss and of its gradient's norm, in bf16
+TOLERANCE = 0.01  # relative, for the first loss and its gradient's norm, in bf16
 Batch = dict[str, Any]
 
 
 def draw_lengths(rows: int, length: int, per_row: int, generator: torch.Generator) -> list[int]:
-    """Lengths of the sequences of rows of a length, so many in each, which ends at random."""
+    """Random lengths of sequences that fill rows of a length, this many in each row."""
     lengths: list[int] = []
     for _ in range(rows):
         ends = torch.randperm(length - 1, generator=generator)[: per_row - 1].sort().values + 1
@@ -34,7 +34,7 @@ def draw_lengths(rows: int, length: int, per_row: int, generator: torch.Generato
 
 
 def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batch, Batch]:
-    """The same sequences padded, and in full rows."""
+    """Batches of the same sequences, padded and in full rows."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(min(1000, vocabulary // 2), vocabulary, (sum(lengths),), generator=generator)
     labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORED_LABEL)
@@ -63,13 +63,13 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batc
 
 
 def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) -> float:
-    """Floating point operations of a step: three times the forward products (Kaplan et al., 2020, without remat).
+    """Floating-point operations of a step: three times the forward products (Kaplan et al., 2020).
 
     Args:
-        size: Of the model, by name.
-        lengths: Tokens of each sequence.
-        masked: Labels, which alone run through the vocabulary layer.
-        vocabulary: Words.
+        size: Model size, by name.
+        lengths: Length of each sequence, in tokens.
+        masked: Number of labels; only these positions run through the output layer.
+        vocabulary: Vocabulary size.
     """
     layers, width, _ = MODEL_SIZES[size]
     tokens = float(lengths.sum())
@@ -79,7 +79,7 @@ def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) 
 
 
 class _Theirs:
-    """transformers' loss, as its model computes it, compiled: in the model it would stay as it is."""
+    """transformers' loss, as its model computes it, but compiled; inside the model it would not be."""
 
     def __init__(self, model: torch.nn.Module, backend: str) -> None:
         self.model = model
@@ -102,12 +102,12 @@ def _both_losses(
 
 
 class _Ours:
-    """mybert's loss; what `mybert pretrain --torch_compile` compiles as a whole is compiled in parts on both sides."""
+    """mybert's loss; compiled in parts, like the other side; `mybert pretrain --torch_compile` compiles the whole."""
 
     def __init__(self, model: torch.nn.Module, backend: str) -> None:
         self.model = model
         for layer in model.get_submodule("bert.encoder.layer").children():
-            layer.compile(backend=backend, dynamic=False)  # one graph for all of them: minutes less
+            layer.compile(backend=backend, dynamic=False)  # one graph for all layers saves minutes
         head: Any = model.get_submodule("cls.predictions")
         head.with_loss = torch.compile(head.with_loss, backend=backend, dynamic=False)
 
@@ -116,11 +116,11 @@ class _Ours:
 
 
 class _Measurement:
-    """One side in training, at a rate of 0: every batch finds the same weights.
+    """One side in training, with learning rate 0, so that the weights stay the same.
 
     Args:
         side: `_Theirs` or `_Ours`, on the device.
-        settings: What is measured.
+        settings: Settings of the report.
     """
 
     def __init__(self, side: _Theirs | _Ours, settings: GpuSettings) -> None:
@@ -130,7 +130,7 @@ class _Measurement:
 
     def loss_and_gradient(self, batch: Batch) -> tuple[float, float]:
         """The loss, and the norm of its gradient."""
-        self._optimizer.zero_grad()  # a batch before may have been too large half-way
+        self._optimizer.zero_grad()  # an earlier batch may have run out of memory halfway
         loss = self._forward_and_backward(batch)
         gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]
         found = float(loss), float(torch.nn.utils.get_total_norm(gradients))
@@ -154,15 +154,15 @@ def training_section(settings: GpuSettings, rate: float) -> Section:
     """A row for every size, side, length and fill.
 
     Args:
-        settings: What is measured.
-        rate: Operations a second of a large matrix product on the device.
+        settings: Settings of the report.
+        rate: Operations per second of a large matrix product on the device.
 
     Raises:
-        AssertionError: If losses or gradients differ: then no speed means anything.
+        AssertionError: If losses or gradients differ, which makes timings meaningless.
     """
     yield HEADER
     for size in settings.sizes:
-        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # else it would go on uncompiled
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # otherwise it would continue uncompiled
             yield from _rows(size, settings, rate)
 
 
@@ -197,4 +197,4 @@ def _rows(size: str, settings: GpuSettings, rate: float) -> Section:
                 speeds[length, fill] = speed
             times = f"{speed / speeds[length, fill]:.2f}" if (length, fill) in speeds else ""
             yield f"{row}| {speed:,.0f} | {work / seconds / rate:.0%} | {peak:.1f} | {times} |"
-        model.to("meta")  # its memory is the next one's
+        model.to("meta")  # free its memory for the next model

@@ -10,16 +10,16 @@ from ..modeling_mybert import linear_kernels, set_linear_kernel
 from ..modeling_mybert.linear_mybert import gradient_of_states, gradient_of_weight, multiply
 from .timing import take_turns
 
-# Rows, width before and after: a query, BERT-base's layers, those of 2 x 128, a vocabulary layer's labelled positions.
+# Rows, input and output width: a single query, BERT-base's layers, those of 2 x 128, an output layer's labels.
 PRODUCTS = ((32, 768, 3072), (2048, 768, 768), (2048, 768, 3072), (4096, 128, 512), (600, 128, 30522))
 _KERNELS = ("mkl", "onednn")
 
 
 def kernel_table(repeats: int) -> str:
-    """A Markdown table of medians in milliseconds, MKL's and oneDNN's, and what "auto" takes here.
+    """A Markdown table of median milliseconds of MKL and oneDNN, and the choice of "auto".
 
     Args:
-        repeats: Timed calls of each, in turns.
+        repeats: Timed calls of each, alternating.
     """
     chosen = linear_kernels()
     lines = [
@@ -45,7 +45,7 @@ def kernel_table(repeats: int) -> str:
 
 
 def _cell(product: Callable[[], torch.Tensor], repeats: int) -> str:
-    """Milliseconds of both kernels; their results must agree."""
+    """Milliseconds of both kernels, whose results must agree."""
 
     def by(kernel: str) -> torch.Tensor:
         set_linear_kernel(kernel)

@@ -1,12 +1,12 @@
-"""What training on many ranks asks of storage, of the processes that make batches, and of checkpoints.
+"""The cost of training on many ranks: storage reads, data-loader work, and checkpoints.
 
     python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer
     python -m mybert.benchmarks.many_ranks store.safetensors --tokenizer my-tokenizer --ranks 8 --model_size large
 
-A rank's batches are those that accelerate gives it of `PretrainingDataset`, of the first group of an epoch. Bytes are
-those that the process had the storage read (Linux, /proc/self/io), after the file was dropped from memory; a page that
-is there already, or is read ahead by another, is not counted. The checkpoint is the one that `PretrainingTrainer`
-writes after a step.
+A rank's batches are those that accelerate assigns to it from `PretrainingDataset`, in the first group of an epoch.
+Bytes are those read from storage for the process (Linux, /proc/self/io), after dropping the file from the page cache;
+pages already cached, or read ahead for another process, are not counted. The checkpoint is that of
+`PretrainingTrainer` after one step.
 """
 
 import argparse
@@ -35,26 +35,26 @@ from .timing import describe_setting, timed
 
 
 def bytes_read() -> int:
-    """What the storage has read for this process so far."""
+    """Bytes read from storage for this process so far."""
     found = re.search(r"^read_bytes: (\d+)", Path("/proc/self/io").read_text(), re.MULTILINE)
     return int(found[1]) if found else 0
 
 
 def forget(path: Path) -> None:
-    """Drop a store's pages from memory, as far as nobody has them mapped."""
+    """Drop a store's pages from the page cache, unless they are mapped."""
     for file in store_files(path):
         with file.open("rb") as data:
             os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def own_memory() -> float:
-    """Memory that this process has of its own, mapped files left out, in MiB."""
+    """Private memory of this process, without mapped files, in MiB."""
     found = re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())
     return int(found[1]) / 1024 if found else 0.0
 
 
 def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: int) -> str:
-    """Make the batches of the first of so many ranks, as far as they are of the first group; a row of the table."""
+    """Make the first rank's batches of the first group, for this many ranks; returns a row of the table."""
     forget(path)
     begun, before = bytes_read(), own_memory()
     opening, dataset = timed(
@@ -83,17 +83,17 @@ def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: i
 
 
 class SaveTime(TrainerCallback):
-    """Seconds between the end of a step and the end of what is saved after it."""
+    """Seconds between the end of a step and the end of saving."""
 
     seconds = 0.0
     _begin = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Begin."""
+        """Start the clock."""
         self._begin = time.perf_counter()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End."""
+        """Stop the clock."""
         self.seconds = time.perf_counter() - self._begin
 
 

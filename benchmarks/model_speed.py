@@ -1,4 +1,4 @@
-"""`mybert bench`: inference and training beside transformers and other runtimes, on the same weights and inputs.
+"""`mybert bench`: inference and training next to transformers and other runtimes, on the same weights and inputs.
 
 mybert bench                             all but the workloads on sentences; BERT-base with random weights
 mybert bench --workloads sentences query --model_size mini
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 # Tokens of 32 sentences of SST-2's development set (sentences 577 to 608), 45 % full when padded.
 SENTENCES: tuple[int, ...] = (7, 8, 8, 9, 10, 12, 12, 13, 16, 17, 20, 22, 23, 24, 24, 25)
 SENTENCES += (26, 27, 27, 27, 27, 27, 28, 29, 29, 30, 32, 33, 37, 38, 39, 53)
-SKEWED = (*(min(length, 24) for length in SENTENCES[:-1]), 128)  # short texts and a long one, 18 % full
+SKEWED = (*(min(length, 24) for length in SENTENCES[:-1]), 128)  # short texts and one long text, 18 % full
 INFERENCE = {
     "sentences": ("32 sentences of real lengths", SENTENCES),
     "skewed": ("31 short texts and a long one", SKEWED),
@@ -44,12 +44,12 @@ INFERENCE = {
     "query": ("one query of 32 tokens", (32,)),
     "windows": ("4 windows of 512 tokens, no padding", (512,) * 4),
 }
-TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences of a batch, by model size
+TRAINING = {"tiny": 32, "mini": 32, "base": 8}  # sequences per batch, by model size
 TRAINING_LENGTH = 128
 ON_SENTENCES = ("finetuning", "pipeline", "embeddings")  # workloads on SST-2
 _PYTORCH = "PyTorch"
 WORKLOADS = (*INFERENCE, "kernels", "training", "memory", *ON_SENTENCES)
-# Largest difference in float32 of states, scores and vectors; of gradients in parts of their norm. Measured: 7e-6.
+# Maximum difference of float32 hidden states, scores and vectors; for gradients relative to the norm. Measured: 7e-6.
 TOLERANCE = 1e-5
 
 
@@ -85,11 +85,11 @@ class BenchArguments:
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
 
     def __post_init__(self) -> None:
-        """Check the settings, before hours of measuring.
+        """Check the settings before hours of measuring.
 
         Raises:
-            ValueError: If one is unknown, out of its range, or wants a file or folder that is not there, or the output
-                is there and not to be replaced.
+            ValueError: If one is unknown or out of range, needs a missing file or folder, or the output exists and
+                must not be replaced.
         """
         if self.workloads is None:
             self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
@@ -120,7 +120,7 @@ class BenchArguments:
 
 
 def run_benchmarks(arguments: BenchArguments) -> str:
-    """Run the workloads, print a table after each, and write all tables to a file if one is named.
+    """Run the workloads, print a table after each, and write all tables to a file if one is given.
 
     Args:
         arguments: The settings.
@@ -129,7 +129,7 @@ def run_benchmarks(arguments: BenchArguments) -> str:
         The tables, in Markdown.
 
     Raises:
-        AssertionError: If two sides disagree: then no speed means anything.
+        AssertionError: If two sides disagree, which makes timings meaningless.
     """
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
@@ -161,7 +161,7 @@ def _section(title: str, table: str) -> list[str]:
 
 
 class _Side(NamedTuple):
-    """An encoder in its runtime's process, and whether it gets its batches in groups, sorted by length."""
+    """An encoder in its runtime's process, and whether its batches are sorted by length and grouped."""
 
     ask: Callable[..., Any]
     name: str
@@ -175,7 +175,7 @@ class _Side(NamedTuple):
 
 
 def _inference(names: list[str], arguments: BenchArguments) -> list[str]:
-    """A section for each workload; the runtimes' processes hold their models from the first to the last."""
+    """A section for each workload; the runtimes' processes keep their models loaded throughout."""
     runtimes = {_PYTORCH: partial(pytorch_encoders, compiled=arguments.compiled), **RUNTIMES}
     settings, threads = fields_of_size(arguments.model_size), torch.get_num_threads()
     encoders: dict[str, list[_Side]] = {}
@@ -197,7 +197,7 @@ def _inference_section(name: str, encoders: Mapping[str, list[_Side]], arguments
     is_token = random_batch(lengths)["attention_mask"].bool().numpy()
     fill = float(is_token.mean())
     sides = {side.name: side for runtime in encoders.values() for side in runtime}
-    if fill < 1:  # the best case of who runs padding
+    if fill < 1:  # the best case with padding
         others = [side for runtime, those in encoders.items() if runtime != _PYTORCH for side in those]
         sides |= {f"{side.name}, sorted": side._replace(is_sorted=True) for side in others}
     sides[PRODUCTS] = sides.pop(PRODUCTS)  # the last row
@@ -208,10 +208,10 @@ def _inference_section(name: str, encoders: Mapping[str, list[_Side]], arguments
 
 
 def differences(states: Mapping[str, np.ndarray | None], is_token: np.ndarray) -> dict[str, str]:
-    """Largest difference of each side's states at tokens from the peer's, in words.
+    """Maximum difference of each side's hidden states at tokens from the peer's, as text.
 
     Args:
-        states: `(B, T, D)`, by side; None of what gives none.
+        states: `(B, T, D)`, by side; None for a side without hidden states.
         is_token: `(B, T)`.
 
     Raises:
@@ -236,7 +236,7 @@ def _kernels(arguments: BenchArguments) -> list[str]:
 
 def _training_batch(size: int, half_full: bool) -> Batch:
     lengths = (TRAINING_LENGTH,) * size
-    if half_full:  # evenly from an eighth of the length to seven eighths, and one of full length
+    if half_full:  # evenly spaced from an eighth to seven eighths of the length, and one of full length
         steps = torch.linspace(TRAINING_LENGTH / 8, TRAINING_LENGTH * 7 / 8, size).int().tolist()
         lengths = (*steps[:-1], TRAINING_LENGTH)
     batch = random_batch(lengths)
@@ -252,7 +252,7 @@ def _training_batch(size: int, half_full: bool) -> Batch:
 def training_step(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, in_bfloat16: bool = False
 ) -> float:
-    """One step: loss, gradient, update; with `in_bfloat16` as `Trainer` takes it with `bf16`."""
+    """One step: loss, gradient, update; with `in_bfloat16` as in `Trainer` with `bf16`."""
     with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16):
         loss = model(**batch).loss
     loss.backward()
@@ -294,24 +294,24 @@ def _training(arguments: BenchArguments) -> list[str]:
 
 
 class TrainingStep:
-    """A side's first training step, for a process of its own.
+    """A side's first training step, for a separate process.
 
     Args:
-        name: Of the side, as `training_twins` has it.
-        settings: Of the network.
-        batch_size: Sequences of the batch.
+        name: Name of the side in `training_twins`.
+        settings: Settings of the model.
+        batch_size: Number of sequences in the batch.
     """
 
     def __init__(self, name: str, settings: Mapping[str, int], batch_size: int) -> None:
         self._model = training_twins(**settings)[name]
-        # Without moments: they are the same on both sides.
+        # Without optimizer moments, which are the same on both sides.
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
         self._batch = _training_batch(batch_size, half_full=False)
 
     def memory(self) -> int:
-        """Bytes by which it raises the process's peak memory."""
+        """Increase of the process's peak memory, in bytes."""
         before = _memory_status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts again here
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
         training_step(self._model, self._optimizer, self._batch)
         return _memory_status("VmHWM") - before
 
@@ -362,7 +362,7 @@ def _classifiers(size: str, vocab_size: int, **settings: Any) -> dict[str, torch
 
 
 def _finetuning(arguments: BenchArguments) -> list[str]:
-    """An epoch of `Trainer` on both sides; without dropout, so that both must end at the same weights."""
+    """An epoch of `Trainer` on both sides; without dropout, so that both must reach the same weights."""
     from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
     rows, tokenizer = _sst2(arguments)
@@ -432,6 +432,6 @@ def _embeddings(arguments: BenchArguments) -> list[str]:
 
 
 def _few_turns(title: str, runs: Mapping[str, Callable[[], Any]], arguments: BenchArguments) -> list[str]:
-    """A section of runs that take long."""
+    """A section for long runs."""
     repeats = min(arguments.repeats, 3)
     return _section(f"{title}, medians of {repeats}", speed_table(take_turns(runs, repeats), PEER))

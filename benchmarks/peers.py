@@ -14,13 +14,13 @@ from transformers import BertConfig, BertModel
 
 from ..modeling_mybert import MyBertConfig, MyBertModel
 
-PEER = "transformers SDPA"  # whom all others are compared to
+PEER = "transformers SDPA"  # the baseline of all comparisons
 Batch = dict[str, torch.Tensor]
 Encoder = Callable[[Batch], torch.Tensor]
 
 
 def twins(**settings: int) -> tuple[MyBertModel, BertModel]:
-    """Our encoder and transformers', evaluating, with the same random weights."""
+    """Our encoder and transformers', in eval mode, with the same random weights."""
     torch.manual_seed(0)
     theirs = BertModel(BertConfig(**settings), add_pooling_layer=False).eval()
     ours = MyBertModel(MyBertConfig(**settings), add_pooling_layer=False).eval()
@@ -29,7 +29,7 @@ def twins(**settings: int) -> tuple[MyBertModel, BertModel]:
 
 
 def encoder_of(model: Callable[..., Any]) -> Encoder:
-    """A PyTorch model."""
+    """The encoder function of a PyTorch model."""
 
     def encode(batch: Batch) -> torch.Tensor:
         with torch.no_grad():
@@ -39,7 +39,7 @@ def encoder_of(model: Callable[..., Any]) -> Encoder:
 
 
 def products(model: torch.nn.Module) -> Callable[[Batch], None]:
-    """The matrix products of a model's linear layers for a batch's tokens, nothing else: how fast it could be."""
+    """Only the matrix products of a model's linear layers for a batch's tokens: a bound on its speed."""
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
 
     @lru_cache(1)
@@ -56,7 +56,7 @@ def products(model: torch.nn.Module) -> Callable[[Batch], None]:
 
 
 def cpu_encoders(model: MyBertModel) -> dict[str, Encoder]:
-    """Our encoder as it can be made faster on a CPU: weights prepacked, in bfloat16 or int8."""
+    """Faster variants of our encoder on a CPU: weights prepacked, in bfloat16 or int8."""
     if not torch.backends.mkldnn.is_available():
         return {}
     encoders = {"mybert, prepacked": encoder_of(copy.deepcopy(model).prepack_weights())}
@@ -75,7 +75,7 @@ def sentence_encoder(folder: Path) -> Callable[..., Any]:
 
 
 def training_twins(**settings: float) -> dict[str, torch.nn.Module]:
-    """Their and our model for MLM and NSP with the same random weights, training."""
+    """Their and our model for MLM and NSP with the same random weights, in training mode."""
     from transformers import BertForPreTraining
 
     from ..modeling_mybert import MyBertForPreTraining

@@ -1,4 +1,4 @@
-"""`mybert.predict` beside transformers' `pipeline` on the same file and the same weights; the answers are compared.
+"""`mybert.predict` compared with transformers' `pipeline` on the same file and weights; predictions must agree.
 
 python -m mybert.benchmarks.prediction_speed --model my-sst2 --data dev.tsv --text_column sentence
 """
@@ -48,7 +48,7 @@ def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[
 
 @script
 def main() -> None:
-    """Run the benchmark and print a table of rows a second; all but loading counts, in both."""
+    """Run the benchmark and print rows per second, without loading time on either side."""
     (arguments,) = HfArgumentParser(PredictionSpeedArguments).parse_args_into_dataclasses()
     texts = column(read_rows(arguments.data)[: arguments.rows], arguments.text_column, arguments.data)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)

@@ -1,13 +1,13 @@
-"""Memory and waiting times of pretraining data from a very large corpus.
+"""Memory and latency of pretraining data from a very large corpus.
 
     python -m mybert.benchmarks.pretraining_data_memory ../shared/data/corpus_en --vocab vocab.txt [--megabytes 1000]
     python -m mybert.benchmarks.pretraining_data_memory --tokens 4e9
 
-The first builds a token store from a text file of that size: the given text over and over, with a word never seen
-before in every tenth line, so that chunks differ and the encoder always has something new to remember. Memory is what
-the processes took together at most (Pss, every half second; Linux only). The second makes up a store, whose tokens are
-a hole in the file, and asks a `PretrainingDataset` in a fresh process for examples at its beginning, middle and end;
-memory is what the process has of its own (RssAnon), mapped pages of the file left out.
+The first builds a token store from a text file of that size: the given text repeated, with an unseen word in every
+tenth line, so that chunks differ and the encoder's cache always grows. Memory is the peak over all processes together
+(Pss, sampled every half second; Linux only). The second creates a store whose tokens are a hole in the file, and
+requests examples at its beginning, middle and end from a `PretrainingDataset` in a fresh process; memory is the
+process's private memory (RssAnon), without mapped pages of the file.
 """
 
 import argparse
@@ -55,7 +55,7 @@ print(json.dumps({"store": str(store.summary), "pairs": len(dataset), "rows": ro
 
 
 def memory_of(process: int) -> float:
-    """Return the memory of a process in MiB, its share of what it has in common with others."""
+    """Return the memory of a process in MiB, including its share of shared memory."""
     found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) / 1024 if found else 0.0
 
@@ -98,7 +98,7 @@ def benchmark_building(files: list[str], vocab: str, megabytes: float, folder: P
 
 
 def benchmark_drawing(tokens: int, folder: Path) -> None:
-    """Open a made-up store and draw from it."""
+    """Open a generated store and draw examples from it."""
     generator = np.random.default_rng(0)
     ends = np.cumsum(generator.integers(5, 46, tokens // 25))
     documents = np.unique(generator.integers(1, len(ends), len(ends) // 30))
@@ -112,7 +112,7 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
         "tokens": np.zeros(0, np.uint16),
     }
     save_file(arrays, path, metadata)
-    # The tokens become a hole at the end of the file, where their array is: the narrowest type comes last.
+    # The tokens become a hole at the end of the file: their array comes last.
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     place = len(data) - 8 - size
@@ -136,7 +136,7 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
 
 @script
 def main() -> None:
-    """Run one of the two."""
+    """Run one of the two benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--vocab")

@@ -2,7 +2,7 @@
 
     python -m mybert.benchmarks.pretraining_data_speed ../shared/data/corpus_en --vocab vocab.txt [--google PYTHON]
 
-All on one core, in seconds of CPU time, which neighbours on the machine disturb least. tokenizers only turns lines in
+All on one core, in seconds of CPU time, which other load on the machine affects least. tokenizers only turns lines in
 memory into ids; everything else starts from files. With --google, the Python of an environment in which
 `pip install tensorflow-cpu six` and `pip install --no-deps bert-tensorflow==1.0.4` have been run, Google's
 `create_pretraining_data.py` works on the first megabytes of the same text, as released; its imports are not counted.
@@ -54,7 +54,7 @@ print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 
 
 def draw_epoch(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tuple[int, int]:
-    """Draw and mask an epoch in batches of 32; return the tokens in it, and the room that they and padding take."""
+    """Draw and mask an epoch in batches of 32; return the number of tokens, and of positions with padding."""
     dataset = PretrainingDataset(
         store, cls_token_id=tokenizer.cls_token_id, sep_token_id=tokenizer.sep_token_id, max_length=128, pack=pack
     )
@@ -68,7 +68,7 @@ def draw_epoch(store: TokenStore, tokenizer: MyBertTokenizer, pack: bool) -> tup
 
 
 def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) -> list[tuple[str, float, float, str]]:
-    """Rows of Google's script on the first megabytes of the text, whole documents: what, MB, seconds, remark."""
+    """Rows for Google's script on the first megabytes of the text, in whole documents: name, MB, seconds, remark."""
     text, written = Path(folder) / "part.txt", 0
     with text.open("w", encoding="utf-8") as part:
         for line in lines:

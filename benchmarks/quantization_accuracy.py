@@ -1,11 +1,11 @@
-"""What bfloat16 and int8 cost fine-tuned models of any task: score, changed answers, size, and time on a CPU.
+"""The effect of bfloat16 and int8 on fine-tuned models: score, changed predictions, size, and time on a CPU.
 
     mybert finetune --task sst2 --data_dir SST-2 --model MODEL --output_dir my-sst2
     python -m mybert.benchmarks.quantization_accuracy my-sst2 --data SST-2/dev.tsv SST-2/test.tsv
     python -m mybert.benchmarks.quantization_accuracy teacher student --data STS-B/dev.tsv
 
-Each model reads the files as it was fine-tuned to. Times are from text to predictions, taken in turns, and compared
-with the first model's in float32.
+Each model reads the files with the settings of its fine-tuning. Times are from text to predictions, measured in turns,
+and compared with the first model in float32.
 """
 
 import argparse
@@ -28,19 +28,19 @@ DTYPES = ("float32", "bfloat16", "int8")
 
 
 def answer_all(found: FinetunedModel, examples: Sequence[Any], path: Path) -> tuple[Any, Any]:
-    """Tokenize examples and run them through a network: the tokenized data and the network's outputs."""
+    """Tokenize examples and run them through a model: the tokenized data and the model's outputs."""
     task, network, labels, tokenizer = found
     (data,) = task.complete([task.encode(examples, labels, tokenizer, str(path))], tokenizer)
     return data, network_outputs(task, data, network, tokenizer)
 
 
 def megabytes(model: PreTrainedModel) -> float:
-    """The weights as they are saved."""
+    """Size of the weights as saved, in MB."""
     return sum(weights.nbytes for weights in model.state_dict().values()) / 2**20
 
 
 def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
-    """Each model with its weights in each type, in the order of `DTYPES`, by name.
+    """Each model with its weights in each dtype, in the order of `DTYPES`, by name.
 
     Raises:
         ValueError: If a model has no head for a task.
@@ -53,15 +53,15 @@ def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
 
 
 def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: int) -> str:
-    """Measure models on a file with labels: a row for each of them and each type of weights.
+    """Measure models on a file with labels: a row for each model and dtype.
 
     Args:
-        models: What `load_all` gave.
+        models: The result of `load_all`.
         path: The file.
         repeats: Timed runs of each, at least 1.
 
     Raises:
-        ValueError: If the file is not what a model reads, or there are no runs.
+        ValueError: If the file does not fit a model, or there are no runs.
         OSError: If the file cannot be read.
     """
     runs = {}
@@ -85,7 +85,7 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
             answers = [row.get("answer", row.get("label")) for row in task.answers(outputs, data, labels)]
             said = said or answers
             same = sum(one == other for one, other in zip(said, answers, strict=True)) / len(answers)
-            agreement = "" if said[0] is None else f"{100 * same:.2f}"  # values have no label
+            agreement = "" if said[0] is None else f"{100 * same:.2f}"  # regression has no labels
             ours = times[f"{model}, {dtype}"]
             faster = median(theirs / own for theirs, own in zip(first, ours, strict=True))
             cells = [f"{Path(model).name}, {dtype}", f"{100 * score:.2f}", agreement, f"{megabytes(network):.1f}"]

@@ -1,7 +1,7 @@
 """Questions per second of `pipeline("question-answering")` against a plain loop over the questions.
 
-The loop is what one writes with transformers 5 alone: tokenize one question with its context, run its windows as one
-batch, try all spans. Both sides run in this process on the same weights and texts, in turns, and have to agree.
+The loop is what a user would write with transformers 5 alone: tokenize one question with its context, run its windows
+as one batch, try all spans. Both sides run alternately in this process on the same weights and texts, and must agree.
 
     python -m mybert.benchmarks.question_answering_speed
     python -m mybert.benchmarks.question_answering_speed --data dev-v1.1.json.gz --model_type mybert --hidden_size 768
@@ -153,7 +153,7 @@ def main() -> None:
             f"{name:30s} {len(examples) / median:8.1f} questions/s  x{base / median:.2f}  "
             f"same answers {same}/{len(examples)}"
         )
-        # Rounding differs between batch shapes, so two nearly equal spans may change places.
+        # Rounding differs between batch shapes, so two nearly equal spans may swap places.
         assert same >= 0.99 * len(examples), f"{name} gives other answers than the plain loop"
 
 

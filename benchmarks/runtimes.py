@@ -1,9 +1,10 @@
 """BERT in the runtimes that people serve it with on a CPU: PyTorch, ONNX Runtime, OpenVINO and CTranslate2.
 
-Each runtime is measured in a process of its own, for it is slower beside another one's threads, even if they sleep:
-PyTorch's OpenMP (libgomp) no longer waits actively for the next product where a process has more of its threads than
-there are cores. So one function for each runtime takes the network's settings, the number of threads and a folder for
-files, and returns encoders by name, all of the same random weights. What is not installed raises `ImportError`.
+Each runtime is measured in a separate process, because it is slower next to another runtime's threads, even sleeping
+ones: PyTorch's OpenMP (libgomp) stops waiting actively for the next product if a process has more of its threads than
+cores. So there is one function for each runtime, which takes the model's settings, the number of threads and a folder,
+and returns encoders by name, all with the same random weights. It raises `ImportError` if the runtime is not
+installed.
 """
 
 import copy
@@ -24,8 +25,8 @@ from .timing import timed
 
 GROUP = 8  # rows of a group of `sorted_by_length`
 PRODUCTS = "(linear layers' products alone)"
-REST = 0.1  # seconds; ONNX Runtime's threads look out for more work for 0.05, PyTorch's for 0.01
-_TURN = 0.5  # seconds for which short calls follow one another
+REST = 0.1  # seconds; ONNX Runtime's threads wait actively for 0.05, PyTorch's for 0.01
+_TURN = 0.5  # seconds of consecutive short calls
 _EXAMPLES = ((7, 9), (128, 60, 30, 20, 12, 8), (24, 24, 24, 24), (200, 90))  # lengths of batches to calibrate with
 
 
@@ -40,7 +41,7 @@ def random_batch(lengths: tuple[int, ...], vocab_size: int = 30522) -> Batch:
 
 
 def sorted_by_length(encode: Encoder) -> Encoder:
-    """As a careful user runs a batch with padding: sorted, in groups of `GROUP` rows, each as long as its longest."""
+    """Run a batch with little padding, as careful users do: sorted, in groups of `GROUP` rows."""
 
     def encode_in_groups(batch: Batch) -> torch.Tensor:
         lengths = batch["attention_mask"].sum(1)
@@ -61,30 +62,30 @@ class RuntimeEncoders:
     """The encoders of one runtime, in the process that measures them.
 
     Args:
-        make: Makes them: `pytorch_encoders` or one of `RUNTIMES`.
-        settings: Of the network, as `MyBertConfig` takes them.
-        threads: Of the runtime.
-        folder: For files of models.
+        make: Creates the encoders: `pytorch_encoders` or one of `RUNTIMES`.
+        settings: Settings of the model, as for `MyBertConfig`.
+        threads: Number of threads of the runtime.
+        folder: Folder for model files.
     """
 
     def __init__(
         self, make: Callable[..., dict[str, Any]], settings: Mapping[str, int], threads: int, folder: Path
     ) -> None:
-        torch.set_num_threads(1)  # of PyTorch where it only converts the model
+        torch.set_num_threads(1)  # for PyTorch, which in other runtimes only converts the model
         with no_warnings():
             self._encoders = make(settings, threads, folder)
 
     def names(self) -> list[str]:
-        """Of the encoders."""
+        """Names of the encoders."""
         return list(self._encoders)
 
     def states(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> np.ndarray | None:
-        """What an encoder gives for the batch of these lengths, with `sorted_by_length` if asked; `(B, T, D)`."""
+        """Hidden states `(B, T, D)` of an encoder for a batch of these lengths, sorted by length if requested."""
         states = self._run(name, lengths, is_sorted)()
         return None if states is None else states.float().numpy()
 
     def seconds(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> float:
-        """Seconds of a call, when other processes have come to rest; of short ones, as a busy server's, the median."""
+        """Seconds of a call, after other processes have come to rest; for short calls, the median of a series."""
         run = self._run(name, lengths, is_sorted)
         time.sleep(REST)
         calls = [timed(run)[0]]
@@ -100,7 +101,7 @@ class RuntimeEncoders:
 def pytorch_encoders(
     settings: Mapping[str, int], threads: int, folder: Path, compiled: bool = False
 ) -> dict[str, Any]:
-    """PyTorch: transformers' BERT and ours, both compiled, too, if asked, and the products alone (`PRODUCTS`)."""
+    """PyTorch: transformers' BERT and ours, also compiled if requested, and the products alone (`PRODUCTS`)."""
     torch.set_num_threads(threads)
     ours, theirs = twins(**settings)
     encoders: dict[str, Any] = {PEER: encoder_of(theirs), "mybert": encoder_of(ours), **cpu_encoders(ours)}
@@ -175,7 +176,7 @@ def openvino_encoders(settings: Mapping[str, int], threads: int, folder: Path) -
 
 
 class _StatesOnly(torch.nn.Module):
-    """A model whose output is the last hidden states alone."""
+    """A model that returns only the last hidden states."""
 
     def __init__(self, model: BertModel) -> None:
         super().__init__()
@@ -196,9 +197,9 @@ def ctranslate2_encoders(settings: Mapping[str, int], threads: int, folder: Path
     from ctranslate2.converters.transformers import BertLoader
 
     _, model = twins(**settings)
-    with_pooler = BertModel(copy.deepcopy(model.config))  # which its converter wants
+    with_pooler = BertModel(copy.deepcopy(model.config))  # required by its converter
     with_pooler.load_state_dict(model.state_dict(), strict=False)
-    with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer says
+    with_pooler.config.position_embedding_type = "absolute"  # which transformers 5 no longer sets
     encoders: dict[str, Encoder] = {}
     for name, precision in (("CTranslate2", "float32"), ("CTranslate2 int8", "int8")):
         spec = BertLoader().get_model_spec(with_pooler)

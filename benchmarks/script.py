@@ -1,4 +1,4 @@
-"""What the scripts of this room share: words for mistakes, settings of pretraining."""
+"""Shared parts of the benchmark scripts: error messages, settings of pretraining."""
 
 import inspect
 import sys
@@ -14,7 +14,7 @@ from ..files import INTERRUPTED, interruptible, sentence_for
 
 
 def script(main: Callable[[], None]) -> Callable[[], None]:
-    """Let a script end as commands do: a mistake of the user's is one sentence on standard error and exit status 2."""
+    """Let a script end like commands: a user error is one sentence on standard error and exit status 2."""
 
     @wraps(main)
     def run() -> None:
@@ -35,12 +35,12 @@ def script(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:
-    """Settings of `mybert pretrain` in YAML.
+    """Read settings of `mybert pretrain` from YAML.
 
     Raises:
-        ValueError: If it holds something else.
+        ValueError: If it is something else.
     """
-    from ..pretraining import PretrainingArguments  # and torch with it; some scripts measure memory
+    from ..pretraining import PretrainingArguments  # imports torch; some scripts measure memory
 
     try:
         found = yaml.safe_load(text)

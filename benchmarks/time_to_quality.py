@@ -1,18 +1,18 @@
-"""How long pretraining takes to a given quality: our recipe beside transformers' own way of masked LM.
+"""Pretraining time to a given quality: our recipe compared with transformers' example script for masked LM.
 
     python -m mybert.benchmarks.time_to_quality corpus/*.txt.gz --heldout heldout.txt.gz --minutes 60 \
         --rates 5e-4 1e-3 2e-3 --ours pretraining/recipes/laptop_1_hour.yaml --shares 0.1 0.2 1 --output_dir quality
 
-transformers' way is that of its example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer, lines
-put together and cut into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear schedule,
-`DataCollatorForLanguageModeling` at 15 %. Its network has the size, its batches the sequences, its products the type
-of our recipe. Its rate is the best of `--rates` in about a tenth of the time (as many steps as fit, by the time of a
-few); these runs say how many steps fit into all of it. Our recipe trains for `--shares` of the same time, each a whole
-run. Text is read and tokenized before the clock runs.
+The baseline follows transformers' example script for masked LM: the vocabulary of `tokenizers`' WordPiece trainer,
+lines concatenated and split into sequences of equal length, `BertForMaskedLM`, `Trainer` with AdamW and a linear
+schedule, `DataCollatorForLanguageModeling` at 15 %. Model size, batch size and dtype are those of our recipe. Its
+learning rate is the best of `--rates` in about a tenth of the time (as many steps as fit, estimated from a few steps);
+these runs also tell how many steps fit into the whole time. Our recipe trains for `--shares` of the same time, each as
+a separate run. Text is read and tokenized before the clock starts.
 
-Both are asked for the same hidden words of the same held-out text, whole words, so that vocabularies do not matter:
-the mean of -log p of a word (in nats), the perplexity of a word, and nats for each character. Results go to
-`quality.json` in the output folder; a part that is there is not done again.
+Both predict the same masked whole words of the same held-out text, so that vocabularies do not matter: the mean of
+-log p per word (in nats), the perplexity per word, and nats per character. Results go to `quality.json` in the output
+folder; existing parts are not repeated.
 """
 
 import argparse
@@ -50,7 +50,7 @@ TIMED_STEPS = 50
 
 
 class Sequences(Dataset):
-    """Tokens in sequences of equal length, framed by [CLS] and [SEP]."""
+    """Tokens in sequences of equal length, between [CLS] and [SEP]."""
 
     def __init__(self, tokens: np.ndarray, length: int, tokenizer: PreTrainedTokenizerBase) -> None:
         body = length - 2
@@ -67,12 +67,12 @@ class Sequences(Dataset):
 
 
 class TransformersWay:
-    """Masked LM as transformers' example trains it.
+    """Masked LM training as in transformers' example.
 
     Args:
-        files: Text.
-        settings: Those of our recipe: sizes, length and batch are taken from it.
-        folder: Where vocabulary and model go.
+        files: Text files.
+        settings: Settings of our recipe, for sizes, length and batch.
+        folder: Folder for vocabulary and model.
     """
 
     def __init__(self, files: Sequence[str], settings: PretrainingArguments, folder: Path) -> None:
@@ -96,10 +96,10 @@ class TransformersWay:
         return np.concatenate(parts)
 
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
-        """Train for some steps.
+        """Train for a number of steps.
 
         Returns:
-            The model, and the seconds that it took.
+            The model, and the training time in seconds.
         """
         set_seed(42)
         ours = self._settings.model_config(self.tokenizer)
@@ -141,7 +141,7 @@ class TransformersWay:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train and measure whatever is not there yet; see above."""
+    """Train and measure the parts that are missing; see the module."""
     recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
     documents = read_documents(str(arguments.heldout))

@@ -1,4 +1,4 @@
-"""Timing several ways of doing one thing in one process, in turns, and the tables of it; memory in a fresh process."""
+"""Timing alternatives in one process, in turns, with tables; and running code in a fresh process."""
 
 import json
 import statistics
@@ -23,11 +23,11 @@ def describe_setting() -> str:
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
-    """Seconds of a call, a GPU's work included, and its result.
+    """Seconds of a call, including its work on a GPU, and its result.
 
     Args:
-        function: What to call.
-        clock: What counts: wall-clock seconds, or `time.process_time`, which neighbours on the machine disturb least.
+        function: The function to call.
+        clock: The clock: wall-clock seconds, or `time.process_time`, which other load on the machine affects least.
     """
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -39,10 +39,10 @@ def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_co
 
 
 def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Time every run, one after the other, again and again: what disturbs the machine then disturbs all alike.
+    """Time all runs in turns, so that other load on the machine affects all alike.
 
     Args:
-        runs: What to call, by name; each is called once before, untimed.
+        runs: Functions to call, by name; each is first called once untimed.
         repeats: Timed calls of each.
 
     Returns:
@@ -54,7 +54,7 @@ def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str,
 
 
 def in_turns(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """As `take_turns`, of what measures itself, such as a run in another process, and gives its seconds.
+    """As `take_turns`, for functions that return their own seconds, such as runs in another process.
 
     Raises:
         ValueError: If `repeats` is below 1.
@@ -69,12 +69,12 @@ def in_turns(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Seconds of a call, a GPU's work included."""
+    """Seconds of a call, including its work on a GPU."""
     return timed(run)[0]
 
 
 def median_seconds(run: Callable[[], Any], repeats: int) -> float:
-    """Median seconds of a call, of so many one after the other."""
+    """Median seconds of this many consecutive calls."""
     return statistics.median(seconds(run) for _ in range(repeats))
 
 
@@ -82,9 +82,9 @@ def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mappin
     """A Markdown table of medians; ratios are medians of the ratio to the peer in the same turn.
 
     Args:
-        seconds: What `take_turns` gave.
-        peer: The run that the others are compared to.
-        notes: A remark for a run, by name.
+        seconds: The result of `take_turns`.
+        peer: The baseline run.
+        notes: Remarks by name of the run.
     """
     notes = notes or {}
     lines = ["| | seconds (median) | times as fast | |", "|---|---|---|---|"]
@@ -95,7 +95,7 @@ def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mappin
 
 
 def run_apart(code: str, *arguments: object, python: str = sys.executable) -> Any:
-    """Run code in a fresh process; it finds its arguments in `sys.argv[1:]`.
+    """Run code in a fresh process, with its arguments in `sys.argv[1:]`.
 
     Returns:
         The JSON value that it prints last.

@@ -5,7 +5,7 @@
     python -m mybert.benchmarks.tokenization_speed processes ../shared/data/corpus_en --vocab vocab.txt
     python -m mybert.benchmarks.tokenization_speed memory ../shared/data/corpus_en
 
-Both sides see the same text in the same process, one after the other; `encode` checks that all ids are equal.
+Both sides process the same text in the same process, one after the other; `encode` checks that all ids are equal.
 """
 
 import argparse
@@ -88,7 +88,7 @@ def first_lines(files: list[str], megabytes: float) -> list[str]:
 
 
 def benchmark_encoding(lines: list[str], vocab: str, repeats: int) -> None:
-    """Encode line by line on one core; seconds of CPU time, which neighbours on the machine disturb least."""
+    """Encode line by line on one core; seconds of CPU time, which other load on the machine affects least."""
     characters = sum(map(len, lines))
     ours = MyBertTokenizer(vocab)
     theirs = transformers.BertTokenizer(vocab)
@@ -156,7 +156,7 @@ def benchmark_processes(lines: list[str], vocab: str, repeats: int) -> None:
 
 
 def measure_memory(files: list[str], vocab_size: int) -> None:
-    """Train in a process of its own with one process and with two; the largest resident size of any process."""
+    """Train with one and with two processes, in a separate process; print the largest resident size of any of them."""
     print("| processes | before (MiB) | peak (MiB) | largest worker (MiB) |\n|---|---|---|---|")
     for processes in (1, 2):
         if (child := os.fork()) == 0:

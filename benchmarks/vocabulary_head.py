@@ -1,7 +1,7 @@
-"""The vocabulary layer with its loss, forward and backward, in bfloat16, as it is and by kernels that keep no logits.
+"""The masked-LM output layer with its loss, forward and backward, in bfloat16: plain, and by kernels without logits.
 
-These, `torch.nn.functional.linear_cross_entropy` (torch 2.13) and Liger's, compute it some rows at a time. Neither
-gives the logits by which accuracy is told, and torch's takes no part in graphs of torch.compile.
+These kernels, `torch.nn.functional.linear_cross_entropy` (torch 2.13) and Liger's, compute it in chunks of rows.
+Neither returns logits, which accuracy needs, and torch's does not work in graphs of torch.compile.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from .accelerator import MASKED, GpuSettings, Section
 
 HEADER = """| width | labels | | milliseconds | peak memory, GB |
 |---:|---:|---|---:|---:|"""
-TOLERANCE = 0.02  # of the loss, and of the gradients' norms
+TOLERANCE = 0.02  # relative, for the loss and the gradients' norms
 Way = Callable[[nn.Linear, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -28,7 +28,7 @@ def plain(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch
 
 
 def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """torch's, in chunks of rows that it chooses; its products are in the type of its arguments."""
+    """PyTorch's kernel, in chunks of rows that it chooses; products are in the dtype of its arguments."""
     return nn.functional.linear_cross_entropy(
         *(states.bfloat16(), layer.weight.bfloat16(), labels),
         linear_bias=layer.bias.bfloat16(),
@@ -46,7 +46,7 @@ def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch
 
 
 def ways(settings: GpuSettings) -> dict[str, Way]:
-    """Those that can be had here, by name."""
+    """The implementations available here, by name."""
     found: dict[str, Way] = {"mybert": plain, "mybert, compiled": torch.compile(plain, backend=settings.backend)}
     if hasattr(nn, "LinearCrossEntropyOptions"):
         found["torch, in chunks"] = torch_in_chunks
@@ -56,10 +56,10 @@ def ways(settings: GpuSettings) -> dict[str, Way]:
 
 
 def vocabulary_section(settings: GpuSettings) -> Section:
-    """A row for every width and way.
+    """A row for every width and implementation.
 
     Raises:
-        AssertionError: If losses or gradients differ: then no speed means anything.
+        AssertionError: If losses or gradients differ, which makes timings meaningless.
     """
     yield HEADER
     count = round(MASKED * settings.tokens)
