@@ -32,7 +32,7 @@ def what_is_loaded_is_no_garbage() -> None:
 
 @pytest.fixture(autouse=True)
 def logger_left_as_it_was() -> Iterator[None]:
-    """Commands show what the package's logger says and keep it from all others; the next test hears it again."""
+    """Restore the package's logger, which commands reconfigure, for the next test."""
     logger = logging.getLogger("mybert")
     handlers, propagate, level = list(logger.handlers), logger.propagate, logger.level
     yield
@@ -42,7 +42,7 @@ def logger_left_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def libraries_left_as_they_were() -> Iterator[None]:
-    """What a test sets for the whole process would decide what later tests hear: it fails here instead."""
+    """Fail a test that leaves process-wide settings changed, which would affect later tests."""
     verbosity = transformers_logging.get_verbosity()
     disabled = logging.root.manager.disable
     yield
@@ -50,10 +50,10 @@ def libraries_left_as_they_were() -> Iterator[None]:
 
 
 class NoValueRead(TorchDispatchMode):
-    """Raises where a device would have to tell a value, or a shape that hangs on values: a GPU's queue waits for it.
+    """Raises if a value, or a shape that depends on values, is read, which would synchronize a GPU.
 
-    For tensors on `meta`, where code takes the ways that it takes on a GPU; what is read past the dispatcher fails
-    there by itself.
+    For tensors on `meta`, where code takes the same paths as on a GPU; reads that bypass the dispatcher fail there
+    anyway.
     """
 
     READS = (
@@ -67,7 +67,7 @@ class NoValueRead(TorchDispatchMode):
     )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation, or refuse it."""
+        """Run an operation, or raise an error."""
         name = func.overloadpacket.__name__
         indices = args[1] if name.startswith(("index", "_index_put", "_unsafe_index")) else ()
         by_mask = isinstance(indices, (list, tuple)) and any(
@@ -88,7 +88,7 @@ def no_value_read() -> type[NoValueRead]:
 
 @pytest.fixture(params=[True, False], ids=["kernel", "no kernel"])
 def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Trainer` runs on `meta`: by the ways of a GPU, with the kernel for sequences of any length or without."""
+    """Let `Trainer` run on `meta` like on a GPU, with or without the variable-length kernel."""
     from accelerate import Accelerator
     from transformers import TrainingArguments
 

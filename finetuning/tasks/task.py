@@ -105,8 +105,7 @@ class Task(ABC, Generic[E, P]):
         label_column: Column of the label.
         file_columns: Names of the columns of files without header.
         skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
-        files: For each split, names of its files in the benchmark's folder; patterns, of which the first match is
-            used.
+        files: For each split, name patterns of its files in the benchmark's folder; the first match is used.
         evaluations: Names for several validation (or test) files, in order.
         hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
         defaults: Default training settings of the task.
@@ -350,8 +349,7 @@ class Task(ABC, Generic[E, P]):
         Args:
             predictions: The predictions.
             examples: The examples.
-            fitted_to_them: Whether to measure the effect of `adapted` on these uncalibrated predictions themselves, by
-                cross-fitting: each part of the data with the values fitted to the other parts.
+            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting: each part with the others' fit.
 
         Returns:
             `expected_calibration_error`, see `mybert.metrics`; empty if there are no label probabilities.

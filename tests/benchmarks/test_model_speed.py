@@ -1,4 +1,4 @@
-"""`mybert bench`: every workload runs at a tiny size, and sides that disagree are no benchmark."""
+"""`mybert bench`: every workload runs at a tiny size, and disagreeing sides are an error."""
 
 from contextlib import contextmanager
 
@@ -29,7 +29,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    """What runs in processes of its own runs here; the names of what would have started."""
+    """Run separate processes' work in this process; returns the names of what would have started."""
     threads, started = torch.get_num_threads(), []
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The scripts of `benchmarks/` run at a tiny size, and the code that they give to fresh processes is code."""
+"""The scripts of `benchmarks/` run at a tiny size, and the code that they pass to fresh processes is valid."""
 
 import ast
 import importlib

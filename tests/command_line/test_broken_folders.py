@@ -1,4 +1,4 @@
-"""Every command, given a model folder that is broken in one of many ways, says what is wrong in one sentence."""
+"""Every command reports a model folder broken in any of many ways in one sentence."""
 
 import json
 import shutil
@@ -156,7 +156,7 @@ def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, do
     ],
 )
 def test_an_address_is_called_one(command, whole, tmp_path, monkeypatch, capsys):
-    """Of an object store, say, wherever a file or folder is read or written: nothing is made of its name."""
+    """URLs, such as of object stores, are rejected for every input and output; no folder of that name is created."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("the cat sat\n\na dog ran\n")
     (tmp_path / "texts.tsv").write_text("sentence\tlabel\nthe cat sat\t1\na dog ran\t0\n")

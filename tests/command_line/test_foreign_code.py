@@ -162,7 +162,7 @@ def test_no_command_runs_what_a_model_folder_holds(kind, command, folders, desk,
 
 
 def test_the_mark_is_left_by_whoever_trusts(folders, desk):
-    """The folder of the tests above does what it threatens."""
+    """The malicious folder really runs its code if trusted: the tests above are not vacuous."""
     model, mark = shutil.copytree(folders["mybert", False], desk / "model"), desk / "mark"
     plant(model, mark)
     with contextlib.suppress(Exception):

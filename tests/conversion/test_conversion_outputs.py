@@ -1,4 +1,4 @@
-"""What conversions write is whole or not there, out of other processes' way, and never in place of foreign things."""
+"""Outputs of conversions are complete or absent, locked meanwhile, and never replace other files."""
 
 import errno
 import os

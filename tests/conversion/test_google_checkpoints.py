@@ -1,4 +1,4 @@
-"""Google's checkpoints become MyBERT models that compute what Google's code computed."""
+"""Google's checkpoints become MyBERT models with the same outputs as Google's code."""
 
 import dataclasses
 import gzip
@@ -708,14 +708,14 @@ def test_broken_archives(tmp_path, release, name):
     for size in range(0, len(content), len(content) // 12):
         (tmp_path / name).write_bytes(content[:size])
         if not any(content[size:]):
-            continue  # zeros at the end of a tar file, which nobody misses
+            continue  # trailing zeros of a tar file are not needed
         with pytest.raises(ConversionError):
             convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
     for place in range(0, len(content), len(content) // 60):
         spoiled = bytearray(content)
         spoiled[place] ^= 0x55
         (tmp_path / name).write_bytes(spoiled)
-        try:  # a flip in what is not read, as a date, does no harm
+        try:  # a flipped byte in unused data, such as a date, is harmless
             convert_google_checkpoint(tmp_path / name, tmp_path / "model", verify=False, overwrite=True)
         except ConversionError as error:
             assert str(error)

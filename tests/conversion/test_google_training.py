@@ -1,4 +1,4 @@
-"""Thirty steps of Google's own training loop: our model, loss and optimizer arrive where Google's arrived."""
+"""Thirty steps of Google's own training loop: our model, loss and optimizer reach the same weights."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def make_optimizer(model, recipe):
 
 
 def labels_of(batch):
-    """Put the predictions, given as positions and ids with weights, into labels of all positions."""
+    """Convert predictions, given as positions, ids and weights, to labels of all positions."""
     labels = torch.full(batch["input_ids"].shape, -100)
     rows, columns = np.nonzero(batch["masked_lm_weights"])
     places = batch["masked_lm_positions"][rows, columns]

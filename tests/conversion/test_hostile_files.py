@@ -1,4 +1,4 @@
-"""Broken and hostile files: always a sentence of ours, never a wrong tensor, a crash, a hang or a big allocation."""
+"""Broken and malicious files: always an error of ours, never a wrong tensor, crash, hang or huge allocation."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def files_of(prefix):
 
 @pytest.fixture
 def small(tmp_path):
-    """A small bundle of all kinds, as files that a test may spoil."""
+    """A small bundle with all kinds of tensors, as files that tests corrupt."""
     prefix = tmp_path / "m"
     rng = np.random.default_rng(0)
     tensors = {f"layer_{i}/kernel": rng.normal(size=(i + 1, 3)).astype(np.float32) for i in range(20)}
@@ -125,7 +125,7 @@ def test_flipped_data_is_detected_when_the_tensor_is_read(small):
 
 
 def spoil_entry(small, *fields):
-    """Put an entry of the given fields in the place of `step`."""
+    """Replace the entry of `step` by one with the given fields."""
     put_entries(small, entries_of(small) | {b"step": b"".join(fields)})
 
 
@@ -353,7 +353,7 @@ def mutate(rng, content):
 
 
 def check_mutant(prefix, original=None):
-    """Read a spoiled bundle: a sentence of ours, or tensors, the original ones where checksums protect them."""
+    """Read a corrupted bundle: an error of ours, or tensors, which must be the originals if checksums are on."""
     try:
         found = read_all(prefix)
     except ConversionError as error:
@@ -381,7 +381,7 @@ def test_mutated_index_and_data_files(small):
 
 
 def test_mutations_behind_valid_checksums(small):
-    """A forger corrects the checksums, so the parser itself has to stand."""
+    """With corrected checksums the parser itself must reject the mutations."""
     content, rng = files_of(small), random.Random(2)
     outcomes = set()
     for _ in range(FUZZED_FILES):

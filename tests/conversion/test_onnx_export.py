@@ -26,7 +26,7 @@ INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
 
 def save_model(folder, head, *, library=mybert, tokenizer=True, dtype=torch.float32, options=None, **fields):
-    """A model whose weights let every term matter, and a tokenizer."""
+    """Save a model with weights at which every term matters, and a tokenizer."""
     prefix, config = ("MyBert", mybert.MyBertConfig) if library is mybert else ("Bert", transformers.BertConfig)
     labels = {} if head == "question-answering" else {"num_labels": 3}
     model_class = getattr(library, prefix + key_map.HEADS[head].class_suffix)
@@ -74,7 +74,7 @@ def at_tokens(head, name, output, batch):
 
 
 def assert_same_as_model(session, model, head, tolerance=1e-5):
-    """Shapes that the export did not see, padded on either side."""
+    """Compare on shapes not used in the export, padded on either side."""
     for shape in ((1, 2, 1), (1, 1, 24), (5, 3, 9), (7, 2, 13)):
         shape = shape if head == "multiple-choice" else shape[::2]
         for side in ("right", "left"):

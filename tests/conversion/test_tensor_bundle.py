@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoint files: every form the format allows, read and written."""
+"""TensorFlow's checkpoint files: reading and writing every form that the format allows."""
 
 import json
 import struct

@@ -1,4 +1,4 @@
-"""The documentation site: all pages, the search and the reference are built, and what leads nowhere ends the build."""
+"""The documentation site: all pages, the search and the reference are built, and broken links fail the build."""
 
 import json
 import shutil

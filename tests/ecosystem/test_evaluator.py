@@ -1,7 +1,7 @@
 """`evaluate.evaluator` with MyBERT folders and metrics that need no network.
 
-It gets the folder or the model: given a pipeline, evaluate 0.4.6 looks for `transformers.TFPreTrainedModel`, which is
-no more.
+It gets the folder or the model: given a pipeline, evaluate 0.4.6 looks for `transformers.TFPreTrainedModel`, which
+no longer exists.
 """
 
 import pytest

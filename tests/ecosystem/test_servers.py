@@ -1,4 +1,4 @@
-"""What servers get that know only `bert`: the folder of `mybert convert to-bert`, loaded where mybert is not."""
+"""The folder of `mybert convert to-bert`, for servers that know only `bert`, loaded without mybert."""
 
 import json
 import subprocess

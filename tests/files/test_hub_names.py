@@ -1,4 +1,4 @@
-"""Models that are nowhere are refused at once."""
+"""Models that do not exist are rejected at once."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ from mybert.files.hub_names import check_available, check_path
 
 @pytest.fixture
 def hub(monkeypatch):
-    """What the Hub answers when a file of a model is asked for: an error, or nothing; and the names asked for."""
+    """The Hub's answer to a file request, an error or nothing; and the requested names."""
     asked, answers = [], []
 
     def answer(url, timeout):

@@ -120,7 +120,7 @@ def test_wrong_settings(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the corpora")
 def test_the_guess_is_right_on_real_text():
-    """A sentence a line is never taken for wrapped; the same text wrapped always is, whatever part of it is seen."""
+    """One sentence per line is never detected as wrapped; the same text wrapped always is, from any excerpt."""
     for path in sorted(DATA.glob("corpus_*/*.gz")):
         lines = gzip.decompress(path.read_bytes())[:2_000_000].decode(errors="ignore").split("\n")
         for start in range(0, len(lines), 2000):

@@ -1,4 +1,4 @@
-"""What other libraries say is kept out for a while only."""
+"""Other libraries' messages are silenced only temporarily."""
 
 import logging as python_logging
 import warnings

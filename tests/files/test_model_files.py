@@ -1,4 +1,4 @@
-"""Model folders, whole and broken in every way that a sentence can name."""
+"""Model folders, complete and broken in every way that has an error message."""
 
 import json
 import shutil

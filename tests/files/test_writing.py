@@ -1,4 +1,4 @@
-"""Writing without loss: whole or not at all, never over foreign things, one process at a time."""
+"""Safe writing: completely or not at all, never over other files, one process at a time."""
 
 import errno
 import os

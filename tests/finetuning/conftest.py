@@ -8,7 +8,7 @@ from mybert import MyBertConfig, MyBertForPreTraining
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory, tokenizer):
-    """A pretrained model, as far as its folder goes."""
+    """A folder like that of a pretrained model."""
     folder = tmp_path_factory.mktemp("pretrained")
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64

@@ -65,7 +65,7 @@ def test_a_report_is_written_whole_or_not_at_all(run, data, tmp_path, monkeypatc
         assert list(folder.parent.iterdir())
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patches:  # what is asked for beside the report cannot be written
+    with monkeypatch.context() as patches:  # another requested file cannot be written
         places = {name: str(tmp_path / "new" / name) for name in ("report_dir", "predictions_dir", "output")}
         wanted = EvaluateArguments(model=str(run), data=[str(data)], use_cpu=True, **places)
         for writer, name in ((type(wanted.resolve_task()), "write_predictions"), (evaluation, "write_json")):

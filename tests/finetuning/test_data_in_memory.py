@@ -39,7 +39,7 @@ def frames(rows):
 
 @pytest.fixture(scope="module")
 def from_file(tmp_path_factory, pretrained):
-    """What fine-tuning on a file gives."""
+    """The result of fine-tuning on a file."""
     folder = tmp_path_factory.mktemp("file")
     (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
     (folder / "dev.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS[::3]))
@@ -210,7 +210,7 @@ def test_values_of_frames_are_those_of_python():
     frame = pandas.DataFrame({"a": [1, 2], "b": [numpy.array(["x", "y"]), None], "c": [{"d": numpy.array([1])}, None]})
     assert list(frame_rows(frame)) == [{"a": 1, "b": ["x", "y"], "c": {"d": [1]}}, {"a": 2, "b": None, "c": None}]
 
-    class Polars:  # as far as it is used
+    class Polars:  # only the used part of its interface
         columns = ("a",)
 
         def iter_rows(self, named):

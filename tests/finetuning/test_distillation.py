@@ -1,4 +1,4 @@
-"""Students learn what a teacher says: losses by hand, outputs kept, runs gone on with, and what is refused."""
+"""Distillation: losses by hand, stored teacher outputs, resumed runs, and rejected settings."""
 
 import json
 import re
@@ -38,7 +38,7 @@ from mybert.finetuning.distillation.teacher_embeddings import begin_with_teacher
 
 NAN = float("nan")
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-SIZE |= {"initializer_range": 0.4}  # with the usual small weights all texts have nearly the same logits
+SIZE |= {"initializer_range": 0.4}  # with the usual small weights all texts have almost the same logits
 NOUNS, VERBS = ("cat", "dog", "tree", "mat", "fish", "bread"), ("sat", "ran", "slept", "ate")
 ENDS = ("today", "very happy", "under a tree", "on the mat", "sad")
 TEXTS = [f"the {noun} {verb} {end}" for noun in NOUNS for verb in VERBS for end in ENDS]
@@ -197,7 +197,7 @@ def test_the_ends_of_answers_are_compared_over_the_tokens_that_there_are():
     assert all(values.grad.isfinite().all() for values in outputs.values())
 
 
-# What the teacher says
+# The teacher's outputs
 
 
 def direct(folder, texts):
@@ -229,7 +229,7 @@ def test_what_is_kept_is_what_the_teacher_says(arguments, folders, tmp_path, mon
 
 
 def training_data(arguments):
-    """What a run has to learn from, and its labels."""
+    """The training data of a run, and its labels."""
     run = Distillation(arguments)
     return run.begun(prepared(run))
 
@@ -385,7 +385,7 @@ def test_attention_is_learnt_head_by_head(folders, tokenizer):
 
 
 def test_relations_of_a_teacher_with_fewer_heads(tokenizer):
-    """Five heads of six in a width of 36: the queries have a width of 30, which four does not divide."""
+    """Five of six heads in a width of 36: queries have a width of 30, which is not divisible by four."""
     sizes = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": len(tokenizer)}
     teacher = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=5, head_dim=6, **sizes)).eval()
     student = MyBertModel(MyBertConfig(hidden_size=36, num_attention_heads=6, **sizes)).eval()
@@ -564,7 +564,7 @@ def test_words_begin_as_the_principal_components_of_the_teachers(folders, words,
     theirs = teacher.get_input_embeddings().weight.detach()[[known[piece] for piece in both]].numpy()
     theirs = theirs - theirs.mean(0)
     left, values, _ = np.linalg.svd(theirs, full_matrices=False)
-    expected = left[:, :width] * values[:width]  # up to signs, and the size, which is that of new weights, three times
+    expected = left[:, :width] * values[:width]  # up to signs, and a scale of three times that of new weights
     found = after[[own[piece] for piece in both]].numpy()
     scale = np.linalg.norm(found, axis=1).mean() / np.linalg.norm(expected, axis=1).mean()
     assert np.allclose(found @ found.T, expected @ expected.T * scale**2, atol=1e-4)
@@ -620,7 +620,7 @@ def test_a_folder_that_is_called_like_a_size_is_told_of(arguments, folders, tmp_
     assert not arguments(student="./tiny", output_dir="other", **again).is_new_student
 
 
-# What is refused
+# Rejected settings
 
 
 def refusals():
@@ -690,7 +690,7 @@ def test_only_some_tasks_can_be_distilled(arguments, folders):
 
 
 def replace_task(settings):
-    """The settings as those of a teacher for hidden words, whose folder would have a head of pretraining."""
+    """The settings with a fill-mask teacher, whose folder would have a pretraining head."""
     from mybert.finetuning import TASKS
 
     settings.task, settings._teacher_task = "fill_mask", ("fill_mask", replace(TASKS["fill_mask"], max_length=16))

@@ -1,4 +1,4 @@
-"""Measuring models and prediction files without training."""
+"""Evaluating models and prediction files without training."""
 
 import json
 import shutil
@@ -52,7 +52,7 @@ def arguments(tmp_path, rte, **settings):
 
 
 def test_every_file_is_measured_as_the_classes_of_the_model_say(tmp_path, pretrained):
-    """Not as its own tags do: those of the test data could be of entities, those of the training data are not."""
+    """Not as the file's own tags: those of the test data could be entity tags, those of the training data are not."""
     files = {"train": "the B-X\ncat M-X\nsat E-X\na S-X\n", "test": "the S-X\n\na S-X\n"}
     for name, lines in files.items():
         (tmp_path / f"{name}.conll").write_text(lines)
@@ -81,7 +81,7 @@ def test_the_vocabulary_stays_readable_for_googles_tools(pretrained, finetuned):
 
 
 def test_a_model_knows_its_task_columns_and_length(tmp_path, rte, finetuned, monkeypatch):
-    """Also after it was loaded and saved elsewhere, and converted."""
+    """Also after loading, saving elsewhere and converting it."""
     folder = tmp_path / "moved"
     MyBertForSequenceClassification.from_pretrained(finetuned[0]).save_pretrained(folder)
     AutoTokenizer.from_pretrained(finetuned[0]).save_pretrained(folder)
@@ -185,7 +185,7 @@ GOOGLES_MNLI = ("contradiction", "entailment", "neutral")
 
 @pytest.fixture(scope="module")
 def mnli(tmp_path_factory, pretrained):
-    """A model with three classes, and data that has every right answer in it."""
+    """A model with three classes, and data with its correct answers."""
     folder = tmp_path_factory.mktemp("mnli")
     torch.manual_seed(0)
     model = MyBertForSequenceClassification.from_pretrained(pretrained, num_labels=3)
@@ -311,7 +311,7 @@ def test_a_regression_does_not_throw_classes_away(finetuned):
 
 
 def test_a_head_of_another_kind_with_layers_of_the_same_name_is_left_out(finetuned):
-    """A tagger's classifier is called like that of sentences, and may have its size."""
+    """A tagger's classifier has the same name as that of sentences, and may have the same size."""
     model, new = TASKS["ner"].load_model(str(finetuned[0]), Labels(("B-A", "O")))
     assert new == ["classifier.bias", "classifier.weight"]
     before = MyBertForSequenceClassification.from_pretrained(finetuned[0])

@@ -100,7 +100,8 @@ def test_a_pair_is_parted_at_the_last_bars_and_cut_as_googles_code_does(encoder,
     tokens = json.loads(output.read_text())["tokens"]
     assert [token["token"] for token in tokens if token["sentence"]] == ["fish", "and", "bread", "ran"]
     first = [token["token"] for token in tokens if not token["sentence"]]
-    assert first == ["[CLS]", "the", "cat", "[UNK]", "[UNK]", "[UNK]", "[SEP]", "[SEP]"]  # of eight pieces five stay
+    # Five of eight pieces are kept.
+    assert first == ["[CLS]", "the", "cat", "[UNK]", "[UNK]", "[UNK]", "[SEP]", "[SEP]"]
 
 
 def test_given_weights(encoder, text_file, tokenizer, tmp_path):
@@ -192,7 +193,7 @@ def test_a_tagger_learns_on_frozen_features(tagging, tmp_path, encoder):
     metrics = finetune(tagging(features="weighted_last_four"))
     assert metrics["f1"] > 0.9
     tagger = FeatureTagger.from_pretrained(tmp_path / "out")
-    assert tagger.weights.abs().max() > 0  # the weights of the sum are learnt
+    assert tagger.weights.abs().max() > 0  # the weights of the sum are trained
     assert tagger.lstm.num_layers == 2
     wanted = [tuple(WORDS.get(word, "O") for word in words) for words in SENTENCES]
     tags = tag_words(tmp_path / "out", SENTENCES)

@@ -15,7 +15,7 @@ def write(path, rows, header=("text", "label")):
     return str(path)
 
 
-# The label says whether a happy word occurs.
+# The label is 1 if a happy word occurs.
 ROWS = [
     (f"the {noun} was {word} {end}", "good" if word in ("happy", "fish") else "bad")
     for noun in ("cat", "dog", "tree", "mat")
@@ -116,7 +116,7 @@ def test_regression(tmp_path, pretrained):
 
 
 def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pretrained):
-    """bfloat16 has no 70.9; a model that gives 70.9 whatever it reads has learnt that, not 71."""
+    """bfloat16 has no 70.9: the labels must not be rounded to 71 in half precision."""
     rows = [(text, 70.9) for text, _ in ROWS]
     losses = []
     for bf16 in (False, True):
@@ -126,7 +126,7 @@ def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pret
         finetune(arguments(tmp_path, pretrained, **settings, bf16=bf16))
         state = json.loads((tmp_path / f"out{bf16}" / "trainer_state.json").read_text())
         losses.append(state["log_history"][0]["loss"])
-    assert losses[1] == pytest.approx(losses[0], abs=1.0)  # rounded to 71 it would be greater by 14
+    assert losses[1] == pytest.approx(losses[0], abs=1.0)  # with labels rounded to 71 it would be larger by 14
     assert losses[0] == pytest.approx(70.9**2, rel=0.01)
 
 
@@ -164,7 +164,7 @@ LONG_DATA = {
 
 @pytest.mark.parametrize("task", LONG_DATA)
 def test_texts_longer_than_the_network_reads(tmp_path, pretrained, tokenizer, task):
-    """They are cut in training; so are those that the card shows, though the tokenizer knows of no limit."""
+    """They are truncated in training, and so are those on the card, although the tokenizer has no limit."""
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     model = MyBertModel(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=32, **size))
     model.save_pretrained(tmp_path / "short")

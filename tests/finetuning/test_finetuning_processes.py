@@ -54,14 +54,14 @@ def test_two_processes_are_one_run(tmp_path, tokenizer):
     start, one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "one", "two"))
     assert one.keys() == both.keys()
     name = "bert.encoder.layer.0.output.dense.weight"
-    assert (one[name] - start[name]).abs().max() > 1e-3  # they learnt something
+    assert (one[name] - start[name]).abs().max() > 1e-3  # the weights have changed
     for name, weight in one.items():
         torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
     assert (tmp_path / "two" / "checkpoint-4" / "rng_state_1.pth").is_file()
     metrics = [json.loads((tmp_path / run / "metrics.json").read_text()) for run in ("one", "two")]
     assert metrics[0] == pytest.approx(metrics[1], abs=1e-6)
     said = launch(tmp_path, "evaluate", "data.tsv", "--model", "two", "--batch_size", "2", launcher=TORCHRUN)
-    measured = json.loads(said[said.index("{") :])  # once, and nothing behind it
+    measured = json.loads(said[said.index("{") :])  # once, with nothing after it
     assert measured == pytest.approx({name: metrics[0][name] for name in measured}, abs=1e-6)
     assert measured["accuracy"] > 0
 

@@ -13,7 +13,7 @@ from mybert.finetuning.tasks import feature_tasks
 from mybert.finetuning.training.task_run import read_run, starting_model
 from mybert.finetuning.training.task_trainer import TaskTrainer
 
-# Seven examples in batches of two: the last one is smaller. Taggers have ever more labels in a sentence.
+# Seven examples in batches of two: the last one is smaller. Later sentences have more labels.
 WORDS = "the cat sat on the mat and the dog ran".split()
 SENTENCES = [" ".join(WORDS[: 2 + number]) for number in range(7)]
 DATA = {
@@ -49,9 +49,9 @@ class KeepGradients(TrainerCallback):
 
 
 def gradients(folder, model, task, batch_size, accumulation, gpus=0, **settings):
-    """Those of one step on the first sequences of the data, and the loss that was logged.
+    """Gradients of one step on the first sequences of the data, and the logged loss.
 
-    With `gpus` as if one process shared its batches among so many, where the loss is that of all outputs.
+    With `gpus`, as if one process split its batches among so many GPUs and computed the loss of all outputs.
     """
     (folder / "data.json").write_text(json.dumps(DATA[task]))
     settings |= {"lstm_size": 8} if settings.get("approach") == "features" else {}
@@ -105,7 +105,7 @@ def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path, mode
 
 
 def test_windows_of_one_text_may_be_in_different_batches(tmp_path, models):
-    """Eight windows of seven texts: the last text has two, each of half a weight."""
+    """Eight windows of seven texts: the last text has two, each with weight 1/2."""
     settings = {"window_pooling": "mean", "max_length": 9}
     expected = gradients(tmp_path, models["mybert"], "classification", 8, 1, **settings)
     assert_same(gradients(tmp_path, models["mybert"], "classification", 3, 3, **settings), expected)
@@ -127,7 +127,7 @@ def test_several_gpus_of_one_process_give_the_gradient_of_one(tmp_path, models, 
     ("task", "different"), [("classification", 2), ("multiple_choice", 1), ("question_answering", 1)]
 )
 def test_a_model_that_knows_nothing_of_other_batches(tmp_path, models, task, different, monkeypatch):
-    """Each batch has its own mean: right for batches of the same size and, in transformers' BERT, padding."""
+    """Each batch has its own mean: correct for batches of equal size and, in transformers' BERT, equal padding."""
     monkeypatch.setitem(DATA, task, DATA[task][:different] * (6 // different))
     expected = gradients(tmp_path, models["bert"], task, 6, 1, keep_model_type=True)
     assert_same(gradients(tmp_path, models["bert"], task, 2, 3, keep_model_type=True), expected)

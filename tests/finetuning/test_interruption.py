@@ -1,4 +1,4 @@
-"""Runs that are stopped or killed go on where they were, whichever checkpoint is the best one."""
+"""Interrupted or killed runs resume where they were, whichever checkpoint is the best."""
 
 import json
 import os
@@ -26,7 +26,7 @@ STRATEGIES = {
 
 @pytest.fixture
 def arguments(tmp_path, pretrained):
-    """Two epochs of six steps, of which the first evaluation is the best: it has the greatest loss."""
+    """Two epochs of six steps; the first evaluation counts as best because it has the highest loss."""
     for name, rows in (("train", ROWS), ("dev", ROWS[::3])):
         lines = ["text\tlabel", *("\t".join(row) for row in rows)]
         (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n")
@@ -85,8 +85,8 @@ def test_a_stopped_run_keeps_its_last_checkpoint(arguments, tmp_path, monkeypatc
 @pytest.mark.parametrize(
     "settings",
     [
-        {"save_steps": 6},  # an epoch's last step
-        {"save_steps": 4, "max_steps": 10},  # the run's last one, within an epoch
+        {"save_steps": 6},  # the last step of an epoch
+        {"save_steps": 4, "max_steps": 10},  # the last step of the run, within an epoch
         {"save_steps": 6, "logging_strategy": "epoch"},
     ],
 )

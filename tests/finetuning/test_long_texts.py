@@ -1,4 +1,4 @@
-"""Texts longer than the network reads: cut or in windows, in training, evaluation, prediction and pipelines."""
+"""Texts longer than the model's input: truncated or in windows, in training, evaluation, prediction and pipelines."""
 
 import json
 from dataclasses import replace
@@ -148,7 +148,7 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 
-# What the label says stands behind the place where a model that cuts stops reading.
+# The word that decides the label comes after the point of truncation.
 ROWS = [
     {"text": " ".join([*(WORDS[(row + k) % 8] for k in range(14)), *[end] * (20 + row % 5)]), "label": name}
     for row in range(12)
@@ -191,7 +191,7 @@ def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplo
     out = str(tmp_path / "out")
     record = json.loads((tmp_path / "out" / "config.json").read_text())["finetuned_for"]
     assert (record["window_pooling"], record["doc_stride"]) == ("mean", 4)
-    # All else does the same without being told.
+    # Everything else does the same by default.
     data = str(tmp_path / "train.json")
     found = evaluate_model(EvaluateArguments(model=out, data=data, use_cpu=True))
     assert found["accuracy"] == 1.0
@@ -244,7 +244,7 @@ def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer, cap
     (found,) = mybert.predict(folder, [text.split()])
     assert "1 of 1 texts is longer than 16 tokens: read in windows." in caplog.text
     assert found["score"] == pytest.approx(wanted, abs=3e-6)
-    # transformers' pipeline gives the same words and entities, whatever it does with them.
+    # transformers' pipeline gives the same words and entities with every aggregation.
     tag = pipeline("token-classification", model=folder, device="cpu")
     answers = tag(text, ignore_labels=[])
     assert [answer["entity"] for answer in answers] == found["label"]
@@ -267,7 +267,7 @@ def test_pipelines_of_other_models_are_transformers_own(tmp_path, tokenizer):
     with torch.no_grad():
         scores = [model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1).max().item() for text in TEXTS]
     assert [answer["score"] for answer in classify(TEXTS)] == pytest.approx(scores, abs=1e-5)
-    # Any model reads windows where it is told to.
+    # Any model reads windows on request.
     wanted = [by_hand(model, tokenizer, text).mean(0).softmax(-1).max().item() for text in TEXTS]
     found = classify(TEXTS, window_pooling="mean", max_length=16, doc_stride=4)
     assert [answer["score"] for answer in found] == pytest.approx(wanted, abs=1e-5)
@@ -275,7 +275,7 @@ def test_pipelines_of_other_models_are_transformers_own(tmp_path, tokenizer):
         classify(TEXTS, window_pooling="sum")
     with pytest.raises(ValueError, match=r"doc_stride is set without windows"):
         classify(TEXTS, doc_stride=4)
-    # What a model was fine-tuned with gives way to what the call says.
+    # Arguments of the call override the settings of fine-tuning.
     model.config.finetuned_for = task_record("classification", TASK)
     cut = classify(TEXTS, truncation=True, max_length=16)
     with torch.no_grad():

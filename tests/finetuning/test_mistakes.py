@@ -1,4 +1,4 @@
-"""What is wrong with data or settings is said in one sentence, with status 2, and nothing is left behind."""
+"""Errors in data or settings are one sentence with exit status 2, and leave no files behind."""
 
 import json
 import shutil
@@ -244,7 +244,7 @@ def test_settings_that_the_model_cannot_do(tmp_path, pretrained, settings, messa
     ],
 )
 def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, field, value, message):
-    """Every command says so, before anything is loaded or written."""
+    """Every command reports it before anything is loaded or written."""
     model = shutil.copytree(pretrained, tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {field: value}))
@@ -263,7 +263,7 @@ def test_a_configuration_that_disagrees_with_the_weights(tmp_path, pretrained, f
 
 
 def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer):
-    """Their names are not known before they are loaded."""
+    """Their parameter names are unknown before they are loaded."""
     size = {"vocab_size": len(tokenizer), "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 16}
     DistilBertModel(DistilBertConfig(**size)).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
@@ -340,7 +340,7 @@ def test_an_empty_split(monkeypatch):
 
 
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
-    """As on the Hub: splits, class names behind numbers, -1 where there is no label."""
+    """As on the Hub: splits, class numbers with names, -1 for missing labels."""
     datasets = pytest.importorskip("datasets")
     names = ["entailment", "not_entailment"]
     features = datasets.Features(
@@ -373,7 +373,7 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
 
 
 def test_classes_and_scores_of_glue_on_the_hub(tmp_path, pretrained):
-    """Numbers stay numbers, as GLUE's server wants them; a score of -1 is none, as a class of -1."""
+    """Classes stay numbers, as GLUE's server expects; a score of -1 is a missing label, like a class of -1."""
     datasets = pytest.importorskip("datasets")
     for split, labels, scores in (
         ("train", [0, 1], [0.5, 4.0]),
@@ -409,7 +409,7 @@ def test_classes_and_scores_of_glue_on_the_hub(tmp_path, pretrained):
     ],
 )
 def test_the_best_checkpoint_of_a_data_set(tmp_path, pretrained, splits, metrics):
-    """MNLI has two validation splits on the Hub, other data sets none."""
+    """MNLI has two validation splits on the Hub, some data sets none."""
     datasets = pytest.importorskip("datasets")
     rows = {"premise": ["a cat"] * 3, "hypothesis": ["a dog"] * 3, "label": [0, 1, 2]}
     (tmp_path / "mnli" / "data").mkdir(parents=True)
@@ -461,7 +461,7 @@ def test_a_model_folder_that_is_not_there(tmp_path, make):
 
 
 def test_a_model_folder_that_is_not_there_yet(tmp_path):
-    """Settings may be made before the model is."""
+    """Settings may be created before the model exists."""
     (tmp_path / "t.tsv").write_text("text\tlabel\n")
     arguments = FinetuningArguments(
         model=str(tmp_path / "nowhere"), output_dir=str(tmp_path / "out"), train_file=str(tmp_path / "t.tsv")

@@ -20,7 +20,7 @@ DATA = {
 
 
 class EnoughError(Exception):
-    """The steps are over; what comes then may read."""
+    """Ends training after the steps; later code may read values."""
 
 
 class AfterTwoSteps(TrainerCallback):

@@ -1,4 +1,4 @@
-"""New data through models of every kind, from every kind of input to every kind of file."""
+"""Predicting with models of every kind, from every kind of input to every kind of file."""
 
 import dataclasses
 import gzip
@@ -49,7 +49,7 @@ HEADS = {
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, tokenizer):
-    """Task -> folder of a model with random weights, large enough that its answers differ."""
+    """Folders by task of models with random weights, large enough that predictions differ."""
     folder = tmp_path_factory.mktemp("models")
     for name, (model_class, labels) in HEADS.items():
         torch.manual_seed(1)
@@ -64,7 +64,7 @@ def models(tmp_path_factory, tokenizer):
         if name == "multilabel":
             config.finetuned_for |= {"thresholds": {"a": 0.9, "b": 0.1}}
         model = model_class(config)
-        if name == "sst2":  # both classes are to come up
+        if name == "sst2":  # both classes must occur
             with torch.no_grad():
                 batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
                 model.classifier.bias -= model.eval()(**batch).logits.mean(0)
@@ -161,7 +161,7 @@ def test_what_no_tsv_holds_shows_at_once(tmp_path, models, monkeypatch):
 
 
 class _Lazily:
-    """Rows one by one, of which nobody has to hold all."""
+    """Rows one by one, which need not all be in memory."""
 
     def __init__(self, rows):
         self.rows = rows
@@ -384,7 +384,7 @@ def test_changes_since_a_killed_call_are_noticed(tmp_path, models, interrupted):
 
 @pytest.fixture
 def written_parts(monkeypatch):
-    """The numbers of the parts that are predicted."""
+    """Records the numbers of the predicted parts."""
     parts, write = [], prediction_run.write_part
     monkeypatch.setattr(prediction_run, "write_part", lambda *args: (parts.append(args[1]), write(*args)))
     return parts
@@ -418,17 +418,17 @@ def test_a_mistake_before_anything_is_predicted_leaves_nothing(tmp_path, models,
     data.write_text("\n".join(["sentence", TEXTS[0], '" "']))
     with pytest.raises(ValueError, match="row 2: an empty sentence"):
         mybert.predict(models / "sst2", data, output=output)
-    with pytest.raises(ValueError, match="row 6: an empty text"):  # nobody has these rows again
+    with pytest.raises(ValueError, match="row 6: an empty text"):  # these rows cannot be read again
         mybert.predict(models / "sst2", iter([*TEXTS[:5], " "]), output=output)
     assert names(tmp_path) == ["t.csv"]
 
 
 @pytest.mark.parametrize("name", ["o.jsonl", "o.csv", "-"])
 def test_what_is_predicted_has_one_name_in_all_rows(tmp_path, models, small_parts, capsys, name):
-    """Although only some of the rows have a column of that name."""
+    """Even if only some of the rows have a column of that name."""
     rows = [{"sentence": text} | ({"label": "mine"} if place == 6 else {}) for place, text in enumerate(TEXTS[:9])]
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    if name == "-":  # printed as it comes, so from the row on that has one
+    if name == "-":  # printed row by row, so from the first such row on
         main(["predict", str(models / "sst2"), str(tmp_path / "t.jsonl")])
         written = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert ["predicted_label" in row for row in written] == [place >= 6 for place in range(9)]
@@ -457,7 +457,7 @@ def test_overwrite_begins_anew(tmp_path, models, interrupted, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         mybert.predict(models / "sst2", data, output=output, overwrite=True)
     assert (parts, output.read_text()) == ([0, 1], "an earlier one")
-    # Who goes on with that call need not say again what it may replace.
+    # Resuming that call does not need --overwrite again.
     monkeypatch.setattr(prediction_run, "write_part", lambda *args: (parts.append(args[1]), write(*args)))
     mybert.predict(models / "sst2", data, output=output)
     assert parts == list(range(8))
@@ -572,7 +572,7 @@ def test_other_types_of_weights(models, expected, dtype):
 
 
 def batches_of(columns):
-    """The same rows in each of the kinds of batches that engines have."""
+    """The same rows as each kind of batch."""
     pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     arrays = {name: np.array([*values, None], dtype=object)[:-1] for name, values in columns.items()}
     return {"arrays": arrays, "frame": pandas.DataFrame(columns), "table": pyarrow.table(columns)}
@@ -612,28 +612,28 @@ def test_batches_of_every_task(models, name):
 
 
 def test_two_workers_say_what_one_process_says(models, small_parts, monkeypatch):
-    """Each gets the predictor as a pickle, again with every batch, and loads the model once."""
+    """Each gets a pickled predictor with every batch, and loads the model once."""
     pandas = pytest.importorskip("pandas")
     monkeypatch.setattr(predictor, "ROWS_OF_A_PART", 4)
     frame = pandas.DataFrame({"sentence": TEXTS})
     whole = mybert.predict(models / "sst2", frame)
     sent = pickle.dumps(Predictor(models / "sst2"))
-    assert len(sent) < 10_000  # settings, no weights
+    assert len(sent) < 10_000  # settings, not weights
     loads, load = [], predictor.load_finetuned_model
     monkeypatch.setattr(predictor, "load_finetuned_model", lambda *args: loads.append(args) or load(*args))
     found = {}
     for worker in (0, 1):
-        monkeypatch.setattr(predictor, "_copies", {})  # of another process
+        monkeypatch.setattr(predictor, "_copies", {})  # as in another process
         for start in range(8 * worker, 30, 16):
             found[start] = pickle.loads(sent)(frame[start : start + 8])
         assert len(loads) == worker + 1
-    frames = pickle.loads(sent)(iter([frame[:0], frame[:16], frame[16:]]))  # as Spark hands them over
+    frames = pickle.loads(sent)(iter([frame[:0], frame[:16], frame[16:]]))  # as passed by Spark
     for parts in ([found[start] for start in sorted(found)], list(frames)):
         together = pandas.concat(parts)
         assert together.drop(columns="sentence").to_dict("records") == whole
         assert list(together["sentence"]) == TEXTS and list(together.index) == list(range(30))
     pickle.loads(pickle.dumps(Predictor(models / "regression")))(frame)
-    assert list(predictor._copies) != [] and len(predictor._copies) == 1  # in place of the first one
+    assert list(predictor._copies) != [] and len(predictor._copies) == 1  # replaces the first one
 
 
 @pytest.mark.parametrize(

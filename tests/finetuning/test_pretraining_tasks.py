@@ -1,4 +1,4 @@
-"""What the heads of pretraining say of new data, beside the pipelines: masks, sentences that follow each other."""
+"""Pretraining heads on new data, compared with the pipelines: fill-mask and next sentence prediction."""
 
 import json
 
@@ -16,7 +16,7 @@ TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it w
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, tokenizer):
-    """Kind of head -> folder of a model with random weights, all the same where they are the same."""
+    """Folders by head of models with random weights, equal in their shared parts."""
     folder = tmp_path_factory.mktemp("pretrained")
     size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Layers and heads taken away without training: which ones, at what cost; the result is an ordinary folder."""
+"""Pruning layers and heads without training: the choice, the cost, and an ordinary model folder as the result."""
 
 import json
 import logging
@@ -57,7 +57,7 @@ def saved(folder, config_class, model_class, tokenizer, task=None, **settings):
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory, tokenizer):
-    """A classifier of transformers' own type."""
+    """A classifier of type `bert`."""
     names = {"id2label": {0: "0", 1: "1"}, "label2id": {"0": 0, "1": 1}}
     folder = tmp_path_factory.mktemp("prune") / "bert"
     return saved(folder, BertConfig, BertForSequenceClassification, tokenizer, "classification", **names)
@@ -81,7 +81,7 @@ def test_no_copy_names_code_of_the_source(tmp_path, bert):
 
 def test_which_layers_stay():
     assert top_dropped(12, 3) == [0, 1, 2]
-    assert alternate_dropped(12, 6) == [0, 2, 4, 7, 9, 11]  # those that DistilBERT begins with
+    assert alternate_dropped(12, 6) == [0, 2, 4, 7, 9, 11]  # DistilBERT's initial layers
     assert [alternate_dropped(4, count) for count in (3, 2, 1)] == [[0, 2, 3], [0, 3], [0]]
     for layers in range(2, 26):
         for count in range(1, layers):
@@ -95,7 +95,7 @@ def test_the_folder_computes_what_the_layers_that_stay_compute(tmp_path, bert, d
     found = prune(
         PruneArguments(model=str(bert), data=[data], drop_layers=order, keep_layers=count, output_dir=str(output))
     )
-    small = BertForSequenceClassification.from_pretrained(output)  # transformers' own, as before
+    small = BertForSequenceClassification.from_pretrained(output)  # still transformers' own type
     expected = BertForSequenceClassification.from_pretrained(bert)
     layers = list(expected.bert.encoder.layer)
     expected.bert.encoder.layer = torch.nn.ModuleList(layers[number] for number in kept)
@@ -110,7 +110,7 @@ def test_the_folder_computes_what_the_layers_that_stay_compute(tmp_path, bert, d
     assert config == before | {"num_hidden_layers": 2}
     assert isinstance(AutoModel.from_pretrained(output), BertModel)
     assert (output / "tokenizer.json").read_bytes() == (bert / "tokenizer.json").read_bytes()
-    # The table says what the folder scores.
+    # The table has the scores of the folder.
     assert [row["layers"] for row in found["rows"]] == [[0, 1, 2, 3], kept]
     for folder, row in zip((bert, output), found["rows"], strict=True):
         assert row["accuracy"] == evaluate(folder, data)["accuracy"]
@@ -197,7 +197,7 @@ def test_settings_of_data_that_there_is_none_of_are_said(tmp_path, bert, capsys)
 
 
 def test_models_like_bert(tmp_path, tokenizer, data):
-    """DistilBERT has other names; ALBERT has one layer for all."""
+    """DistilBERT has other names; ALBERT shares one layer."""
     sizes = {"dim": 16, "n_layers": 4, "n_heads": 2, "hidden_dim": 24}
     config = DistilBertConfig(vocab_size=len(tokenizer), **sizes, id2label={0: "0", 1: "1"}, label2id={"0": 0, "1": 1})
     DistilBertForSequenceClassification(config).save_pretrained(tmp_path / "distil")
@@ -226,7 +226,7 @@ def classifier(tmp_path_factory, tokenizer):
 
 
 def masked_loss(model, batch, masks):
-    """The loss with a factor before the context of every head of every layer."""
+    """The loss with a factor on the context of every head of every layer."""
     hooks = []
     for layer, mask in zip(model.bert.encoder["layer"], masks, strict=True):
         wide = mask.repeat_interleave(model.config.head_size)
@@ -319,7 +319,7 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
     small.train()
     small(**batch).loss.backward()
     assert small.bert.encoder["layer"][0].attention["output"].dense.weight.grad.abs().max() > 0
-    # An ordinary folder for all else.
+    # An ordinary folder for all other purposes.
     for row, place in zip(found["rows"], (folder, output), strict=True):
         assert row["accuracy"] == evaluate(place, data)["accuracy"]
         stored = load_file(place / "model.safetensors").values()

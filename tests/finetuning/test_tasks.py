@@ -1,4 +1,4 @@
-"""What the kinds of tasks read, teach, predict and write."""
+"""The kinds of tasks: reading data, targets, predictions and files."""
 
 import copy
 import functools
@@ -206,7 +206,7 @@ def test_nan_is_no_label_and_no_text(nan):
 
 @pytest.mark.parametrize("missing", [None, "", float("nan")])
 def test_a_second_text_may_be_missing(missing):
-    """As an empty cell of a CSV file, so a null of other tables."""
+    """Like an empty cell of a CSV file, a null in other tables."""
     task = replace(TASKS["classification"], text_pair_column="text_pair")
     rows = _rows([{"text": "a", "text_pair": missing, "label": "x"}])
     assert not task.is_empty(rows[0])
@@ -223,7 +223,7 @@ def test_an_indicator_that_is_missing_is_no_label(missing):
 
 
 def test_messages_do_not_repeat_pages(tokenizer):
-    """A column of texts may be taken for that of labels."""
+    """A column of texts may be given as the label column by mistake."""
     texts = [f"{number} {'cat ' * 1000}" for number in range(30)]
     with pytest.raises(ValueError, match=r"has the label '30 cat .*\.\.\.'; expected one of '0 cat") as caught:
         Labels.from_data(texts, "x").ids([f"30 {'cat ' * 1000}"], "dev")
@@ -351,12 +351,12 @@ def test_only_the_first_piece_of_a_word_is_learnt(tokenizer):
 
 
 def test_only_entities_have_an_inside(tokenizer):
-    """I- is no part of speech: of NN it would be IN, a preposition."""
+    """I- has no meaning for parts of speech: NN would become IN, a preposition."""
     task = replace(TASKS["tagging"], continuation_labels="inside")
     words = TaggedSentence(("cats", "on"), ("NN", "IN"))
     with pytest.raises(ValueError, match="'inside' and x has the tag 'IN'; expected tags of entities such as B-PER"):
         task.encode([words], Labels(("IN", "NN")), tokenizer, "x")
-    last = TaggedSentence(("cats", "on"), ("U-A", "O"))  # schemes whose entities are not counted
+    last = TaggedSentence(("cats", "on"), ("U-A", "O"))  # an unsupported tagging scheme
     data = task.encode([last], Labels(("B-A", "I-A", "L-A", "O", "U-A")), tokenizer, "x")
     assert data[0]["labels"] == [-100, 4, 1, 3, -100]
 
@@ -393,7 +393,7 @@ def test_windows_of_tags():
     assert tag_windows(0, 10, 0, 10, 4) == [
         *(TagWindow(0, 4, 0, 3), TagWindow(2, 6, 3, 5), TagWindow(4, 8, 5, 7), TagWindow(6, 10, 7, 10))
     ]
-    # A long sentence with its document around: half of the stride, where there is so much.
+    # A long sentence with document context: half of the stride on each side, if there is so much.
     assert tag_windows(1, 9, 0, 20, 6, 4) == [
         *(TagWindow(0, 6, 1, 4), TagWindow(2, 8, 4, 6), TagWindow(4, 10, 6, 8), TagWindow(5, 11, 8, 9))
     ]
@@ -428,7 +428,7 @@ def test_tags_that_are_not_of_entities(tokenizer):
 
 
 def test_the_classes_tell_whether_tags_are_of_entities_not_each_file():
-    """Of B, M, E and S of Chinese words, M is of no scheme that is counted; some data may have none."""
+    """In the scheme B, M, E, S for Chinese words, M is unsupported, but some files may have no M."""
     words = [TaggedSentence(("a", "b", "c"), ("B-X", "E-X", "S-X"))]
     predictions = [("B-X", "E-X", "S-X")]
     task = TASKS["tagging"]
@@ -517,7 +517,7 @@ def test_questions_are_learnt_and_measured_without_padding(tmp_path, pretrained,
 
 @pytest.mark.parametrize("name", ["ner", "squad"])
 def test_a_tokens_number_is_its_place_in_the_batch(tmp_path, tokenizer, name):
-    """Whatever side the tokenizer pads on: labels, and what is predicted, go by these numbers."""
+    """Whichever side the tokenizer pads on: labels and predictions use these indices."""
     at_left = copy.deepcopy(tokenizer)
     at_left.padding_side = "left"
     task = replace(TASKS[name], max_length=14)
@@ -547,7 +547,7 @@ def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
     assert (starts > 0).any()
     assert (starts == 0).any()  # a window without the answer points at [CLS]
     length = max(map(len, data.inputs["input_ids"]))
-    # The null token is believed in a little where there is an answer.
+    # The null token gets a low score if there is an answer.
     outputs = tuple(np.eye(length)[places] * np.where(places > 0, 9.0, 1.0)[:, None] for places in (starts, ends))
     predictions = task.predict(outputs, data, None)
     assert predictions[0].text == "fish"
@@ -566,7 +566,7 @@ def test_windows_teach_and_give_back_the_answer(tmp_path, tokenizer, name):
 
 
 def test_answers_by_googles_rule(tmp_path, tokenizer):
-    """An answer at the border of a window counts only where it stands in the middle of another."""
+    """An answer at the border of a window counts only in a window where it is in the middle."""
     task = replace(TASKS["squad"], max_length=14, doc_stride=6, n_best_size=1)
     examples = task.read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}]]))
     data = task.encode(examples, None, tokenizer, "x")
@@ -591,7 +591,7 @@ def test_the_threshold_of_the_best_f1_is_used_unless_one_is_set():
 
 
 def test_a_model_that_had_better_answer_nothing_does_so():
-    """The official script gives 0 as the best threshold then, which leaves answers where all odds lie below it."""
+    """The official script then returns 0 as the best threshold, which keeps answers if all odds are below it."""
     task = TASKS["squad_v2"]
     examples = [QuestionExample(str(number), "?", "a b", ()) for number in range(3)]
     predictions = [AnswerPrediction("b", odds) for odds in (-3.0, -1.0, -2.0)]
@@ -668,7 +668,7 @@ def test_broken_questions(row, message):
     ],
 )
 def test_lists_that_a_table_of_text_has_written_out(task, row):
-    """pandas writes them so; parted at commas or spaces, brackets and quotes would belong to labels and words."""
+    """pandas writes lists this way; splitting at commas or spaces would leave brackets and quotes in labels."""
     with pytest.raises(ValueError, match=r"expected a list \(.jsonl, .parquet\), or text without \[ and \]"):
         TASKS[task].examples(_rows([row]), True)
 
@@ -679,7 +679,7 @@ def test_texts_in_brackets_are_no_lists():
 
 
 def test_labels_as_pipelines_call_classes_without_names():
-    """What a pipeline said of texts is often what a further model learns from."""
+    """Predictions of a pipeline are often the training labels of another model."""
     rows = _rows([{"text": "a", "label": f"LABEL_{number}"} for number in (0, 1)])
     assert [example.label for example in TASKS["classification"].examples(rows, True)] == ["0", "1"]
     config = BertConfig(id2label={0: "LABEL_0", 1: "LABEL_spam"})
@@ -699,7 +699,7 @@ def test_windows_share_less_where_there_is_less_room(tmp_path, tokenizer):
 
 
 def test_predictions_count_as_they_stand(tmp_path):
-    """As in the official script without odds; the odds serve to find the best threshold."""
+    """As in the official script without odds; the odds are only used to find the best threshold."""
     examples = TASKS["squad_v2"].read(squad(tmp_path, [[{"text": "fish", "answer_start": 36}], []]))
     path = write_json(tmp_path / "predictions.json", {"0": "fish", "1": "", "more": "cat"})
     write_json(tmp_path / "null_odds.json", {"0": 2.5, "1": 3})

@@ -1,4 +1,4 @@
-"""What learns, how fast, and from which weights."""
+"""Trained parts, learning rates and initial weights."""
 
 import json
 import shutil
@@ -167,7 +167,7 @@ def test_seeds_keep_the_best(arguments, tmp_path):
 
 
 def test_a_metric_that_only_some_seeds_have(arguments):
-    """That of a type of entity which the data lacks and a model has predicted."""
+    """The metric of an entity type that the data lacks but a model predicts."""
     measured = {"seed 42": {"accuracy": 0.5}, "seed 43": {"accuracy": 0.75, "A_f1": 0.0}}
     trainings = [Training(name, Path(name), int(name[-2:]), lambda: None) for name in measured]
     found = together(trainings, measured, arguments(seeds=2))
@@ -249,7 +249,7 @@ def test_the_best_checkpoint_is_kept(arguments, tmp_path):
 
 
 def test_the_best_checkpoint_is_kept_where_only_such_are_saved(arguments, tmp_path):
-    """The greatest loss is called the best, which is not the last one."""
+    """The highest loss counts as best, which is not the last one."""
     settings = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "greater_is_better": True}
     metrics = finetune(arguments(save_strategy="best", learning_rate=1e-2, **settings))
     state = json.loads((tmp_path / "out" / "trainer_state.json").read_text())
@@ -276,7 +276,7 @@ def loads(monkeypatch):
 
 @pytest.mark.parametrize(("settings", "count"), [({}, 1), ({"seeds": 2}, 3), ({"bf16_full_eval": True}, 2)])
 def test_weights_are_loaded_once(arguments, loads, settings, count):
-    """Checked, trained and shown on the card is one model; other seeds begin anew, and the best of them is shown."""
+    """The same loaded model is checked, trained and run for the card; with several seeds, one load for each."""
     assert len(finetune(arguments(max_steps=1, **settings))["examples"]) == 3
     assert loads == ["MyBertForSequenceClassification"] * count
 
@@ -349,7 +349,7 @@ def test_a_left_to_right_model_with_bilstm_is_loaded_again(arguments, tmp_path, 
         alone = model(ids[1:, :6]).logits[0]
         other = model(ids.clone().index_fill_(1, torch.tensor([5]), 4)[1:, :6]).logits[0]
     assert torch.allclose(padded, alone, atol=1e-6)
-    assert not torch.allclose(other, alone, atol=1e-6)  # the first state knows of the last token
+    assert not torch.allclose(other, alone, atol=1e-6)  # the first hidden state depends on the last token
     again = finetune(arguments(model=str(tmp_path / "out"), output_dir=str(tmp_path / "more"), max_steps=1))
     assert again["accuracy"] > 0.9
 

@@ -17,7 +17,7 @@ from mybert.runs import Lamb, MuonWithAdamW, MyBertAdamW, matrix_groups, paramet
 
 @contextmanager
 def no_waiting(device):
-    """Nothing may make the CPU wait for a GPU."""
+    """Fail if anything makes the CPU wait for a GPU."""
     if device == "cuda":
         torch.cuda.set_sync_debug_mode("error")
     try:
@@ -37,7 +37,7 @@ def known(head, batch) -> dict:
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16], ids=["float32", "bfloat16"])
 def test_a_step_waits_for_nothing(device, head, dtype, twins, batch_for):
-    """And what a batch says of itself changes nothing."""
+    """And the collator's indices change nothing."""
     model, _ = twins(head, device)
     batch = batch_for(head, device)
     if head == "ForSequenceClassification":

@@ -1,4 +1,4 @@
-"""Models of different vocabularies are asked for the same words."""
+"""Models with different vocabularies predict the same words."""
 
 import math
 

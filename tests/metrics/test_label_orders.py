@@ -1,4 +1,4 @@
-"""Classes without names are nobody's order."""
+"""The order of unnamed classes is unknown."""
 
 import pytest
 

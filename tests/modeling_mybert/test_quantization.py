@@ -68,9 +68,8 @@ def test_product_is_its_definition(scale, shape):
     states = scale * (torch.randn(*shape, 96) + torch.randn(*shape, 1))
     product, expected = layer(states), in_numpy(layer, states)
     assert product.shape == (*shape, 72)
-    np.testing.assert_allclose(
-        product, expected, rtol=0, atol=2e-3 * scale + 1e-8
-    )  # a value halfway between steps may round either way
+    # A value halfway between steps may round either way.
+    np.testing.assert_allclose(product, expected, rtol=0, atol=2e-3 * scale + 1e-8)
     assert np.median(np.abs(product.numpy() - expected)) < 2e-6 * max(scale, 0.1)
 
 

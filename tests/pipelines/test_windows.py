@@ -1,4 +1,4 @@
-"""Windows of long texts: where they lie, who has the say about a token, and what they say together."""
+"""Windows of long texts: their positions, the window that decides about a token, and pooling."""
 
 import numpy as np
 import pytest

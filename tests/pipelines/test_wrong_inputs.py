@@ -1,4 +1,4 @@
-"""What is no example, and numbers that are none: one sentence from each pipeline, and no traceback of its inside."""
+"""Invalid examples and numbers: one sentence from each pipeline, not an internal traceback."""
 
 import pytest
 from transformers import (

@@ -1,4 +1,4 @@
-"""`mybert adapt`: rows of new pieces, further pretraining, and what both models know of the same words."""
+"""`mybert adapt`: rows of new pieces, further pretraining, and both models' loss on the same words."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""`--ema_decay`: what is evaluated and saved is the mean, what is trained is not."""
+"""`--ema_decay`: the average is evaluated and saved, but not trained."""
 
 import pytest
 import torch
@@ -39,10 +39,10 @@ def test_the_mean_is_evaluated_and_saved(tmp_path, text_file):
     name = "bert.encoder.layer.0.output.dense.weight"
     assert not torch.equal(plain[name], mean[name])
     assert torch.equal(checkpoint[name], mean[name])
-    # The weights themselves are those of a run without a mean, and wait in the optimizer's state.
+    # The weights equal those of a run without an average, and are stored in the optimizer's state.
     state = torch.load(tmp_path / "run" / "checkpoint-6" / "optimizer.pt", weights_only=True)["state"].values()
     assert any(torch.equal(kept["average"], plain[name]) for kept in state)
-    # A model that is loaded from the folder, and evaluated anew by a run that is over, gives the run's figures.
+    # A model loaded from the folder and evaluated again has the run's metrics.
     again = pretrain(settings(tmp_path, text_file, ema_decay=0.9))
     assert again["eval_mlm_loss"] == pytest.approx(measured["eval_mlm_loss"], abs=1e-9)
     assert "| weights | running mean, decay 0.9 |" in (tmp_path / "run" / "README.md").read_text()

@@ -1,4 +1,4 @@
-"""Pretraining that starts left to right: the labels, the border, and what is measured meanwhile."""
+"""Pretraining that starts left to right: the labels, the switch, and the metrics before it."""
 
 import numpy as np
 import pytest

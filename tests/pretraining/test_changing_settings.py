@@ -1,4 +1,4 @@
-"""What changes as a run goes on: the masking rate, and the size of a batch."""
+"""Settings that change during a run: the masking rate and the batch size."""
 
 import pytest
 import torch

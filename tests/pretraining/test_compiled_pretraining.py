@@ -35,7 +35,7 @@ def store(tmp_path_factory, documents, tokenizer):
 
 
 class Watching(PretrainingCollator):
-    """Notes the lengths that change from batch to batch."""
+    """Records the lengths that change from batch to batch."""
 
     def __call__(self, examples):
         batch = super().__call__(examples)
@@ -82,7 +82,7 @@ def train(store, tokenizer, folder, pack, steps, **settings):
 
 
 def graphs() -> tuple[int, int]:
-    """How many graphs were compiled, and how often one was broken off."""
+    """Numbers of compiled graphs and of graph breaks."""
     return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values())
 
 
@@ -113,14 +113,14 @@ def test_the_kernel_of_a_gpu_is_in_the_graph(store, tokenizer, tmp_path, monkeyp
 
 
 def test_lengths_that_are_not_marked_are_compiled_anew(store, tokenizer, tmp_path, monkeypatch):
-    """The count above can be another."""
+    """The count above can differ: the check is not vacuous."""
     monkeypatch.setattr(torch._dynamo, "maybe_mark_dynamic", lambda tensor, dimension: None)
     train(store, tokenizer, tmp_path, True, 20, torch_compile=True, torch_compile_backend="eager")
     assert graphs()[0] > 1
 
 
 def test_the_head_stays_sparse(store, tokenizer):
-    """The vocabulary product of a compiled step is that of the labelled positions."""
+    """In a compiled step the vocabulary product runs only on labelled positions."""
     dataset = PretrainingDataset(store, cls_token_id=2, sep_token_id=3, max_length=LENGTH)
     batch = PretrainingCollator(tokenizer, fixed_length=LENGTH)([dataset[index] for index in range(4)])
     model = MyBertForPreTraining(

@@ -1,4 +1,4 @@
-"""`--embeddings cooccurrence`: what is counted, what is made of it, and a run that begins so."""
+"""`--embeddings cooccurrence`: the counts, the resulting embeddings, and a run that starts from them."""
 
 import json
 import math
@@ -60,7 +60,7 @@ def test_embeddings_factor_the_information(store, tokenizer):
     expected = (left * np.sqrt(values))[seen]
     expected -= expected.mean(0)
     expected /= np.linalg.norm(expected, axis=1).mean()
-    # Signs of singular vectors and a rotation are free; angles and lengths are not.
+    # Embeddings are unique up to rotation and sign: compare angles and lengths.
     np.testing.assert_allclose(found.embeddings[seen] @ found.embeddings[seen].T, expected @ expected.T, atol=1e-4)
     assert not found.embeddings[~seen].any()
 
@@ -75,7 +75,7 @@ def test_long_texts(store, tokenizer, monkeypatch):
         chunks.embeddings @ chunks.embeddings.T, whole.embeddings @ whole.embeddings.T, atol=1e-4
     )
     assert np.array_equal(piece_statistics(store, every, size, width=size).embeddings, chunks.embeddings)
-    # Of a long text every n-th document is counted.
+    # In a long text every n-th document is counted.
     monkeypatch.setattr(cooccurrence, "_MOST_TOKENS", int(whole.counts.sum()) // 2)
     assert np.array_equal(
         piece_statistics(store, every, len(tokenizer), 8).counts,
@@ -84,7 +84,7 @@ def test_long_texts(store, tokenizer, monkeypatch):
 
 
 def test_pieces_in_the_same_company_are_neighbours(tmp_path, tokenizer):
-    # "cat" and "dog" never meet, but stand between the same words; "mat" stands elsewhere.
+    # "cat" and "dog" are never neighbours, but occur between the same words; "mat" does not.
     lines = [f"the {animal} sat and ate the bread" for animal in ("cat", "dog")] * 20 + ["on the mat"] * 20
     build_token_store(iter([[line] for line in lines]), tokenizer, tmp_path / "store")
     store = TokenStore(tmp_path / "store")

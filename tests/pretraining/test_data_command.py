@@ -135,7 +135,7 @@ def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, te
 
 
 def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
-    """It would take half of the memory that a build may take."""
+    """It would use half of the memory available for a build."""
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     code = (
         "import sys; from mybert import MyBertTokenizer; from mybert.pretraining import build_token_store;"

@@ -1,4 +1,4 @@
-"""What a corpus loses to `drop`, and what it must not lose; with datasketch also near duplicates."""
+"""What `drop` removes from a corpus and what it keeps; with datasketch also near duplicates."""
 
 import gzip
 import importlib.util
@@ -36,13 +36,13 @@ RUSSIAN = ["Кошка сидела на коврике, и ей было хор
 
 
 def kept(documents, *reasons, **settings):
-    """Documents that stay, and the report."""
+    """The kept documents, and the report."""
     corpus = CorpusFilter(reasons, FilterSettings(**settings))
     return list(documents_of_lines(corpus.lines(lines_of_documents(documents)))), corpus.report
 
 
 def words(seed, count):
-    """A text of made-up words, no two of which are likely to meet again."""
+    """A text of random words without repeated neighbours."""
     generator = random.Random(seed)
     return ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(count)]
 
@@ -79,7 +79,7 @@ def test_documents_of_another_script_go():
     assert found == [ENGLISH, mixed, numbers, *[ENGLISH] * 40]
     assert report.dropped["other_scripts"].documents == 1
     assert report.examples["other_scripts"][0].startswith("document 2 (Cyrillic): Кошка")
-    # Both are of the corpus where each has its part of it, or where they are named.
+    # Both are scripts of the corpus if each has a sufficient share, or if they are named.
     assert len(kept([ENGLISH, RUSSIAN, ENGLISH], "other_scripts")[0]) == 3
     assert kept(documents, "other_scripts", scripts=["cyrillic"])[0] == [RUSSIAN, numbers]
     assert len(kept(documents, "other_scripts", scripts=["Latin", "Cyrillic"])[0]) == len(documents)
@@ -108,7 +108,7 @@ def test_documents_of_many_tokens_go(tokenizer):
     assert report.examples["many_tokens"] == ["document 2 (0.400 tokens per character): xyzzy . . . . ."]
     assert "Tokens per character: up to 0.28 in half of the documents, 0.40 in 90 %" in str(report)
     assert report.token_shares == Counter({28: 2, 40: 1})
-    assert kept([rare], "many_tokens")[0] == [rare]  # nobody counts
+    assert kept([rare], "many_tokens")[0] == [rare]  # no encoder to count tokens
 
 
 def test_exact_duplicates_go_and_the_first_stays():
@@ -121,7 +121,7 @@ def test_exact_duplicates_go_and_the_first_stays():
 
 
 def test_what_went_is_not_what_a_duplicate_is_of():
-    """A document that lost its lines of symbols may be that of another; one that went itself is no reason to go."""
+    """A filtered document may have duplicates; a dropped document has none."""
     found, report = kept([["the cat", "***"], ["the cat"], RUSSIAN, RUSSIAN], "duplicates", "symbol_lines")
     assert found == [["the cat"], RUSSIAN]
     found, report = kept([RUSSIAN, RUSSIAN, *[ENGLISH] * 60], "duplicates", "other_scripts")
@@ -139,7 +139,7 @@ def test_near_duplicates_go():
     assert found == [documents[0], documents[1], documents[3], documents[4]]
     (example,) = report.examples["near_duplicates"]
     assert example.startswith("document 3 (0.") and f"like document 1, {' '.join(text)[:60]}" in example
-    # Case, punctuation and where lines end are no difference; the order of the parts hardly is.
+    # Case, punctuation and line breaks make no difference; the order of the parts almost none.
     again = [[line.upper() + "!" for line in lines_of(text[200:] + text[:200], 7)]]
     assert kept([documents[0], *again], "near_duplicates")[0] == documents[:1]
     assert len(kept(documents, "near_duplicates", near_duplicate_similarity=1.0)[0]) == 5
@@ -314,7 +314,7 @@ def test_mistakes(tmp_path, text_file, tokenizer, monkeypatch):
 
 
 def test_pretraining_leaves_out_the_same(tmp_path, clean):
-    """Vocabulary and store alike; and a run goes on only with the same filters."""
+    """For vocabulary and store; and a run resumes only with the same filters."""
     text = tmp_path / "text.txt"
     text.write_text("\n".join(lines_of_documents([*clean, *clean, RUSSIAN])))
     settings = {
@@ -346,7 +346,7 @@ def test_pretraining_leaves_out_the_same(tmp_path, clean):
 @pytest.mark.slow
 @needs_datasketch
 def test_planted_duplicates_of_real_text_are_found_and_nothing_else(data_dir):
-    """Of 3,243 news texts: exact copies, and copies of which every tenth or every other line is another's."""
+    """Among 3,243 news texts: exact copies, and copies with every tenth or every other line replaced."""
     with gzip.open(data_dir / "corpus_en" / "news_abc.txt.gz", "rt", encoding="utf-8") as file:
         news = list(documents_of_lines(line.strip() for line in file))
     assert kept(news, "duplicates", "near_duplicates")[0] == news

@@ -1,4 +1,4 @@
-"""Batches made in other processes are the same, and so is what is learnt from them."""
+"""Batches made in worker processes are the same, and give the same weights."""
 
 import logging
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def store(tmp_path_factory, documents, tokenizer):
 
 
 def weights_after_two_epochs(store, tokenizer, folder, workers: int) -> dict[str, torch.Tensor]:
-    """Those of a model with dropout."""
+    """The weights of a model with dropout."""
     torch.manual_seed(0)
     model = MyBertForPreTraining(
         MyBertConfig(

@@ -1,4 +1,4 @@
-"""What 256 ranks read of an epoch: `PretrainingTrainer`'s own loaders, as accelerate shards them, a rank at a time."""
+"""What 256 ranks read of an epoch, from `PretrainingTrainer`'s own loaders as sharded by accelerate."""
 
 import pytest
 import torch
@@ -15,11 +15,11 @@ from mybert.modeling_mybert import IGNORED_LABEL
 from mybert.pretraining import PretrainingDataset, PretrainingTrainer, TokenStore, build_token_store
 
 RANKS = 256
-BATCH = 2  # of a rank and micro-batch
+BATCH = 2  # per rank and micro-batch
 
 
 def what_they_are(rows):
-    """In place of a batch, which rows these are and what they hold."""
+    """Collate rows to their indices and contents, instead of a batch."""
     return {"rows": [(row["example"], row["input_ids"].tobytes()) for row in rows]}
 
 
@@ -39,7 +39,7 @@ def dataset(tmp_path_factory, documents, tokenizer):
 
 @pytest.fixture
 def as_rank(tmp_path, monkeypatch, dataset):
-    """(Rank, ranks, ...) -> the trainer that a rank has, in a group of processes that do not talk."""
+    """Create the trainer of a rank, from (rank, ranks, ...), in a process group without communication."""
     model = MyBertForPreTraining(
         MyBertConfig(vocab_size=40, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
     )
@@ -71,7 +71,7 @@ def as_rank(tmp_path, monkeypatch, dataset):
 
 
 def global_order(batches_of_ranks):
-    """The rows of all ranks in the order in which the steps of training read them."""
+    """The rows of all ranks in the order of the training steps."""
     assert len({len(batches) for batches in batches_of_ranks}) == 1
     return [row for batches in zip(*batches_of_ranks, strict=True) for batch in batches for row in batch["rows"]]
 
@@ -106,7 +106,7 @@ def test_all_ranks_together_read_what_one_reads(as_rank, ranks, accumulation):
 
 @pytest.mark.slow
 def test_a_resumed_run_reads_on_where_it_stopped(as_rank, tmp_path, monkeypatch):
-    """`Trainer`'s own loop, of some of the ranks, in which nothing is computed."""
+    """`Trainer`'s own loop on some of the ranks, without computing anything."""
     accumulation, seen = 2, []
 
     def note(trainer, model, inputs, items=None):
@@ -130,7 +130,7 @@ def test_a_resumed_run_reads_on_where_it_stopped(as_rank, tmp_path, monkeypatch)
 
 
 def test_an_evaluation_counts_each_example_once(as_rank, dataset, monkeypatch):
-    """Loaders of evaluation fill up the last round with examples that come first; their labels do not count."""
+    """Evaluation loaders pad the last round with the first examples, whose labels do not count."""
     counted = []
 
     def count(trainer, model, inputs, *args):
@@ -152,7 +152,7 @@ def test_an_evaluation_counts_each_example_once(as_rank, dataset, monkeypatch):
 
 
 def test_an_epoch_that_is_shorter_than_a_step_is_filled_up(as_rank, dataset):
-    """Nothing is left out; who wants each example once takes a smaller step."""
+    """No example is dropped; a smaller batch avoids the repetition."""
     rows = Subset(dataset, range(300))
     found = []
     for rank in range(RANKS):

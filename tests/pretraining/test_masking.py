@@ -121,14 +121,14 @@ def test_whole_words_with_the_same_rates(unit):
         is_kept = chosen == ids[is_chosen]
         kinds += (chosen == 4).sum(), is_kept.sum(), ((chosen != 4) & ~is_kept).sum()
         assert (chosen[(chosen != 4) & ~is_kept] >= 5).all()
-    # The words that fit take nearly all that is allowed.
+    # The words that fit use almost all allowed predictions.
     assert predicted / total == pytest.approx(0.15, abs=0.003)
     # 45,000 predictions, in the case of spans about 10,000 independent draws: four standard errors
     assert kinds / predicted == pytest.approx([0.8, 0.1, 0.1], abs=0.008 if unit == "word" else 0.017)
 
 
 def test_words_are_chosen_as_by_google():
-    """In random order, passing over those that would exceed the number: short words fill up the rest."""
+    """In random order, skipping words that would exceed the number: short words fill the rest."""
     generator = np.random.default_rng(2)
     ours, googles, words = np.zeros(4), np.zeros(4), np.zeros(4)
     for ids, _, labels in sample_of_words(MaskingRates(masking_unit="word")):
@@ -146,7 +146,7 @@ def test_words_are_chosen_as_by_google():
 
 
 def test_spans_have_the_lengths_of_spanbert():
-    """Where nothing is in the way: in a long text, with few predictions, on the first span of each sequence."""
+    """Measured where nothing interferes: long text, few predictions, the first span of each sequence."""
     generator = np.random.default_rng(0)
     ids = np.concatenate([[2], np.arange(5, 600), [3]])
     counts = np.zeros(11)
@@ -174,7 +174,7 @@ def test_words_do_not_reach_across_special_tokens(unit):
         )
         seen.add(tuple(np.flatnonzero(labels != -100)))
     assert seen == {(1, 3, 4)}
-    one = MaskingRates(max_predictions=1, masking_unit=unit)  # what follows a special token is a word of its own
+    one = MaskingRates(max_predictions=1, masking_unit=unit)  # after a special token a new word starts
     _, labels = mask(ids, one, generator, is_continuation=ids >= 600)
     assert np.flatnonzero(labels != -100).tolist() == [1]
     _, labels = mask(
@@ -232,7 +232,7 @@ def test_every_example_epoch_and_purpose_has_a_stream_of_its_own(tokenizer):
         example = {"input_ids": ids, "token_type_ids": np.zeros_like(ids), "example": (epoch, index)}
         batch = PretrainingCollator(tokenizer, seed=7)([example])
         _, labels = mask(ids, MaskingRates(), example_generator(7, epoch, index, purpose=1))
-        assert batch["labels"][0].tolist() == labels.tolist()  # cutting has the stream of purpose 0
+        assert batch["labels"][0].tolist() == labels.tolist()  # truncation uses the stream of purpose 0
 
 
 def test_static_masks_stay(dataset, tokenizer):
@@ -327,7 +327,7 @@ def test_a_packed_batch(packed, tokenizer):
 
 
 def test_padding_of_packed_rows_has_no_positions_of_its_own(dataset, tokenizer):
-    """Of a row as long as all text most is padding: more than a model has positions for."""
+    """Most of a row as long as all text is padding: more than the model has positions for."""
     settings = {"max_length": 40, "pack": True, "row_length": 40_000}
     rows = PretrainingDataset(dataset.store, cls_token_id=2, sep_token_id=3, **settings)
     batch = PretrainingCollator(tokenizer)([rows[0]])
@@ -341,7 +341,7 @@ def test_padding_of_packed_rows_has_no_positions_of_its_own(dataset, tokenizer):
 
 
 def test_packed_rows_give_the_losses_of_their_sequences(packed, tokenizer):
-    """Attention does not cross sequences: the model sees what it would see of padded single sequences."""
+    """Attention does not cross sequences: results equal those of padded single sequences."""
     config = MyBertConfig(
         vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
     )

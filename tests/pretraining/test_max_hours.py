@@ -43,7 +43,7 @@ def settings(text_file, tmp_path, tokenizer):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Every look at the clock is a second later than the last one."""
+    """Every reading of the clock is one second after the last."""
     seconds = itertools.count()
     monkeypatch.setattr(time_budget.time, "monotonic", lambda: next(seconds))
 
@@ -81,7 +81,7 @@ def test_a_run_ends_with_its_time(tmp_path, settings, caplog):
     assert speeds
     for entry in speeds:  # two sequences a step
         assert entry["train_samples_per_second"] == pytest.approx(2 * entry["train_steps_per_second"], abs=2e-3)
-    pretrain(arguments(tmp_path, **settings))  # whose time is up
+    pretrain(arguments(tmp_path, **settings))  # its time is up
     assert max(entry["step"] for entry in history(tmp_path)) == steps
 
 

@@ -1,4 +1,4 @@
-"""A training step of `PretrainingTrainer` on a device whose values cannot be read, as if each look made a GPU wait."""
+"""A step of `PretrainingTrainer` on a device whose values cannot be read, as reading would synchronize a GPU."""
 
 import pytest
 from transformers import TrainerCallback, TrainingArguments
@@ -17,7 +17,7 @@ STEPS = 3
 
 
 class EnoughError(Exception):
-    """The steps are over; what comes then may read."""
+    """Ends training after the steps; later code may read values."""
 
 
 class AfterSteps(TrainerCallback):
@@ -98,7 +98,7 @@ class WithoutIndices(PretrainingCollator):
 @pytest.mark.usefixtures("like_a_gpu")
 @pytest.mark.parametrize("changes", [{"collator": WithoutIndices}, {"logging_steps": 2}])
 def test_the_proof_can_fail(store, tokenizer, tmp_path, no_value_read, changes):
-    """Without what the collator knows a step reads; so does a log."""
+    """Without the collator's indices a step reads values; so does logging."""
     trainer = trainer_for(store, tokenizer, tmp_path, pack=False, **changes)
     with pytest.raises((AssertionError, RuntimeError), match=r"reads values|meta"), no_value_read():
         trainer.train()

@@ -86,7 +86,7 @@ def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, cap
 
 
 def test_it_learns(tmp_path):
-    """A document repeats one word, so any word that is left tells the hidden ones."""
+    """A document repeats one word, so any visible word reveals the masked ones."""
     text = tmp_path / "text.txt"
     words = ["cat", "dog", "tree", "bread"]
     text.write_text("\n\n".join("\n".join([" ".join([word] * 6)] * 6) for word in words * 15) + "\n")
@@ -98,7 +98,7 @@ def test_it_learns(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
-    """What a stop leaves behind, a checkpoint and nothing after it, leads to the weights of a run without a stop."""
+    """From the checkpoint that an interruption leaves, a run reaches the weights of an uninterrupted one."""
     pretrain(arguments(tmp_path, text_file, output_dir=str(tmp_path / "whole")))
     pretrain(arguments(tmp_path, text_file))
     out = tmp_path / "out"
@@ -110,7 +110,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
     for name, value in whole.items():
         assert torch.equal(value, resumed[name]), name
     assert "Training time" in (tmp_path / "whole" / "README.md").read_text()
-    assert "Training time" not in (out / "README.md").read_text()  # the first part's is not known any more
+    assert "Training time" not in (out / "README.md").read_text()  # that of the first part is unknown
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz", "text.jsonl.xz", "text.parquet"])
 def test_text_is_read_once_for_each_use(tmp_path, documents, tokenizer, monkeypatch, name):
-    """Once for a vocabulary and once for the tokens; the fingerprint comes along. A run that goes on reads nothing."""
+    """Once for the vocabulary and once for the tokens, with the digest; a resumed run reads nothing."""
     path = tmp_path / name
     if name.endswith(".parquet"):
         pyarrow = pytest.importorskip("pyarrow")

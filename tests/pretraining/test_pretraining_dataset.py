@@ -20,7 +20,7 @@ def store(tmp_path_factory, documents, tokenizer):
 
 @pytest.fixture
 def small_groups(monkeypatch):
-    """Many groups in a small store: blocks of 150 tokens, three to a group; some groups are not sampled."""
+    """Many groups in a small store: blocks of 150 tokens, three per group; some groups are not sampled."""
     monkeypatch.setattr(module, "BLOCK_TOKENS", 150)
     monkeypatch.setattr(module, "BLOCKS_PER_GROUP", 3)
     monkeypatch.setattr(module, "_SAMPLED_GROUPS", 2)
@@ -31,7 +31,7 @@ def make(store, **settings):
 
 
 def plans(dataset):
-    """The examples of the data set's epoch that are used, group by group, each with its documents."""
+    """The examples used in the data set's epoch, group by group, with their documents."""
     layout = dataset._layout(dataset.epoch)
     for number, blocks in enumerate(layout.groups):
         group = dataset._group(layout, number)
@@ -43,7 +43,7 @@ def plans(dataset):
 
 
 def document_of(store, tokens):
-    """Documents that tokens are in."""
+    """The documents that contain tokens."""
     return np.searchsorted(store.sentence_starts[store.document_starts], tokens, side="right") - 1
 
 
@@ -162,7 +162,7 @@ def test_short_lengths_are_any_from_two_to_the_longest(tmp_path, tokenizer):
 
 
 def test_cuts_and_random_starts_are_any_with_equal_chances(tmp_path, tokenizer):
-    """In 800 documents of five sentences, each of which is one chunk."""
+    """In 800 documents of five sentences, each one chunk."""
     build_token_store([["the cat sat"] * 5] * 800, tokenizer, tmp_path / "s", show_progress=False)
     store = TokenStore(tmp_path / "s")
     settings = {"max_length": 18, "short_probability": 0.0}
@@ -262,7 +262,7 @@ def test_an_example_depends_on_seed_epoch_and_index_alone(store):
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_groups_do_not_show_in_the_map(store, small_groups, pack):
-    """Any order of asking gives the same examples, also across groups; and so do workers and copies."""
+    """Any order of access gives the same examples, also across groups; so do workers and copies."""
     dataset, other = make(store, pack=pack), make(store, pack=pack)
     assert len(dataset._layout(0).groups) >= 4
     dataset.set_epoch(1)
@@ -329,12 +329,12 @@ def test_packing_holds_every_sequence_once():
         totals = np.add.reduceat(lengths[sequences], starts[:-1])
         assert totals.max() <= row_length
         assert (np.diff(starts) > 0).all()
-        # No two rows could be one: what no greedy packing leaves.
+        # No two rows fit into one, as after any greedy packing.
         assert len(totals) < 2 or np.sort(totals)[:2].sum() > row_length
 
 
 def test_packing_is_best_fit_decreasing():
-    """Rows as full as by the plain algorithm: the longest sequence goes into the fullest row that has room."""
+    """Rows are as full as with the plain algorithm: the longest sequence first, into the fullest row with room."""
     generator = np.random.default_rng(1)
     for _ in range(100):
         lengths = generator.integers(1, 30, generator.integers(1, 60))

@@ -33,7 +33,7 @@ ACCELERATE = ("accelerate.commands.launch", "--multi_gpu", "--num_processes=2", 
 
 
 def gradients(run):
-    """Of step 1: the running mean of one gradient is a tenth of it."""
+    """The gradients of step 1: the running mean of one gradient is a tenth of it."""
     state = torch.load(run / "checkpoint-1" / "optimizer.pt", weights_only=True)["state"]
     return [10 * parameter["exp_avg"] for parameter in state.values()]
 
@@ -69,7 +69,7 @@ def test_processes_and_micro_batches_make_no_difference(tmp_path, text_file):
         weights, others = (load_file(folder / "model.safetensors") for folder in (whole, run))
         for key, weight in weights.items():
             torch.testing.assert_close(weight, others[key], atol=1e-6, rtol=0)
-        # The same command would go on: what counts is the batch as a whole.
+        # The same command would resume: only the total batch size counts.
         assert json.loads((run / "run.json").read_text()) == json.loads((whole / "run.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""A run that is killed, again and again and at the worst moments, reaches the weights of one that is not."""
+"""A run killed repeatedly at the worst moments reaches the same weights as an uninterrupted one."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ FLAGS = (
     "--use_cpu --quiet --num_processes 1"
 ).split()
 
-# Runs the command, and kills itself at the moment that it is told.
+# Runs the command, and kills itself at the given moment.
 DRIVER = '''
 import os, signal, sys
 from pathlib import Path

@@ -102,7 +102,7 @@ def test_two_phases_are_one_run(tmp_path, arguments):
         MyBertForPreTraining.from_pretrained(out / name).bert.embeddings.position_embeddings.weight
         for name in ("checkpoint-6", "")
     )
-    # What the second phase goes on with, or transformers warns of another batch.
+    # The second phase continues with this; otherwise transformers warns about another batch size.
     assert json.loads((out / "checkpoint-6" / "trainer_state.json").read_text())["train_batch_size"] == 2
     moved = (start - end).abs().amax(-1)
     assert (moved[24:60] > 1e-3).all()  # learnt in the second phase
@@ -147,7 +147,7 @@ def test_a_run_with_other_positions_is_another_run(arguments):
     pretrain(arguments(**settings, phase2_positions="repeated"))
     with pytest.raises(ValueError, match=r"other settings \(phase2_positions was 'repeated', is None\)"):
         pretrain(arguments(**settings))
-    assert "phase2_positions" not in arguments(**settings).decisive()  # as in runs from before there was a choice
+    assert "phase2_positions" not in arguments(**settings).decisive()  # as in runs from before the setting existed
     others = {"optim": "sgd", "optim_args": "momentum=0.9", "neftune_noise_alpha": 5.0}
     assert others.items() <= arguments(**others).decisive().items()
 
@@ -178,7 +178,7 @@ def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(argument
 
 
 def test_positions_in_shards(tmp_path):
-    """FSDP 2: every process has some of the rows."""
+    """With FSDP 2 every process has some of the rows."""
     (tmp_path / "sharded.py").write_text(SHARDED)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

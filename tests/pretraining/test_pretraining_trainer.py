@@ -78,7 +78,7 @@ def run(tmp_path, data, batch_size, accumulation, kind=MyBertForPreTraining, **s
 
 
 def test_accumulated_batches_give_the_gradient_of_one_large_batch(tmp_path):
-    """Both means: masked LM over masked tokens, next sentence over sequences; the model alone is the reference."""
+    """For both means: masked LM over masked tokens, next sentence over sequences."""
     data = examples()
     model = make_model().train()
     outputs = model(**{name: torch.stack([example[name] for example in data]) for name in data[0]})

@@ -92,7 +92,7 @@ def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes)
     found = TokenStore(path).tokens[:].tolist()
     assert found == tokenizer(text, add_special_tokens=False, split_special_tokens=True).input_ids
     assert not set(found) & set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    assert tokenizer.mask_token_id in tokenizer(text).input_ids  # the tokenizer is as it was
+    assert tokenizer.mask_token_id in tokenizer(text).input_ids  # the tokenizer is unchanged
 
 
 KILLED = """
@@ -151,7 +151,7 @@ def test_a_killed_build_goes_on(tmp_path, documents, tokenizer, monkeypatch, num
 
 
 def test_one_process_at_a_time_writes_a_store(tmp_path, documents, tokenizer):
-    """And a second one is told which, whatever it wants to write; other shards are other files."""
+    """A second process is told which one holds the lock; other shards are other files."""
     told = []
 
     def while_it_is_written():
@@ -288,11 +288,11 @@ def test_what_was_appended_when_a_kill_came_is_not_appended_again(tmp_path, docu
     assert path.read_bytes() == whole and summary == together
     assert list(tmp_path.iterdir()) == [path]
 
-    append_until_killed("_join")  # the same text once more, which is what was asked for
+    append_until_killed("_join")  # the same text again, as requested
     _, summary = build(tmp_path, documents[35:], tokenizer, append=True)
     assert summary.documents == together.documents + len(documents) - 35
     append_until_killed("clear_folder")
-    _, summary = build(tmp_path, documents[:1], tokenizer, append=True)  # another text behind it
+    _, summary = build(tmp_path, documents[:1], tokenizer, append=True)  # another text appended
     assert summary.documents == together.documents + 2 * (len(documents) - 35) + 1
 
 

@@ -22,7 +22,7 @@ def model() -> MyBertForPreTraining:
 
 
 def take_steps(model, optimizers, schedules, steps):
-    """Steps with gradients that depend on the number of the step alone."""
+    """Take steps with gradients that depend only on the step's number."""
     for step in steps:
         generator = torch.Generator().manual_seed(step)
         for parameter in model.parameters():
@@ -54,7 +54,7 @@ def test_layers_matrices_are_muons_and_all_else_is_adams(model):
 
 
 class Products(TorchDispatchMode):
-    """Types of what is multiplied."""
+    """Records the dtypes of products."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def test_orthogonal_in_what_the_processor_multiplies_fast(monkeypatch, features,
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 @pytest.mark.parametrize("fused", [False, True])
 def test_steps_are_those_of_two_optimizers(monkeypatch, model, fused):
-    monkeypatch.setattr(muon, "bfloat16_features", lambda: ("AMX",))  # as torch's own always does
+    monkeypatch.setattr(muon, "bfloat16_features", lambda: ("AMX",))  # like torch's own
     twin = copy.deepcopy(model)
     optimizer = MuonWithAdamW(*matrix_groups(model, 0.1), lr=1e-2, muon_lr=0.05, betas=(0.9, 0.98), fused=fused)
     matrices, others = matrix_groups(twin, 0.1)
@@ -179,7 +179,7 @@ torch.distributed.destroy_process_group()  # or its threads now and then abort t
 
 @pytest.mark.slow
 def test_matrices_in_shards(tmp_path):
-    """FSDP 2: every process has a part of each matrix, and steps as one that has them whole."""
+    """With FSDP 2 every process has a part of each matrix; the steps equal those on whole matrices."""
     (tmp_path / "sharded.py").write_text(SHARDED)
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -99,7 +99,7 @@ def test_the_largest_mean_may_be_kept():
             parameter.grad = torch.full((3,), size)
             optimizer.step()
         results.append(parameter.detach())
-    assert (results[0] < results[1]).all()  # without it the last denominator is smaller
+    assert (results[0] < results[1]).all()  # without correction the last denominator is smaller
 
 
 def test_state_goes_on_exactly_and_takes_steps_counted_from_0():
@@ -117,7 +117,7 @@ def test_state_goes_on_exactly_and_takes_steps_counted_from_0():
     train(halves, first, inputs[:4])
     state = first.state_dict()
     for of_parameter in state["state"].values():
-        of_parameter["step"] = torch.tensor(4.0)  # as a converted checkpoint has it
+        of_parameter["step"] = torch.tensor(4.0)  # as in a converted checkpoint
     second = MyBertAdamW(halves.parameters(), lr=1e-2)
     second.load_state_dict(state)
     train(halves, second, inputs[4:])
@@ -126,7 +126,7 @@ def test_state_goes_on_exactly_and_takes_steps_counted_from_0():
 
 
 def test_lamb_is_algorithm_2():
-    """Written out in float64, with zero weights and zero gradients among the parameters."""
+    """Compared with float64 code, with zero weights and zero gradients among the parameters."""
     model = make_model()
     torch.nn.init.zeros_(model.dense.bias)
     model.zero = nn.Parameter(torch.zeros(4))  # decayed, of norm 0: its first trust ratio is 1
@@ -152,7 +152,7 @@ def test_lamb_is_algorithm_2():
             values[name] = value - 1e-2 * ratio * update
     optimizer = Lamb(parameter_groups(model, 0.1), lr=1e-2, betas=(0.9, 0.99))
     for number, gradients in enumerate(steps):
-        if number == 6:  # the state goes on through a state dict
+        if number == 6:  # save and restore the state dict
             state = optimizer.state_dict()
             optimizer = Lamb(parameter_groups(model, 0.1), lr=1.0)
             optimizer.load_state_dict(state)
@@ -166,7 +166,7 @@ def test_lamb_is_algorithm_2():
 
 
 def test_lamb_goes_on_exactly():
-    """Through a state dict; and a parameter whose gradients begin later counts its own steps."""
+    """With a state dict; a parameter whose gradients start later has its own step count."""
     results = []
     for break_at in (None, 5):
         model = make_model()

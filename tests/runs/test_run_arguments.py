@@ -1,4 +1,4 @@
-"""Settings of `TrainingArguments` that nobody would heed are refused, not ignored."""
+"""Settings of `TrainingArguments` without effect are rejected, not ignored."""
 
 import importlib.util
 import math
@@ -20,7 +20,7 @@ from mybert.runs.run_arguments import UNHEEDED
 _READ_BY_ITSELF = {"tf32", "use_cpu", "log_level", "log_level_replica", "log_on_each_node", "ddp_backend"}
 _READ_BY_ITSELF |= {"ddp_timeout", "per_device_eval_batch_size", "gradient_checkpointing"}
 _READ_BY_ITSELF |= {"gradient_checkpointing_kwargs"}
-# What scripts are to heed: ours refuse them where they do something else.
+# Settings for scripts: ours reject them if they behave differently.
 _FOR_SCRIPTS = {"do_train", "do_eval", "do_predict"}
 
 
@@ -134,7 +134,7 @@ def test_what_is_done_in_any_case_may_be_asked_for(tmp_path):
 
 
 def test_steps_of_evaluations_that_do_not_take_place(caplog):
-    pretraining(eval_steps=10)  # no mistake: a recipe's, switched off on the command line
+    pretraining(eval_steps=10)  # not an error: set in a recipe, switched off on the command line
     assert "eval_strategy is 'no': nothing is evaluated" in caplog.text
 
 

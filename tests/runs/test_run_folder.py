@@ -1,4 +1,4 @@
-"""A run's folder: one run at a time, never mixed with other things, nothing lost to a mistake."""
+"""A run's folder: one run at a time, never mixed with other files, nothing lost through an error."""
 
 import errno
 import hashlib
@@ -56,7 +56,7 @@ def test_what_a_kill_left_half_written_goes(tmp_path):
 
 
 def test_digests_that_are_known_are_not_taken_again(tmp_path):
-    """What is recorded of a file: first size and time, then the digest of whoever read it, or one taken at the end."""
+    """The record of a file: first size and time, then a digest from reading it, or one computed at the end."""
     files = [tmp_path / "a", tmp_path / "b"]
     for file in files:
         file.write_text(file.name)
@@ -168,7 +168,7 @@ def test_a_link_in_a_run_is_a_foreign_thing(tmp_path):
 
 
 def test_a_folder_that_is_no_run_is_not_overwritten(tmp_path):
-    (tmp_path / "config.json").write_text("{}")  # a model folder, but of another command
+    (tmp_path / "config.json").write_text("{}")  # a model folder of another command
     with pytest.raises(ValueError, match=r"holds files that no run wrote \(config.json\)"):
         begin(tmp_path, overwrite=True)
 
@@ -190,7 +190,7 @@ def test_links_homes_and_working_directories_are_not_overwritten(tmp_path, monke
     (tmp_path / "link").symlink_to(run)
     with pytest.raises(ValueError, match="is a symbolic link"):
         begin(tmp_path / "link", overwrite=True)
-    assert begin(tmp_path / "link") is None  # going on is fine
+    assert begin(tmp_path / "link") is None  # resuming is allowed
     monkeypatch.setenv("HOME", str(run / "below"))
     with pytest.raises(ValueError, match="is a home folder or above it"):
         begin(run, overwrite=True)
@@ -225,7 +225,7 @@ def test_nothing_is_deleted_before_all_is_prepared(tmp_path):
 
 
 def in_a_process_that_is_killed(do):
-    """Call a function in a process of its own, in which `kill` ends it; whether it did."""
+    """Call a function in a separate process, which `kill` ends; returns whether it did."""
     child = os.fork()
     if child == 0:
         do()
@@ -266,9 +266,9 @@ def test_killed_while_it_takes_the_place_of_another(tmp_path, moment):
     if moment == "prepare":
         assert {path.read_text() for path in (run / "vocab.txt", run / "model.safetensors")} == {"old"}
     if moment in ("prepare", "clear"):
-        assert json.loads((run / "run.json").read_text())["seed"] == "old"  # it still says what the folder is
+        assert json.loads((run / "run.json").read_text())["seed"] == "old"  # it still identifies the folder
     begin(run, {"seed": "new"}, overwrite=moment in ("prepare", "clear"), prepare=prepare)
-    assert found == [True, True]  # what had been prepared was there
+    assert found == [True, True]  # the prepared files were there
     assert names(run) == {"run.json", "config.json", "vocab.txt"}
     assert (run / "vocab.txt").read_text() == "new"
 

@@ -29,7 +29,7 @@ CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
 
 
 def test_private_parts_of_trainer_are_used_in_one_file():
-    """What transformers may change without notice: read there again before a later version is allowed."""
+    """transformers may change these without notice: check them before allowing a later version."""
     source = inspect.getsource(Trainer)
     gone = [name for name in sorted(OVERRIDDEN | CALLED) if name not in source]
     assert not gone, f"transformers {transformers.__version__} has no Trainer.{gone}; they were read in {READ_IN}"
@@ -55,7 +55,7 @@ class Numbers(Dataset):
 
 
 class Line(nn.Module):
-    """Its loss is NaN, infinite or fine, as the attribute `spoil` of a step says."""
+    """A model whose loss is NaN, infinite or finite, depending on `spoil`."""
 
     def __init__(self, spoilt_from=1000, factor=float("nan")):
         super().__init__()
@@ -101,7 +101,7 @@ def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, facto
 
 
 class FarTrainer(ResumableTrainer):
-    """On a CPU, as if a look at a tensor cost as much as on an accelerator."""
+    """Runs on a CPU as if reading tensors were as expensive as on an accelerator."""
 
     values_are_at_hand = False
 
@@ -231,7 +231,7 @@ def test_no_secret_is_written(tmp_path):
 @pytest.mark.slow
 def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
     make_trainer(tmp_path).train()
-    (tmp_path / "checkpoint-12").mkdir()  # of an attempt that was killed
+    (tmp_path / "checkpoint-12").mkdir()  # left by a killed attempt
     for name in ("checkpoint-10", "checkpoint-12"):
         os.utime(tmp_path / name, (1, 1))
     trainer = make_trainer(tmp_path)

@@ -44,7 +44,7 @@ def test_one_of_two_runs(tmp_path, text_file, flags, wait_for_the_lock):
     assert len(said.splitlines()) == 1
     while not (tmp_path / "out" / "run.json").is_file():
         time.sleep(0.05)
-    time.sleep(1)  # it trains
+    time.sleep(1)  # let it train
     other.terminate()
     other.communicate()
     assert other.returncode == 130

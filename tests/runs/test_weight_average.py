@@ -1,4 +1,4 @@
-"""The running mean of the weights: its values, and that it survives the optimizer's state."""
+"""The moving average of the weights: its values, and saving it in the optimizer's state."""
 
 import copy
 
@@ -17,7 +17,7 @@ def optimizer_of(model, kind):
 
 
 def take_steps(model, optimizer, steps):
-    """Steps whose gradients depend on their number alone; the weights after each."""
+    """Take steps whose gradients depend only on their number; returns the weights after each."""
     weights = []
     for step in steps:
         generator = torch.Generator().manual_seed(step)
@@ -30,7 +30,7 @@ def take_steps(model, optimizer, steps):
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_the_mean_is_the_one_by_hand(kind):
-    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # lets torch run hooks in the parent's `step` too
+    torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])  # makes torch also run hooks in the parent's `step`
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 4)
     twin = copy.deepcopy(model)
@@ -61,7 +61,7 @@ def test_a_stored_mean_goes_on_to_the_last_bit(kind, tmp_path):
     first = optimizer_of(stopped, kind)
     mean = WeightAverage(first, 0.9)
     take_steps(stopped, first, range(4))
-    with mean.in_the_model():  # as checkpoints are: the model is the mean
+    with mean.in_the_model():  # as in checkpoints: the model has the average
         torch.save([first.state_dict(), stopped.state_dict()], tmp_path / "checkpoint.pt")
     restored = copy.deepcopy(model)
     second = optimizer_of(restored, kind)
