@@ -109,7 +109,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     companions = companion_files(model_dir)
     if strange := [name for name in companions if not name.endswith(_HARMLESS)]:
         raise ValueError(
-            f"{model_dir / strange[0]} is no {', '.join(_HARMLESS)}; code and pickles are not published with a model."
+            f"{model_dir / strange[0]} is not one of {', '.join(_HARMLESS)}; code and pickles are not published."
         )
     pictures_and_more = [path for pattern in _OTHER_FILES for path in sorted(model_dir.glob(pattern))]
     files: dict[str, Content] = {

@@ -79,7 +79,7 @@ def check_borders(shape: tuple[int, int], borders: torch.Tensor) -> None:
         or borders[-1] != size
     ):
         raise ValueError(
-            f"cu_seq_lens_q is {borders.tolist()}; expected increasing places in the flattened batch from 0 to "
+            f"cu_seq_lens_q is {borders.tolist()}; expected increasing offsets into the flattened batch from 0 to "
             f"{size}, one of them at the start of each row of {shape[1]} tokens."
         )
 

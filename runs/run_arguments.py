@@ -172,13 +172,13 @@ class RunArguments(TrainingArguments):
         super().__post_init__()
         if fits_the_run:
             self.logging_steps = None
-        # What `accelerate launch` asks for counts as a flag: a run is recorded, and resumed, with what it computes in.
+        # The precision of `accelerate launch` counts as a flag: a run records it, and resumes with it.
         self.bf16 = self.mixed_precision == "bf16"
         self.fp16 = self.mixed_precision == "fp16"
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
-                "accelerator_config has dispatch_batches, by which one process makes the batches of all and cuts them "
-                "up; here each process makes its own: leave it out."
+                "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; here "
+                "each makes its own: leave it out."
             )
         self._check_optimization()
 

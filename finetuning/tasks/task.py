@@ -349,7 +349,7 @@ class Task(ABC, Generic[E, P]):
         Args:
             predictions: The predictions.
             examples: The examples.
-            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting: each part with the others' fit.
+            fitted_to_them: Whether to calibrate these raw predictions by cross-fitting, each part by the others.
 
         Returns:
             `expected_calibration_error`, see `mybert.metrics`; empty if there are no label probabilities.

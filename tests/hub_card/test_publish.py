@@ -391,6 +391,8 @@ def test_modules_of_code_or_pickles_are_refused(model_dir):
     for name in ("dense.py", "pytorch_model.bin"):
         (model_dir / "1_Dense").mkdir(exist_ok=True)
         (model_dir / "1_Dense" / name).write_bytes(b"")
-        with pytest.raises(ValueError, match=rf"1_Dense/{name} is no \.json, .*code and pickles are not published"):
+        with pytest.raises(
+            ValueError, match=rf"1_Dense/{name} is not one of \.json, .*code and pickles are not published"
+        ):
             publishable_files(model_dir, REPO)
         (model_dir / "1_Dense" / name).unlink()
