@@ -177,8 +177,8 @@ class RunArguments(TrainingArguments):
         self.fp16 = self.mixed_precision == "fp16"
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
-                "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; here "
-                "each makes its own: leave it out."
+                "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; "
+                "here each makes its own: leave it out."
             )
         self._check_optimization()
 

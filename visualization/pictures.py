@@ -123,7 +123,7 @@ def write_figure(figure: Figure, path: Path) -> Path:
         text.set_fontfamily(fonts)
     if lacking:
         logger.warning(
-            "No installed font has %s, of %s: boxes are drawn instead. Install one that has them, such as Noto Sans CJK "
+            "No installed font has %s, of %s: boxes are drawn instead. Install one that does, such as Noto Sans CJK "
             "(fonts-noto-cjk) for Korean, Chinese and Japanese.",
             *(" ".join(lacking[:5]), path),
         )
