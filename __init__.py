@@ -1,7 +1,7 @@
 """mybert: BERT from raw text to the Hub, in one package on transformers 5.
 
 The names below and the rooms (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use. Importing this
-package makes transformers know MyBERT (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
+package registers MyBERT with transformers (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
 `pipeline("question-answering")`.
 """
 
@@ -43,7 +43,7 @@ _ROOMS = (
     "visualization",
 )
 
-# Room of what is no model.
+# The subpackage of each name that is not a model class.
 _ROOM_OF = {
     "MyBertTokenizer": "tokenization",
     "distill": "finetuning",

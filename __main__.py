@@ -4,14 +4,14 @@ import sys
 
 
 def main() -> int:
-    """Run a command, see `cli.main`; Ctrl-C while that is still being loaded is one line, too."""
+    """Run a command, see `cli.main`; Ctrl-C during the imports is one line, too."""
     try:
         from . import cli
 
         return cli.main()
     except KeyboardInterrupt:
         print("mybert: interrupted.", file=sys.stderr)
-        return 130  # `files.INTERRUPTED`, for which all that is being loaded would have to be there
+        return 130  # `files.INTERRUPTED`, which may not be imported yet
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""Make transformers know MyBERT without importing transformers: each registry gets its entries when it is loaded.
+"""Register MyBERT with transformers without importing it: each registry gets its entries when it is loaded.
 
-`import mybert` alone costs milliseconds. Whether transformers' Auto classes and pipelines are imported before or
-after, they know MyBERT.
+`import mybert` alone takes milliseconds. transformers' Auto classes and pipelines may be imported before or after it.
 """
 
 import importlib
@@ -49,7 +48,7 @@ def _register_pipelines() -> None:
 
 
 def _register_adapters() -> None:
-    """PEFT looks up by model type which layers it adapts: those of `bert`, which has the same names."""
+    """Set PEFT's default target layers for the model type: those of `bert`, which have the same names."""
     from peft.utils import constants
 
     for name, layers in vars(constants).items():
@@ -58,7 +57,7 @@ def _register_adapters() -> None:
 
 
 def _nothing() -> None:
-    """Nothing to register for a module that is only waited for."""
+    """Nothing to register: this module only delays registration."""
 
 
 _ACTIONS: dict[str, Callable[[], None]] = {
@@ -67,7 +66,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
     "transformers.models.auto.tokenization_auto": _register_tokenizer,
     "transformers.pipelines": _register_pipelines,
     "peft.utils.constants": _register_adapters,
-    # These import a registry on their way and are needed by our classes: registration waits for their end.
+    # Our classes need these, and they import a registry: registration waits until they are loaded.
     "transformers.modeling_utils": _nothing,
     "transformers.modeling_layers": _nothing,
     f"{__package__}.modeling_mybert.heads_mybert": _nothing,
@@ -85,7 +84,7 @@ _ACTIONS: dict[str, Callable[[], None]] = {
 
 
 class _RegisterAfterImport(MetaPathFinder):
-    """Watch for the modules of `_ACTIONS`; act on those that were loaded once none of them is still being loaded."""
+    """Watches for the modules of `_ACTIONS`, and registers once none of them is still being loaded."""
 
     def __init__(self) -> None:
         self.loading: list[str] = []
@@ -94,10 +93,10 @@ class _RegisterAfterImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find the module as the other finders do, with a loader that reports its end."""
+        """Find the module with the other finders, with a loader that reports its completion."""
         if fullname not in _ACTIONS or fullname in self.loading:
             return None
-        self.loading.append(fullname)  # this finder steps aside in the look-up that follows
+        self.loading.append(fullname)  # this finder skips itself in the following look-up
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
@@ -107,7 +106,7 @@ class _RegisterAfterImport(MetaPathFinder):
         return spec
 
     def run_pending(self) -> None:
-        """Register what is due, unless a module that registration needs is half loaded."""
+        """Run the pending registrations, unless a module that they need is only partly loaded."""
         while self.pending and not self.loading:
             self.pending.pop(0)()
 

@@ -1,6 +1,6 @@
-"""`mybert <command>`: finds the command, runs it, and turns every mistake into a sentence.
+"""`mybert <command>`: finds the command, runs it, and turns every error into a sentence.
 
-A mistake of the user's gets one sentence on standard error and exit status 2; `--debug` shows where it was found.
+A user error is one sentence on standard error, with exit status 2; `--debug` shows the traceback.
 """
 
 import sys
@@ -18,7 +18,7 @@ from .command_line.console import (
 )
 from .files import INTERRUPTED, interruptible, sentence_for
 
-NOBODY_READS = 141  # exit status of a command whose output is a closed pipe, as shells have it
+NOBODY_READS = 141  # exit status of a command whose output pipe is closed, as in shells
 _HELP = {"-h", "--help", "--help_all", "--help-all"}
 
 
@@ -29,8 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The command and its flags; those of the process by default.
 
     Returns:
-        The exit status: 0, 2 for a mistake of the user's, 130 if the command was interrupted, 141 if nobody reads
-        its output any more.
+        The exit status: 0, 2 for a user error, 130 if the command was interrupted, 141 if its output pipe is closed.
     """
     make_output_safe()
     try:
@@ -98,14 +97,14 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
 
 
 def _leave_other_processes() -> None:
-    """End what connects the processes of a run: at the interpreter's end its threads now and then abort a process."""
+    """Destroy the process group of a run, whose threads sometimes abort a process at interpreter exit."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def take_debug(flags: list[str]) -> tuple[list[str], bool]:
-    """Take out `--debug` where no value follows; with one it is `TrainingArguments`' own flag."""
+    """Remove `--debug` if no value follows; with a value it is the flag of `TrainingArguments`."""
     for index, flag in enumerate(flags):
         if flag == "--debug" and (index + 1 == len(flags) or flags[index + 1].startswith("--")):
             return flags[:index] + flags[index + 1 :], True

@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: the description on a package index is the README without links into the repository.
 
-The root is the import package, so this file lies in it; it is not shipped.
+The root is the import package, so this file is inside it; it is not shipped.
 """
 
 import re
@@ -17,7 +17,7 @@ class BuildWithoutSetup(build_py):
     """All modules but this one."""
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-        """(package, module, file) of what is shipped."""
+        """(package, module, file) of the shipped modules."""
         return [found for found in super().find_package_modules(package, package_dir) if found[1] != "setup"]
 
 

@@ -1,7 +1,7 @@
 """The groups of flags in the help. A flag means the same in every command, so it is in one group."""
 
-# Title -> flags, both in the order of the help. Flags of transformers' `TrainingArguments` that are named here are
-# those that matter from day to day; `--help_all` shows the others.
+# Title -> flags, both in the order of the help. Of transformers' `TrainingArguments`, only everyday flags are named
+# here; `--help_all` shows the others.
 _FLAGS = {
     "Input and output": """
         text source data run_dir model teacher student tokenizer task tasks repo_id shell train_file validation_file

@@ -1,9 +1,9 @@
 """Build the documentation site: python docs/build_site.py (or make docs), then open .site/html/index.html.
 
-MkDocs wants a folder that holds nothing but pages. Here the pages lie beside the code, README.md in the root among
-them, so they are copied to `.site/pages` at the same places, and links between them are the same on GitHub and on the
-site; notebooks become pages with their results, docstrings the reference. A link or anchor that leads nowhere ends the
-build (`--strict`), as does a page that `mkdocs.yml` does not name.
+MkDocs needs a folder with nothing but pages. Here the pages are next to the code, with README.md in the root, so they
+are copied to the same paths in `.site/pages`, which keeps links equal on GitHub and on the site. Notebooks become
+pages with their outputs, docstrings the reference. A broken link or anchor fails the build (`--strict`), as does a
+page that is not in `mkdocs.yml`.
 """
 
 import os
@@ -27,7 +27,7 @@ ROOMS = (
 
 
 def lay_out() -> None:
-    """Copy what the site shows to an empty folder."""
+    """Copy the content of the site to an empty folder."""
     shutil.rmtree(PAGES, ignore_errors=True)
     for path in (path for pattern in COPIED for path in ROOT.glob(pattern)):
         target = PAGES / path.relative_to(ROOT)
@@ -50,7 +50,7 @@ def lay_out() -> None:
 
 
 def lay_out_package() -> None:
-    """Copy the package, whose folder holds much else, and make a page for each room that users import from."""
+    """Copy the package, without other files of its folder, and make a page for each room that users import from."""
     shutil.rmtree(PACKAGE, ignore_errors=True)
     PACKAGE.mkdir(parents=True)
     shutil.copyfile(ROOT / "__init__.py", PACKAGE / "__init__.py")
@@ -66,6 +66,6 @@ def lay_out_package() -> None:
 if __name__ == "__main__":
     os.environ["NO_MKDOCS_2_WARNING"] = "1"  # Material's notice that it will be followed by another tool
     (ROOT / ".site").mkdir(exist_ok=True)
-    with FileLock(ROOT / ".site" / "lock"):  # the tests' processes build it at the same time
+    with FileLock(ROOT / ".site" / "lock"):  # test processes may build it at the same time
         lay_out()
         sys.exit(cli(["build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), *sys.argv[1:]]))

@@ -2,8 +2,8 @@
 
     python docs/draw_architecture.py
 
-The floors are those of the table in docs/architecture.md. Arrows that follow from others are left out: if A imports B
-and C, and B imports C, there is none from A to C.
+The floors are those of the table in docs/architecture.md. Redundant arrows are left out: if A imports B and C, and B
+imports C, there is no arrow from A to C.
 """
 
 import ast
@@ -39,7 +39,7 @@ def imports(room: str) -> frozenset[str]:
 
 @cache
 def floor(room: str) -> int:
-    """The floor that the page names."""
+    """The floor of a room, from the page."""
     page = PAGE.read_text(encoding="utf-8")
     return {name: int(number) for number, name in re.findall(r"^\| (\d) \| `(\w+)/`", page, re.MULTILINE)}[room]
 
@@ -57,7 +57,7 @@ def purpose(room: str) -> str:
 
 
 def arrows(rooms: Sequence[str]) -> list[tuple[str, str]]:
-    """(room, room that it imports from), without those that follow from others."""
+    """(room, room that it imports from), without redundant pairs."""
     return [
         (room, other)
         for room in rooms
@@ -67,7 +67,7 @@ def arrows(rooms: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def places(order: Sequence[Sequence[str | None]]) -> dict[str, Point]:
-    """The middle of each room; floors from the ground up, each with a place or none in every column."""
+    """The centre of each room; floors from the bottom up, with at most one room per column."""
     return {
         room: (WIDTH * (column + 0.5) / len(row), FLOOR_HEIGHT * (len(order) - number - 0.5))
         for number, row in enumerate(order)
@@ -77,7 +77,7 @@ def places(order: Sequence[Sequence[str | None]]) -> dict[str, Point]:
 
 
 def curve(start: Point, end: Point) -> list[Point]:
-    """The four points of the arrow between two boxes, a Bezier curve that leaves and arrives upright."""
+    """The four points of the arrow between two boxes, a Bezier curve with vertical ends."""
     (x0, y0), (x1, y1) = start, end
     y0, y1 = y0 + BOX_HEIGHT / 2, y1 - BOX_HEIGHT / 2 - 2
     return [(x0, y0), (x0, (y0 + y1) / 2), (x1, (y0 + y1) / 2), (x1, y1)]
@@ -103,7 +103,7 @@ def cross(one: tuple[Point, Point], other: tuple[Point, Point]) -> bool:
 
 
 def best_order(floors: Sequence[Sequence[str]], pairs: Sequence[tuple[str, str]]) -> list[tuple[str | None, ...]]:
-    """Columns for the rooms: arrows run behind few boxes, cross seldom and are short. One floor after the other."""
+    """Columns for the rooms, so that arrows are short, rarely cross and pass behind few boxes; floor by floor."""
 
     def cost(order: Sequence[Sequence[str | None]]) -> tuple[int, int, float]:
         where = places(order)
@@ -134,7 +134,7 @@ def draw() -> str:
     pairs = arrows(rooms)
     order = best_order(floors, pairs)
     where = places(order)
-    top = 60  # the face of the package
+    top = 60  # the public interface of the package
     return "\n".join([*_frame(len(floors), top), *_arrows(pairs, where), *_boxes(where), "</g>", "</svg>", ""])
 
 

@@ -39,7 +39,7 @@ def accuracy(predictions: ArrayLike, references: ArrayLike) -> float:
         references: The same shape.
 
     Raises:
-        ValueError: The shapes or kinds differ (text beside numbers), there is no example, or these are no labels.
+        ValueError: The shapes or kinds differ (text and numbers), there is no example, or the values are not labels.
     """
     predictions, references = label_arrays(predictions, references)
     equal = predictions == references

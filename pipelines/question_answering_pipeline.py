@@ -170,7 +170,7 @@ def _given(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _one_per_question(inputs: dict[str, Any]) -> list[dict[str, Any]]:
-    """One dict per question from a dict of lists; a text beside a list is repeated."""
+    """One dict per question from a dict of lists; a single text next to a list is repeated."""
     columns: dict[str, Sequence[str]] = {}
     for key in ("question", "context"):
         if not isinstance(inputs.get(key), Sequence):

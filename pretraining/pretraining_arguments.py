@@ -477,7 +477,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
 
 def _named_or_given(text: Any) -> list[Any]:
-    """File names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
+    """File names as they are; a table, or an iterable of documents that is not a list of names, as `GivenData`."""
     if isinstance(text, (str, Path, GivenData)) or text is None:
         text = [] if text is None else [text]
     is_list = isinstance(text, (list, tuple, set, frozenset))

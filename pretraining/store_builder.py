@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a process loses when killed
-_JOINED = "joined"  # beside the chunks: which file they have become
+_JOINED = "joined"  # next to the chunks: records the file they were joined into
 
 
 def build_token_store(
@@ -78,15 +78,15 @@ def build_token_store(
     Args:
         documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
             sentences; or a data frame or data set, whose `text_column` holds one document per row.
-        tokenizer: The tokenizer; no special tokens are added, and those that stand in the text are text like any
-            other ("[MASK]" is three words, as for Google's tokenizer).
-        path: The file to write; it appears when it is complete. With several shards, the folder for them.
-        overwrite: Whether a token store that is there is replaced; other files, and links, never are.
+        tokenizer: The tokenizer. No special tokens are added, and those in the text are ordinary text ("[MASK]" is
+            three words, as in Google's tokenizer).
+        path: The file to write, which appears when complete; with several shards, their folder.
+        overwrite: Whether to replace an existing token store; other files, and links, are never replaced.
         show_progress: Whether to show a progress bar.
-        settings: Those of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
-            (each shard may be built on another machine), `shard_by` ("documents": each takes every so many-th;
-            "files": each reads its share of the files and no other), `append`, and `drop` with its thresholds (see
-            `CorpusFilter`). Text of less than four million characters takes one process unless their number is given.
+        settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
+            (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
+            "files": a share of the files), `append`, and `drop` with its thresholds (see `CorpusFilter`). Text of less
+            than four million characters uses one process by default.
 
     Returns:
         The contents of the store (or of this shard), in numbers.

@@ -97,7 +97,7 @@ class ReadableProgress(ProgressCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """End the bar, and say which checkpoint is kept where that is not the last: what follows is about it."""
+        """Close the bar, and log which checkpoint is kept if it is not the last one."""
         super().on_train_end(args, state, control, **kwargs)
         best = state.best_global_step if args.load_best_model_at_end and state.best_model_checkpoint else None
         if state.is_world_process_zero and best and best != state.global_step:

@@ -263,7 +263,7 @@ def fitting_logging_steps(max_steps: int) -> int:
 
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
-    """Suggest `bf16` where it would pay on a CPU: it has instructions for it, and the run computes in float32."""
+    """Suggest `bf16` if the CPU has instructions for it and the run computes in float32."""
     if arguments.device.type != "cpu" or arguments.bf16:
         return
     if arguments.fp16:

@@ -59,7 +59,7 @@ class DivergedError(ValueError):
 
 @contextmanager
 def temporarily(settings: Any, **values: Any) -> Iterator[None]:
-    """Give attributes of an object other values until the `with` block ends."""
+    """Set attributes of an object to other values until the `with` block ends."""
     before = {name: getattr(settings, name) for name in values}
     vars(settings).update(values)
     try:
@@ -193,12 +193,12 @@ class ResumableTrainer(Trainer):
             self._average.exchange()
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_eval_dataloader`, with the last batch, too: `dataloader_drop_last` is for training only."""
+        """`Trainer.get_eval_dataloader`, with an incomplete last batch: `dataloader_drop_last` is for training only."""
         with temporarily(self.args, dataloader_drop_last=False):
             return super().get_eval_dataloader(*args, **kwargs)
 
     def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_test_dataloader`, with the last batch, too."""
+        """`Trainer.get_test_dataloader`, including an incomplete last batch."""
         with temporarily(self.args, dataloader_drop_last=False):
             return super().get_test_dataloader(*args, **kwargs)
 
@@ -268,7 +268,7 @@ class ResumableTrainer(Trainer):
         return weights
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        # What is pickled beside the weights holds no secret; it may be published with them.
+        # Remove secrets from what is pickled with the weights, because it may be published.
         with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
             super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
 
@@ -371,8 +371,8 @@ class ResumableTrainer(Trainer):
 
     def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
         self._look_for_divergence()
-        # With save_total_limit=1 Trainer would delete all checkpoints but the best, and with them the last one, which
-        # a run that is stopped here, or killed while it is evaluated, is resumed from.
+        # With save_total_limit=1 Trainer would delete all checkpoints but the best, also the last one, from which
+        # a run resumes that is stopped here, or killed while it is evaluated.
         with temporarily(self.args, save_total_limit=None):
             return super()._finalize_training(*args, **kwargs)
 
@@ -382,7 +382,7 @@ class ResumableTrainer(Trainer):
             (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
         try:
             with trouble_names_checkpoint(checkpoint, self._needs), self.averaged_weights():
-                # Trainer would delete old checkpoints before this one is known to be whole.
+                # Trainer would delete old checkpoints before this one is known to be complete.
                 with temporarily(self.args, save_total_limit=None):
                     super()._save_checkpoint(model, trial)
                 self.accelerator.wait_for_everyone()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 View = Literal["attention", "rollout"]
 
 _SEGMENT_COLOURS = (BLUE, VERMILION)
-_LABELLED_UP_TO = 80  # tokens; with more, a PNG has no labels that one could read
+_LABELLED_UP_TO = 80  # tokens; with more, labels in a PNG would be unreadable
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ MOST_CLASSES = 40
 
 _CELL, _MARGIN = 0.3, 1.2  # inches
 _LONGEST = 28  # characters of a class
-_DARK = 0.55  # share of a row from which on its number is white
+_DARK = 0.55  # share of the row above which a count is printed in white
 
 
 def confusion_picture(

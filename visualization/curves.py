@@ -263,7 +263,7 @@ def _draw_panel(
 
 
 def _label_right_edge(ax: Axes, labels: list[tuple[float, str, str]]) -> None:
-    """Write each text beside the axes at its value's height, moved apart where two would overlap."""
+    """Write each text next to the axes at its value's height, moved apart where two would overlap."""
     low, high = ax.get_ylim()
     line_height = 0.1  # of the axes' height, enough for one line of text
     bottom = -math.inf

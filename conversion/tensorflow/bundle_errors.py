@@ -4,7 +4,7 @@ from ..errors import ConversionError
 
 
 class TensorBundleError(ConversionError):
-    """A TensorFlow checkpoint file is broken, or asks for what is not supported."""
+    """A TensorFlow checkpoint file is broken, or uses an unsupported feature."""
 
 
 class MissingFileError(TensorBundleError, FileNotFoundError):
@@ -59,7 +59,7 @@ class CompressionTypeError(TensorBundleError):
 
 
 class EncodingError(TensorBundleError):
-    """Bytes that are not what they claim to be; raised where the file's name is not known, and given it later."""
+    """Malformed bytes; raised where the file's name is unknown, which is added later."""
 
 
 class SnappyError(EncodingError):

@@ -47,7 +47,7 @@ Extents = tuple[tuple[int, int], ...]  # start and length per dimension; length 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What the index says about one tensor.
+    """The index entry of a tensor.
 
     Args:
         dtype: Name of TensorFlow's type: a numpy name, or `bfloat16`, `string`, `resource`, `variant`, ...
