@@ -193,7 +193,7 @@ class ResumableTrainer(Trainer):
             self._average.exchange()
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_eval_dataloader`, with an incomplete last batch: `dataloader_drop_last` is for training only."""
+        """`Trainer.get_eval_dataloader`, including an incomplete last batch; only training may drop it."""
         with temporarily(self.args, dataloader_drop_last=False):
             return super().get_eval_dataloader(*args, **kwargs)
 
