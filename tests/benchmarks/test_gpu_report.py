@@ -98,7 +98,7 @@ def test_what_is_cut_off_is_kept(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kernel", [False, True], ids=["as on a CPU", "as on a GPU"])
 def test_layers_are_one_graph(kernel, monkeypatch):
-    """However many there are: compiling each anew would take minutes, and torch gives up after eight."""
+    """For any number of layers: compiling each again would take minutes, and torch gives up after eight."""
     monkeypatch.setattr(MyBertModel, "_takes_any_length", lambda model, words: kernel)
     monkeypatch.setattr(padding_mybert, "varlen_attn", attend_by_borders, raising=False)
     settings = GpuSettings(
@@ -119,7 +119,7 @@ def test_layers_are_one_graph(kernel, monkeypatch):
 
 
 def attend_by_borders(query, key, value, borders, *args, scale, **kwargs):
-    """Stands for the kernel for sequences of any length, without a branch that depends on values."""
+    """A stand-in for the variable-length kernel, without a branch that depends on values."""
     numbers = torch.bucketize(torch.arange(len(query)), borders[1:], right=True)
     states = (tensor.transpose(0, 1)[None] for tensor in (query, key, value))
     context = F.scaled_dot_product_attention(*states, attn_mask=numbers[:, None] == numbers, scale=scale)

@@ -71,7 +71,7 @@ def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
     path.write_text("number: 4\nrate: 1e-3\n")
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert cli.main(["echo", "--config", str(path), "--number", "5"]) == 0
-    path.write_text("names: Ada\n")  # where several values may stand, one is a list of one
+    path.write_text("names: Ada\n")  # a single value for a list is a list of one
     assert cli.main(["echo", "--config", str(path)]) == 0
     assert calls == [EchoArguments(4, 0.001), EchoArguments(5, 0.001), EchoArguments(names=["Ada"])]
 

@@ -34,7 +34,7 @@ def test_what_is_in_the_folder_is_named(tmp_path, monkeypatch):
 def test_long_lines_are_broken_so_that_a_shell_takes_them():
     closing = Closing("x", "word " * 20, ("mybert", "attention", "'two words'", *["--flag"] * 12))
     lines = str(closing).splitlines()
-    assert max(map(len, lines)) <= 104  # the words are said as they are
+    assert max(map(len, lines)) <= 104  # quoted words are not wrapped
     call = str(closing).partition("Next:\n")[2]
     assert all(line.endswith(" \\") for line in call.splitlines()[:-1]) and "'two words'" in call
     assert max(map(len, call.splitlines())) <= 80

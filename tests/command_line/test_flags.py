@@ -18,7 +18,7 @@ from mybert.command_line.flags import CommandParser, name_positional, parse_flag
 # What a command reads, writes, replaces and draws: each says in its help what that is.
 OWN_WORDS = {"data", "encoding", "model", "output", "output_dir", "overwrite", "seed", "task", "text", "tokenizer"}
 OWN_WORDS |= {"num_processes", "model_size"}
-# Defaults that depend on the task, or an option that has to do with a new vocabulary only, stand in the help.
+# Defaults that depend on the task, and options only for a new vocabulary, are described in the help.
 OWN_DEFAULTS = {"learning_rate", "max_length", "per_device_train_batch_size", "save_total_limit", "text_column"}
 OWN_DEFAULTS |= {"features", "layout", "lower_case", "strip_accents", "vocab_size"}
 # A token store or files of task data; a kind of model, or one of the heads of attention.
@@ -28,7 +28,7 @@ TWO_MEANINGS = {"data", "head"}
 def own_fields(name):
     """The fields of a command's arguments that this package states, not transformers, and their types.
 
-    What follows from others, and nobody gives, is none of them.
+    Derived fields, which users cannot set, are not included.
     """
     arguments_class, _ = cli.COMMANDS[name].load()
     classes = [kind for kind in arguments_class.__mro__ if kind.__module__.startswith("mybert.")]
@@ -45,7 +45,7 @@ def kind(field, hint):
 
 
 def stated(what):
-    """Flag -> what is said of it -> commands."""
+    """For each flag, its statements and the commands with each."""
     found = defaultdict(lambda: defaultdict(list))
     for name in cli.COMMANDS:
         for field, hint in own_fields(name):
@@ -145,7 +145,7 @@ def test_help_shows_what_matters_from_day_to_day(monkeypatch):
     shown = [set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for text in (short, full)]
     assert {"--objective", "--learning_rate", "--no_lower_case"} <= shown[0] < shown[1]
     assert shown[1] == {flag for action in parser._actions for flag in action.option_strings if flag != "-h"} - {
-        "--help"  # stands behind -h
+        "--help"  # comes after -h
     }
     assert "--deepspeed" in shown[1] - shown[0]
     titles = re.findall(r"^(\w.*):$", short, re.MULTILINE)

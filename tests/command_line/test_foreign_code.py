@@ -26,7 +26,7 @@ TASKS = {
 AUTO_CLASSES = ("AutoConfig", "AutoModelForPreTraining", *TASKS.values())
 # Commands that read no model folder.
 WITHOUT_MODEL = {"completion", "demo", "vocab", "ablation", "bench", "convert google"}
-# Every other command, on the folder `model` beside a text, GLUE's RTE and a results file.
+# Every other command, on the folder `model` next to a text, GLUE's RTE and a results file.
 COMMANDS = {
     "card": "card {model} --overwrite",
     "push": "push {model} owner/name --output_dir out",
@@ -117,7 +117,7 @@ def folders(tmp_path_factory, tokenizer):
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch, documents):
-    """The working directory, with data; nobody answers questions, and that none is asked is checked."""
+    """The working directory, with data; fails if a command asks a question."""
     rows = "".join(f"{i}\tthe cat sat\tit was happy\t{('not_' * (i % 2))}entailment\n" for i in range(4))
     (tmp_path / "dev.tsv").write_text("index\tsentence1\tsentence2\tlabel\n" + rows)
     files = (

@@ -218,7 +218,7 @@ def test_partitioned_along_both_axes(tmp_path):
 )
 def test_partitions_that_do_not_tile(tmp_path, extents, message):
     array = np.arange(9, dtype=np.float32).reshape(3, 3)
-    if message == "overlaps":  # four rows, of which one is there twice and one is missing
+    if message == "overlaps":  # four rows, one of them twice and one missing
         array = np.arange(12, dtype=np.float32).reshape(4, 3)
     build(tmp_path / "m", {}, slices={"part": (array, extents)})
     with pytest.raises(errors.SliceError, match=message):

@@ -1,4 +1,4 @@
-"""The page on the architecture: picture and floors are those of the code, and what its walks name is there."""
+"""The page on the architecture: picture and floors match the code, and the functions it names exist."""
 
 import ast
 import importlib.util

@@ -158,7 +158,7 @@ def outputs_of(code: str) -> set[str]:
 
 
 def remove(name: str | None, folder: Path) -> None:
-    """Remove an output that is there already."""
+    """Remove an existing output."""
     path = folder / name if name else folder
     if path == folder:
         return
@@ -169,7 +169,7 @@ def remove(name: str | None, folder: Path) -> None:
 
 
 def shorten(monkeypatch) -> None:
-    """Let the settings of long runs be short ones, whoever makes them."""
+    """Shorten the settings of long runs, wherever they are created."""
     for name, short in SHORT.items():
         module, _, class_name = name.rpartition(".")
         arguments_class = getattr(importlib.import_module(module), class_name)

@@ -8,7 +8,7 @@ from mybert import MyBertConfig
 
 TEXTS = ["the cat sat on a mat .", "a dog ran", "it was a very happy tree and the cat slept under it ."]
 
-# Head -> its labels for the three texts, or what they are drawn from.
+# Labels by head for the three texts, or the values they are drawn from.
 LABELS = {
     "MyBertModel": None,
     "MyBertForPreTraining": "tokens",

@@ -25,7 +25,7 @@ def ray_data():
     """Ray Data on two local workers."""
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
     ray = pytest.importorskip("ray", reason="Ray is not installed (pip install mybert[ray])")
-    # A core for what reads, beside those of two workers.
+    # One core for reading, in addition to those of two workers.
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, object_store_memory=200 << 20)
     ray.data.DataContext.get_current().enable_progress_bars = False
     ray.data.DataContext.get_current().execution_options.preserve_order = True

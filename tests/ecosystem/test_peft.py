@@ -137,7 +137,7 @@ def test_each_row_of_a_padded_batch_has_its_own_adapter(load, make_batch, target
 
 
 def test_virtual_tokens(load, make_batch):
-    """Prompts are learnt in front of the words; prefixes are past keys and values, which an encoder does not take."""
+    """Prompts are trained in front of the words; prefixes are past keys and values, which an encoder lacks."""
     head = "MyBertForSequenceClassification"
     prompt = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3)
     before, after = train(peft.get_peft_model(load(head), prompt), make_batch(head))

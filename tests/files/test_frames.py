@@ -1,4 +1,4 @@
-"""Tables in memory: what is missing is None, however a library writes it."""
+"""Tables in memory: missing values are None, whatever the library's own form."""
 
 import numpy as np
 import pytest

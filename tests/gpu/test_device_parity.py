@@ -1,4 +1,4 @@
-"""Losses and gradients beside transformers' BERT on each device, in float32 and bfloat16, padded and packed."""
+"""Losses and gradients compared with transformers' BERT on each device, in float32 and bfloat16, padded and packed."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_packed_rows_are_the_padded_batch(device, dtype, twins, batch_for, kerne
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
 def test_flash_attention(device, attention, twins, batch_for):
-    """Where it is installed; the CPU's tests have a kernel that stands for it."""
+    """If it is installed; the CPU tests use a stand-in."""
     ours, theirs = twins("ForPreTraining", device)
     try:
         ours.set_attn_implementation(attention)

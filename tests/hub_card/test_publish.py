@@ -25,7 +25,7 @@ REPO = "owner/tiny"
 
 @pytest.fixture
 def model_dir(make_model_dir, tmp_path):
-    """A model folder of the test's own, with what a run leaves beside the model."""
+    """A separate model folder for the test, with the other files of a run."""
     folder = tmp_path / "model"
     folder.mkdir()
     for path in make_model_dir("MyBertForSequenceClassification").iterdir():
@@ -95,7 +95,7 @@ def test_pull_gives_the_bytes_that_were_pushed(client, hub, model_dir, tmp_path)
 
 
 def test_models_and_tokenizers_push_themselves(client, hub, model_dir):
-    """transformers' way: code and all heads go along, and the model here stays as it was."""
+    """`push_to_hub` of transformers: code and all heads are uploaded, and the local model is unchanged."""
     model = mybert.MyBertForSequenceClassification.from_pretrained(model_dir)
     before = model.config.to_dict()
     model.push_to_hub(REPO)

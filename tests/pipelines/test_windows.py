@@ -30,7 +30,7 @@ def test_a_token_belongs_to_the_window_with_most_context(tokens, room, stride):
         context = [min(token - start, start + room - 1 - token) for start in starts]
         best = int(np.argmax(context))
         (owner,) = [number for number, (first, last) in enumerate(found) if first <= token < last]
-        # Nothing stands before a text's first tokens and behind its last ones, whatever window they are in.
+        # The first and last tokens of a text have no context on one side in any window.
         if starts[1] <= token < starts[-2] + room:
             assert owner == best
     assert own_tokens([0], 4, 3) == [(0, 3)]
@@ -54,7 +54,7 @@ def test_windows_of_a_pair_slide_over_the_longer_text():
         [0, 1, 2, 3, 4, 5, 6, 9],
         [0, 1, 2, 3, 6, 7, 8, 9],
     ]
-    # The same the other way round; of the shorter one stays what fits into half.
+    # The same with swapped texts; the shorter one is truncated to half.
     sides = [None, *[0] * 9, None, *[1] * 5, None]
     assert window_places(sides, 9, 1) == [
         [0, 1, 2, 3, 10, 11, 12, 13, 16],

@@ -105,7 +105,7 @@ def test_two_phases_are_one_run(tmp_path, arguments):
     # The second phase continues with this; otherwise transformers warns about another batch size.
     assert json.loads((out / "checkpoint-6" / "trainer_state.json").read_text())["train_batch_size"] == 2
     moved = (start - end).abs().amax(-1)
-    assert (moved[24:60] > 1e-3).all()  # learnt in the second phase
+    assert (moved[24:60] > 1e-3).all()  # trained in the second phase
     assert (moved[64:] < 1e-4).all()
 
 

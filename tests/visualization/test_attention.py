@@ -76,7 +76,7 @@ def model_of(model_class, **settings):
 
 
 def sharpened(model):
-    """Larger weights, so that the heads differ visibly from looking everywhere alike."""
+    """Larger weights, so that the heads differ visibly from uniform attention."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "query" in name or "key" in name or "embeddings" in name:
@@ -401,5 +401,5 @@ def test_curves_command(tmp_path):
     assert (tmp_path / "other.png").read_text() == "mine"
     assert not main(["curves", str(tmp_path), "--output", str(tmp_path / "other.png"), "--overwrite"])
     (tmp_path / "training_curves.png").write_text("an earlier one")
-    assert not main(["curves", str(tmp_path)])  # the run's own is drawn anew
+    assert not main(["curves", str(tmp_path)])  # the run's own picture is redrawn
     assert (tmp_path / "training_curves.png").read_bytes() == (tmp_path / "other.png").read_bytes()

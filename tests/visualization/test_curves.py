@@ -53,7 +53,7 @@ def test_guessing_is_drawn_where_it_was_measured(monkeypatch, tmp_path):
     monkeypatch.setattr(matplotlib.axes.Axes, "axhline", lambda ax, height, **kwargs: drawn.append(height))
     history = pretraining_history()
     training_curves(history, tmp_path / "curves.png")
-    assert not drawn  # more than half of the pairs are random, by a share that nobody measured
+    assert not drawn  # more than half of the pairs are random, but the share was not measured
     history.append({"step": 600, "eval_nsp_majority": 0.6})
     training_curves(history, tmp_path / "curves.png")
     assert drawn == [pytest.approx(-0.6 * math.log(0.6) - 0.4 * math.log(0.4)), 0.6]

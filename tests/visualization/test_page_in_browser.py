@@ -280,7 +280,7 @@ def test_switches_choose_view_and_direction(page, attention):
     assert_lists(page, attention.rollout[1, 1])
     page.click("#views button[data-value=attention]")
     page.click("#directions button[data-value=to]")
-    assert chosen(page) == ("Layer 1, head 1", f"“{TOKENS[1]}” (1) is attended by")  # the head of before
+    assert chosen(page) == ("Layer 1, head 1", f"“{TOKENS[1]}” (1) is attended by")  # the previous head
     assert_lists(page, attention.weights[1, 1, :, 1])
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture
 def fonts(monkeypatch):
-    """Two installed fonts beside matplotlib's own: one with Korean letters, one with a letter of another script."""
+    """Two installed fonts besides matplotlib's own: one with Korean letters, one with a letter of another script."""
     from matplotlib.font_manager import FontEntry, fontManager
 
     own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans")
