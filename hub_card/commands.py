@@ -96,8 +96,8 @@ def make_card(arguments: CardArguments) -> Path:
 
     Raises:
         FileNotFoundError: If the folder, its `config.json` or weights, or the file of results does not exist.
-            ValueError: If the folder is broken, a card exists whose text would change and `overwrite` is not set, or
-                an argument is invalid.
+        ValueError: If the folder is broken, a card exists whose text would change and `overwrite` is not set, or
+            an argument is invalid.
         OSError: If the card cannot be written.
     """
     model_dir = Path(arguments.model)

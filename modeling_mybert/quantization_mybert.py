@@ -58,8 +58,8 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch
         rows: float32 (N, I).
 
     Returns:
-            Integers from 1 to 255, uint8 (N, I), and the range and the middle of each row (N, 1): a value is about
-            (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
+        Integers from 1 to 255, uint8 (N, I), and the range and the middle of each row (N, 1): a value is about
+        (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
     """
     lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
     middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)

@@ -45,8 +45,7 @@ class MultipleChoicePipeline(BatchedPipeline):
             batch_size: Number of choices in a batch; by default chosen for the device.
             prompt: The prompt, as a keyword argument.
             **parameters: `top_k` (1): number of choices to return; above 1, a list of them is returned. `num_workers`
-              is
-                ignored.
+                is ignored.
 
         Returns:
             `{"label", "answer", "score"}` for one prompt: index (from 0), text and probability of the best choice; a
