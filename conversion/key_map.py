@@ -5,7 +5,7 @@ Shapes are given in fields of the configuration, as in PyTorch. A TensorFlow var
 kernel separate, (hidden, heads, head size), where PyTorch and Google's own code join them.
 
 Keras names are paths in the object graph of a TF2 checkpoint (see `object_graph`); `encoder` is the node of
-the encoder, `pretrainer` for the one around it.
+the encoder, `pretrainer` the one around it.
 
 Sources: google-research/bert `modeling.py`, `run_pretraining.py`, `run_classifier.py`, `run_squad.py`,
 `optimization.py`; tensorflow/models

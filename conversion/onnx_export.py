@@ -81,8 +81,8 @@ def export_onnx(model_dir: str | os.PathLike[str], output_dir: str | os.PathLike
     Args:
         model_dir: A MyBERT or BERT model folder, with any head.
         output_dir: Folder to write. It is created at the end, after the comparison. It gets `model.onnx` (and
-            `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and what
-            sentence-transformers pools with if the source has them, and the report as `conversion.json`.
+            `model.onnx.data` if the weights are too large for one file), `config.json`, the tokenizer and
+            sentence-transformers' files if the source has them, and the report as `conversion.json`.
         **options: Fields of `OnnxOptions`.
 
     Returns:
