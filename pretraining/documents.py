@@ -1,10 +1,11 @@
 """Text to documents: lists of sentences in the order of the text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..files.corpus import Corpus, DocumentSettings
+from ..files.frames import GivenData, is_frame
 from ..files.sentences import split_sentences
 
 
@@ -71,3 +72,17 @@ def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[li
         elif document:
             yield document
             document = []
+
+
+def named_or_given(text: Any) -> list[Any]:
+    """File names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
+    if isinstance(text, (str, Path, GivenData)) or text is None:
+        text = [] if text is None else [text]
+    is_list = isinstance(text, (list, tuple, set, frozenset))
+    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+        return [str(item) if isinstance(item, Path) else item for item in text]
+    if not is_frame(text) and (isinstance(text, Mapping) or not isinstance(text, Iterable)):
+        raise ValueError(
+            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
+        )
+    return [GivenData("text", text)]

@@ -1,6 +1,5 @@
 """The settings of `mybert pretrain`."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,12 +9,12 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ..files import FIELDS_OF_A_HEAD, without_foreign_code
-from ..files.frames import GivenData, is_frame
 from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings
 from ..modeling_mybert import MODEL_SIZES, MyBertConfig
 from ..runs import TICKS, RunArguments, started_on_cpus
 from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from .data_settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
+from .documents import named_or_given
 from .new_pieces import NewPiecesSettings
 from .trainer import OPTIMIZERS
 
@@ -336,7 +335,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
 
     def _check_sources(self) -> None:
         """Check the sources: either text (names, or data in memory) or a token store."""
-        self.text = _named_or_given(self.text)
+        self.text = named_or_given(self.text)
         for name in ("data", "tokenizer", "model"):
             if isinstance(getattr(self, name), Path):
                 setattr(self, name, str(getattr(self, name)))
@@ -474,17 +473,3 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         config.is_decoder = self.objective == "ltr"
         config.check()
         return config
-
-
-def _named_or_given(text: Any) -> list[Any]:
-    """File names as they are; a table, or an iterable of documents that is not a list of names, as `GivenData`."""
-    if isinstance(text, (str, Path, GivenData)) or text is None:
-        text = [] if text is None else [text]
-    is_list = isinstance(text, (list, tuple, set, frozenset))
-    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
-        return [str(item) if isinstance(item, Path) else item for item in text]
-    if not is_frame(text) and (isinstance(text, Mapping) or not isinstance(text, Iterable)):
-        raise ValueError(
-            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
-        )
-    return [GivenData("text", text)]
