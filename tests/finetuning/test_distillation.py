@@ -651,7 +651,7 @@ def refusals():
             "text_pair_column": "hypothesis",
         },
         "distillation_temperature is 0; expected a number above 0": base | {"distillation_temperature": 0},
-        "hard_label_weight is 1.5; expected a number in": base | {"hard_label_weight": 1.5},
+        "hard_label_weight is 1.5; expected a share in": base | {"hard_label_weight": 1.5},
         "hard_label_weight is 1, so the teacher teaches nothing": base | {"hard_label_weight": 1},
         "relation_heads is 3; expected a divisor of the query widths of teacher and student, 16 and 128": base
         | {"relation_weight": 1.0, "relation_heads": 3},

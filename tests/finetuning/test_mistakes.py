@@ -135,17 +135,17 @@ def test_broken_data(tmp_path, pretrained, capsys, task, train, dev, message):
         ({"max_length": 2}, "max_length is 2; expected at least 3"),
         ({"label_columns": ["x", "y"]}, "label_columns are for the task multilabel; this one has a label_column"),
         ({"task": "multilabel", "label_columns": ["x", "x"]}, "label_columns names 'x' twice; expected different"),
-        ({"layer_decay": 1.5}, "layer_decay is 1.5; expected above 0 and at most 1"),
+        ({"layer_decay": 1.5}, "layer_decay is 1.5; expected a share above 0, up to 1"),
         ({"freeze_layers": -2}, "freeze_layers is -2; expected at least 0, or -1 for none"),
         ({"n_best_size": 3}, "n_best_size is not a setting of the task classification"),
         ({"doc_stride": 3}, "doc_stride is set without window_pooling"),
         ({"dataset": "x"}, "dataset is 'x' but files are given as well"),
         ({"freeze": "encoder", "train_head_first": 1.0}, "the encoder is to be unfrozen later"),
-        ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected 'encoder'"),
-        ({"approach": "feature"}, "approach is 'feature'; expected 'finetune' or 'features'"),
+        ({"freeze": "Encoder"}, "freeze is 'Encoder'; expected encoder"),
+        ({"approach": "feature"}, "approach is 'feature'; expected one of finetune, features"),
         (
             {"task": "tagging", "continuation_labels": "ignored"},
-            "continuation_labels is 'ignored'; expected 'ignore' or 'inside'",
+            "continuation_labels is 'ignored'; expected one of ignore, inside",
         ),
         *(
             (
