@@ -298,10 +298,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 **{**kwargs, **sequences, "return_dict": True},
             )
         if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
-            input_ids, inputs_embeds = (
-                None,
-                self.embeddings.word_embeddings(input_ids),
-            )  # for NEFTune's noise
+            # NEFTune's noise depends on the shape of the batch.
+            input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
         limits = flash_limits(packing.borders, packing.longest) if self._is_flash() else {}
