@@ -64,7 +64,7 @@ def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, 
     assert tuned["model_type"] == "mybert-bilstm"
     assert not (out / "pretrained" / "no-nsp" / "tokens.safetensors").exists()  # the first row's serve all
     lines = (out / "ablation.md").read_text().splitlines()
-    assert lines[0] == "|  | perplexity | words | NSP accuracy | classification |"
+    assert lines[0] == "|  | perplexity | hidden words | NSP accuracy | classification |"
     titles = [*(row.title for row in ROWS.values()), "Always the most frequent answer"]
     assert [line.split(" | ")[0] for line in lines[2:]] == [f"| {title}" for title in titles]
     assert lines[-1].endswith(" | 50.0 |") and lines[-1].split(" | ")[1:3] == ["", ""]
