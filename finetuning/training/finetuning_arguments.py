@@ -175,9 +175,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     save_strategy: SaveStrategy | str = field(default="epoch", metadata=_SHARED["save_strategy"].metadata)
     eval_strategy: IntervalStrategy | str = field(default="epoch", metadata=_SHARED["eval_strategy"].metadata)
     save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, besides the best."})
-    load_best_model_at_end: bool | None = field(
-        default=None, metadata=_SHARED["load_best_model_at_end"].metadata
-    )  # if evaluated and saved
+    # None: if it is evaluated and saved at the same steps.
+    load_best_model_at_end: bool | None = field(default=None, metadata=_SHARED["load_best_model_at_end"].metadata)
 
     def __post_init__(self) -> None:
         """Fill in the task's defaults, and check what can be checked without looking at the data.
