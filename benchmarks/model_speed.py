@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from ..files import check_not_read, check_output_files, own_process, read_rows, refuse_address, write_text
 from ..files.machine import bfloat16_features
-from ..files.ranges import AT_LEAST_1, check_settings
+from ..files.settings import AT_LEAST_1, check_settings
 from ..modeling_mybert import IGNORED_LABEL
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..files import check_output_folder, clear_folder, expand_paths, locked, read_json_object, write_json, write_lines
-from ..files.ranges import ABOVE_0, AT_LEAST_1, check_settings
+from ..files.settings import ABOVE_0, AT_LEAST_1, check_settings
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
 from ..runs import RUN_FOLDER

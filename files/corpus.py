@@ -15,7 +15,7 @@ from .columns import read_column
 from .frames import GivenData, frame_column, is_frame
 from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
 from .parquet import first_line, lacks_column
-from .ranges import check_settings
+from .settings import check_settings
 from .tables import is_table
 from .text import COMPRESSED_SUFFIXES, JSON_SUFFIXES, TABLE_SUFFIXES, content_suffix, expand_paths, open_text
 

@@ -20,7 +20,7 @@ from ..files import (
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available
-from ..files.ranges import AT_LEAST_1, check_settings
+from ..files.settings import AT_LEAST_1, check_settings
 from ..tokenization import CutTexts, encode_and_cut
 from .data.given_data import files_of, sources_of
 from .data.rows import DataSource

@@ -9,45 +9,46 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..files.sentences import split_sentences
     from .adaptation import AdaptArguments, adapt
-    from .collator import PretrainingCollator
     from .commands import DataArguments, prepare_data
-    from .data_settings import ExampleSettings, FilterSettings, MaskingRates, StoreSettings
-    from .dataset import PretrainingDataset
-    from .documents import read_documents
-    from .filter_report import FilterReport
-    from .filtering import CorpusFilter
-    from .masking import mask_tokens
-    from .pretraining_arguments import MODEL_SIZES, PretrainingArguments
-    from .pretraining_run import pretrain
-    from .store_builder import build_token_store, inspect_corpus
-    from .store_format import StoreSummary, TokenStore
-    from .store_shards import StoreShards
-    from .trainer import PretrainingTrainer
+    from .examples.collator import PretrainingCollator
+    from .examples.dataset import PretrainingDataset
+    from .examples.example_settings import ExampleSettings, MaskingRates
+    from .examples.masking import mask_tokens
+    from .store.documents import read_documents
+    from .store.filter_report import FilterReport
+    from .store.filtering import CorpusFilter
+    from .store.store_builder import build_token_store, inspect_corpus
+    from .store.store_format import StoreSummary, TokenStore
+    from .store.store_settings import FilterSettings, StoreSettings
+    from .store.store_shards import StoreShards
+    from .training.pretraining_arguments import MODEL_SIZES, PretrainingArguments
+    from .training.pretraining_run import pretrain
+    from .training.trainer import PretrainingTrainer
 
 _MODULES = {
-    "MODEL_SIZES": "pretraining_arguments",
+    "MODEL_SIZES": "training.pretraining_arguments",
     "AdaptArguments": "adaptation",
-    "CorpusFilter": "filtering",
+    "CorpusFilter": "store.filtering",
     "DataArguments": "commands",
-    "ExampleSettings": "data_settings",
-    "FilterReport": "filter_report",
-    "FilterSettings": "data_settings",
-    "MaskingRates": "data_settings",
-    "PretrainingArguments": "pretraining_arguments",
-    "PretrainingCollator": "collator",
-    "PretrainingDataset": "dataset",
-    "PretrainingTrainer": "trainer",
-    "StoreSettings": "data_settings",
-    "StoreShards": "store_shards",
-    "StoreSummary": "store_format",
-    "TokenStore": "store_format",
+    "ExampleSettings": "examples.example_settings",
+    "FilterReport": "store.filter_report",
+    "FilterSettings": "store.store_settings",
+    "MaskingRates": "examples.example_settings",
+    "PretrainingArguments": "training.pretraining_arguments",
+    "PretrainingCollator": "examples.collator",
+    "PretrainingDataset": "examples.dataset",
+    "PretrainingTrainer": "training.trainer",
+    "StoreSettings": "store.store_settings",
+    "StoreShards": "store.store_shards",
+    "StoreSummary": "store.store_format",
+    "TokenStore": "store.store_format",
     "adapt": "adaptation",
-    "build_token_store": "store_builder",
-    "inspect_corpus": "store_builder",
-    "mask_tokens": "masking",
+    "build_token_store": "store.store_builder",
+    "inspect_corpus": "store.store_builder",
+    "mask_tokens": "examples.masking",
     "prepare_data": "commands",
-    "pretrain": "pretraining_run",
-    "read_documents": "documents",
+    "pretrain": "training.pretraining_run",
+    "read_documents": "store.documents",
     "split_sentences": ".files.sentences",
 }
 

@@ -10,15 +10,15 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from ..files import only_errors, write_json
-from ..files.ranges import SHARE_BELOW_1
+from ..files.settings import SHARE_BELOW_1, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
-from .data_settings import Objective, settings_of
-from .new_pieces import NewPiecesSettings
-from .preparation import STORE, split_documents
-from .pretraining_arguments import PretrainingArguments
-from .pretraining_run import pretrain
-from .store_format import TokenStore
+from .examples.example_settings import Objective
+from .initialization.new_pieces import NewPiecesSettings
+from .store.store_format import TokenStore
+from .training.preparation import STORE, split_documents
+from .training.pretraining_arguments import PretrainingArguments
+from .training.pretraining_run import pretrain
 
 logger = logging.getLogger(__name__)
 

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from ..files import check_not_read, check_output_files, locked, written_beside
 from ..files.corpus import expand_sources
 from ..files.hub_names import check_available
-from ..files.ranges import AT_LEAST_1
+from ..files.settings import AT_LEAST_1, settings_of
 from ..tokenization import MyBertTokenizer
-from .data_settings import ExampleSettings, MaskingRates, StoreSettings, settings_of
-from .filter_report import FilterReport
-from .store_builder import build_token_store, inspect_corpus
-from .store_format import SHARD, StoreSummary, TokenStore
+from .examples.example_settings import ExampleSettings, MaskingRates
+from .store.filter_report import FilterReport
+from .store.store_builder import build_token_store, inspect_corpus
+from .store.store_format import SHARD, StoreSummary, TokenStore
+from .store.store_settings import StoreSettings
 
 if TYPE_CHECKING:
-    from .collator import PretrainingCollator
-    from .dataset import PretrainingDataset
+    from .examples.collator import PretrainingCollator
+    from .examples.dataset import PretrainingDataset
 
 logger = logging.getLogger(__name__)
 
@@ -141,8 +142,8 @@ def _dry_run(arguments: DataArguments, tokenizer: MyBertTokenizer | None) -> Fil
 
 def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenizer) -> None:
     # Imported only here: building a store does not need torch.
-    from .collator import PretrainingCollator
-    from .dataset import PretrainingDataset
+    from .examples.collator import PretrainingCollator
+    from .examples.dataset import PretrainingDataset
 
     try:
         dataset = PretrainingDataset(

@@ -13,7 +13,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, Scheduler
 
 from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
-from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
+from ..files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
 
 logger = logging.getLogger(__name__)
 

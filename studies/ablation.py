@@ -10,9 +10,9 @@ from ..files import write_json, write_text
 from ..finetuning import FinetuningArguments, finetune
 from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
-from ..pretraining.data_settings import CorpusSettings
+from ..pretraining.store.store_settings import CorpusSettings
 from ..tokenization import VocabularyBasics
-from .settings import (
+from .study_settings import (
     MAJORITY,
     StudySettings,
     as_map,

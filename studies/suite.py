@@ -13,7 +13,7 @@ import yaml
 from ..files import refuse_address, write_json, write_text, written_beside
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.task_arguments import evaluation_names
-from .settings import (
+from .study_settings import (
     MAJORITY,
     Score,
     StudySettings,

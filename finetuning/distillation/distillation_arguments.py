@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from ...files.hub_names import check_available
-from ...files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings
+from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ..data.given_data import data_name, files_of, sources_of

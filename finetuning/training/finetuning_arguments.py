@@ -10,7 +10,7 @@ from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
 from ...files.frames import GivenData
-from ...files.ranges import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings
+from ...files.settings import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings
 from ...runs import RunArguments, started_on_cpus
 from ..data.given_data import source_of, sources_of
 from ..data.rows import DataSource, hub_splits

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from ...files.ranges import AT_LEAST_1, Range
+from ...files.settings import AT_LEAST_1, Range
 from ...modeling_mybert import IGNORED_LABEL, mean_of
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from mybert import MyBertConfig, MyBertForMaskedLM
-from mybert.pretraining import PretrainingArguments, build_token_store, cooccurrence, pretrain
-from mybert.pretraining.cooccurrence import begin_with_statistics, piece_statistics
-from mybert.pretraining.store_format import TokenStore
+from mybert.pretraining import PretrainingArguments, build_token_store, pretrain
+from mybert.pretraining.initialization import cooccurrence
+from mybert.pretraining.initialization.cooccurrence import begin_with_statistics, piece_statistics
+from mybert.pretraining.store.store_format import TokenStore
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def settings(tmp_path, text_file, **others):
 def test_a_run_begins_with_them_once(tmp_path, text_file, monkeypatch, caplog):
     calls = []
     monkeypatch.setattr(
-        "mybert.pretraining.pretraining_run.begin_with_statistics",
+        "mybert.pretraining.training.pretraining_run.begin_with_statistics",
         lambda *given: (calls.append(given[2]), begin_with_statistics(*given)),
     )
     with caplog.at_level("INFO"):

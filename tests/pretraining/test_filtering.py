@@ -19,15 +19,14 @@ from mybert.pretraining import (
     PretrainingArguments,
     TokenStore,
     build_token_store,
-    filtering,
     inspect_corpus,
     prepare_data,
     pretrain,
-    store_builder,
 )
-from mybert.pretraining.documents import documents_of_lines, lines_of_documents
-from mybert.pretraining.store_format import store_metadata
-from mybert.pretraining.unicode_scripts import count_scripts, script_names
+from mybert.pretraining.store import filtering, store_builder
+from mybert.pretraining.store.documents import documents_of_lines, lines_of_documents
+from mybert.pretraining.store.store_format import store_metadata
+from mybert.pretraining.store.unicode_scripts import count_scripts, script_names
 
 needs_datasketch = pytest.mark.skipif(importlib.util.find_spec("datasketch") is None, reason="needs datasketch")
 

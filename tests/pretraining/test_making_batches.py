@@ -14,8 +14,8 @@ from mybert.pretraining import (
     PretrainingTrainer,
     TokenStore,
     build_token_store,
-    pretraining_run,
 )
+from mybert.pretraining.training import pretraining_run
 
 
 @pytest.fixture(scope="module")

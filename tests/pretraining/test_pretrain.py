@@ -12,8 +12,10 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from mybert import MyBertForPreTraining
-from mybert.pretraining import PretrainingArguments, pretrain, pretraining_run, store_builder, store_format
-from mybert.pretraining.preparation import split_documents
+from mybert.pretraining import PretrainingArguments, pretrain
+from mybert.pretraining.store import store_builder, store_format
+from mybert.pretraining.training import pretraining_run
+from mybert.pretraining.training.preparation import split_documents
 
 
 def arguments(tmp_path, text_file, **settings):

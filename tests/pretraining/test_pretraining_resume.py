@@ -30,7 +30,7 @@ from pathlib import Path
 import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.pretraining import preparation, pretraining_run
+from mybert.pretraining.training import preparation, pretraining_run
 from mybert.runs import interruption, trainer_overrides
 
 def kill(*args, **kwargs):

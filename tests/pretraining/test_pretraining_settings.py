@@ -15,7 +15,8 @@ from mybert import (
     MyBertForSequenceClassification,
     MyBertTokenizer,
 )
-from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain, pretraining_run
+from mybert.pretraining import PretrainingArguments, PretrainingTrainer, build_token_store, pretrain
+from mybert.pretraining.training import pretraining_run
 from mybert.runs import MyBertAdamW, StopOnInterrupt
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -130,7 +131,7 @@ SHARDED = """
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from mybert.pretraining.positions import repeat_positions
+from mybert.pretraining.initialization.positions import repeat_positions
 
 whole = torch.nn.Parameter(torch.arange(20.0).view(10, 2))
 sharded = torch.nn.Parameter(distribute_tensor(whole.detach().clone(), init_device_mesh("cpu", (2,)), [Shard(0)]))

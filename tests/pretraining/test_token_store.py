@@ -12,15 +12,9 @@ from safetensors.numpy import load_file, save_file
 
 from mybert import MyBertTokenizer
 from mybert.files import BusyError
-from mybert.pretraining import (
-    PretrainingDataset,
-    StoreShards,
-    TokenStore,
-    build_token_store,
-    read_documents,
-    store_format,
-)
-from mybert.pretraining import store_builder as module
+from mybert.pretraining import PretrainingDataset, StoreShards, TokenStore, build_token_store, read_documents
+from mybert.pretraining.store import store_builder as module
+from mybert.pretraining.store import store_format
 
 
 def build(tmp_path, documents, tokenizer, **settings):
@@ -98,7 +92,7 @@ def test_special_tokens_in_the_text_are_text(tmp_path, tokenizer, num_processes)
 KILLED = """
 import sys, time
 from mybert import MyBertTokenizer
-from mybert.pretraining import store_builder
+from mybert.pretraining.store import store_builder
 store_builder._CHUNK_CHARACTERS = 200
 documents = eval(sys.stdin.read())
 def some():

@@ -9,7 +9,7 @@ import pytest
 
 from mybert.finetuning import TASKS, FinetuningArguments
 from mybert.studies import SuiteArguments, read_suite, run_suite, suite
-from mybert.studies.settings import main_score
+from mybert.studies.study_settings import main_score
 
 SENTENCES = ["the cat sat on the mat", "a dog ate the bread", "it was a very happy fish", "the tree was sad today"]
 FINETUNING = {"max_length": 24, "max_steps": 1, "use_cpu": True, "save_strategy": "no", "learning_rate": 1e-3}

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..modeling_mybert import IGNORED_LABEL, flat_indices
-from ..tokenization import MyBertTokenizer
-from .data_settings import MaskingRates, Objective
+from ...modeling_mybert import IGNORED_LABEL, flat_indices
+from ...tokenization import MyBertTokenizer
 from .dataset import example_generator
+from .example_settings import MaskingRates, Objective
 from .masking import mask_tokens
 
 

@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 from transformers import IntervalStrategy, PreTrainedConfig
 
-from ..files import check_model_folder, files_written_beside, refuse_quantized_weights
-from ..files.corpus import Corpus, DocumentSettings
-from ..files.frames import GivenData
-from ..files.hub_names import check_available
-from ..modeling_mybert import MyBertConfig
-from ..runs import RunFolder, last_complete_checkpoint
-from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
-from .cooccurrence import require_scikit_learn
-from .data_settings import CorpusSettings, FilterSettings, settings_of
-from .documents import documents_of_lines, lines_of_documents
-from .filtering import CorpusFilter
-from .new_pieces import learn_new_pieces
+from ...files import check_model_folder, files_written_beside, refuse_quantized_weights
+from ...files.corpus import Corpus, DocumentSettings
+from ...files.frames import GivenData
+from ...files.hub_names import check_available
+from ...files.settings import settings_of
+from ...modeling_mybert import MyBertConfig
+from ...runs import RunFolder, last_complete_checkpoint
+from ...tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from ..initialization.cooccurrence import require_scikit_learn
+from ..initialization.new_pieces import learn_new_pieces
+from ..store.documents import documents_of_lines, lines_of_documents
+from ..store.filtering import CorpusFilter
+from ..store.store_builder import build_token_store
+from ..store.store_format import StoreSummary, TokenStore, read_summary, store_files
+from ..store.store_settings import CorpusSettings, FilterSettings
 from .pretraining_arguments import PretrainingArguments
-from .store_builder import build_token_store
-from .store_format import StoreSummary, TokenStore, read_summary, store_files
 
 STORE = "tokens.safetensors"  # in the output folder
 _TYPES = ("bert", MyBertConfig.model_type)  # of initial models

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from .store_format import TokenStore
+from ..store.store_format import TokenStore
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -8,8 +8,8 @@ from typing import Annotated, Literal, TypeVar
 import torch
 from transformers import PreTrainedModel
 
-from ..files.ranges import AT_LEAST_0, AT_LEAST_1, check_settings
-from ..tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
+from ...files.settings import AT_LEAST_0, AT_LEAST_1, check_settings
+from ...tokenization import Extension, MyBertTokenizer, count_corpus_words, extend_vocabulary, spell
 
 logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..modeling_mybert import IGNORED_LABEL
-from .data_settings import MINIMAL_TOKENS, Objective
-from .store_format import TokenStore
+from ...modeling_mybert import IGNORED_LABEL
+from ..store.store_format import TokenStore
+from .example_settings import MINIMAL_TOKENS, Objective
 
 
 @dataclass(frozen=True)

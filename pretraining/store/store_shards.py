@@ -8,11 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files.frames import rows_of_batch, with_columns
-from ..tokenization import MyBertTokenizer
-from .data_settings import StoreSettings
+from ...files.frames import rows_of_batch, with_columns
+from ...tokenization import MyBertTokenizer
 from .store_builder import build_token_store
 from .store_format import StoreSummary
+from .store_settings import StoreSettings
 
 if TYPE_CHECKING:
     from _typeshed import StrPath

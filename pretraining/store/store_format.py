@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from ..files import refuse_address
-from ..tokenization import MyBertTokenizer
+from ...files import refuse_address
+from ...tokenization import MyBertTokenizer
 
 FORMAT = "mybert-token-store"
 VERSION = "1"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..files import (
+from ...files import (
     check_output_files,
     clear_folder,
     locked,
@@ -26,11 +26,11 @@ from ..files import (
     write_text,
     written_beside,
 )
-from ..files.corpus import Corpus, expand_sources
-from ..files.frames import GivenData, is_frame
-from ..files.sentences import split_sentences
-from ..tokenization import BulkEncoder, MyBertTokenizer
-from .data_settings import REASONS, FilterSettings, StoreSettings, settings_of
+from ...files.corpus import Corpus, expand_sources
+from ...files.frames import GivenData, is_frame
+from ...files.sentences import split_sentences
+from ...files.settings import settings_of
+from ...tokenization import BulkEncoder, MyBertTokenizer
 from .documents import lines_of_documents
 from .filter_report import FilterReport
 from .filtering import CorpusFilter, can_find_near_duplicates
@@ -49,6 +49,7 @@ from .store_format import (
     tokenizer_fingerprint,
     write_arrays,
 )
+from .store_settings import REASONS, FilterSettings, StoreSettings
 
 if TYPE_CHECKING:
     from _typeshed import StrPath

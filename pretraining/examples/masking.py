@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..modeling_mybert import IGNORED_LABEL
-from .data_settings import MaskingRates
+from ...modeling_mybert import IGNORED_LABEL
+from .example_settings import MaskingRates
 
 # Span lengths in words: geometric with p = 0.2, cut off at 10 (SpanBERT, Joshi et al. 2020, section 3.1).
 _SPAN_LENGTHS = np.arange(1, 11)

@@ -18,10 +18,10 @@ from itertools import chain
 
 import numpy as np
 
-from ..tokenization import BulkEncoder
-from ..tokenization.characters import CJK, regex_class
-from .data_settings import REASONS, FilterSettings
+from ...tokenization import BulkEncoder
+from ...tokenization.characters import CJK, regex_class
 from .filter_report import Amount, FilterReport
+from .store_settings import REASONS, FilterSettings
 from .unicode_scripts import count_scripts
 
 logger = logging.getLogger(__name__)

@@ -13,9 +13,10 @@ import torch
 from torch.utils.data import Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
 
-from ..files import files_written_beside, only_errors
-from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
-from ..runs import (
+from ...files import files_written_beside, only_errors
+from ...files.settings import settings_of
+from ...modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from ...runs import (
     RunFolder,
     StopOnInterrupt,
     TimeBudget,
@@ -25,14 +26,14 @@ from ..runs import (
     speak_in_one_process,
     suggest_bfloat16,
 )
-from ..tokenization import MyBertTokenizer
-from .collator import PretrainingCollator
-from .cooccurrence import begin_with_statistics
-from .data_settings import MaskingRates, settings_of
-from .dataset import PretrainingDataset
-from .masking import ChangingRate, PositionNow, StepOfExample
-from .new_pieces import add_rows
-from .positions import repeat_positions
+from ...tokenization import MyBertTokenizer
+from ..examples.collator import PretrainingCollator
+from ..examples.dataset import PretrainingDataset
+from ..examples.example_settings import MaskingRates
+from ..examples.masking import ChangingRate, PositionNow, StepOfExample
+from ..initialization.cooccurrence import begin_with_statistics
+from ..initialization.new_pieces import add_rows
+from ..initialization.positions import repeat_positions
 from .preparation import PreparedRun, prepare_run
 from .pretraining_arguments import Phase, PretrainingArguments
 from .pretraining_card import fill_mask_examples, write_pretraining_card

@@ -1,4 +1,4 @@
-"""What a setting may be, said once, in the type of its field: a number by a `Range`, a word by `Literal`."""
+"""Settings: fields of dataclasses, whose types say what they may be, a number by a `Range`, a word by `Literal`."""
 
 import math
 from collections.abc import Callable
@@ -52,3 +52,8 @@ def check_settings(settings: Any) -> None:
         if words and value not in (*words, option.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{option.name} is {value!r}; expected {expected}.")
+
+
+def settings_of(kind: type, source: Any) -> dict[str, Any]:
+    """The fields of a class of settings, by name, from an object whose class inherits it."""
+    return {each.name: getattr(source, each.name) for each in fields(kind)}

@@ -1,13 +1,13 @@
-"""The settings of pretraining data, each stated once: name, type, default and help.
+"""The settings of token stores, each stated once: name, type, default and help.
 
 Commands inherit these classes; library functions take their fields by name (see `settings_of`).
 """
 
-from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
-from ..files.corpus import DocumentSettings
-from ..files.ranges import ABOVE_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, SHARE_BELOW_1, check_settings
+from ...files.corpus import DocumentSettings
+from ...files.settings import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, check_settings
 from .unicode_scripts import script_names
 
 # Reasons to drop text, in the order in which they are checked.
@@ -20,15 +20,6 @@ _SETTINGS = {  # of a reason
 }
 _OF_ALL_TEXT = ("other_scripts", "duplicates", "near_duplicates")  # the decision depends on other documents
 ShardBy = Literal["documents", "files"]
-Objective = Literal["mlm+nsp", "mlm", "ltr", "mlm+sop"]
-MaskingUnit = Literal["token", "word", "span"]
-SPECIAL_TOKENS = {"mlm+nsp": 3, "mlm+sop": 3, "mlm": 2, "ltr": 2}  # in an example: [CLS], and [SEP] after each segment
-MINIMAL_TOKENS = 2  # for all segments together, as in Google's script
-
-
-def settings_of(kind: type, source: Any) -> dict[str, Any]:
-    """The fields of a class of settings, by name, from an object whose class inherits it."""
-    return {each.name: getattr(source, each.name) for each in fields(kind)}
 
 
 @dataclass
@@ -145,96 +136,3 @@ class StoreSettings(FilterSettings, CorpusSettings):
                 raise ValueError(
                     f"{name} is {value} and drop lacks {reason}, so it has no effect; give both or neither."
                 )
-
-
-@dataclass
-class ExampleSettings:
-    """What an example is: see `PretrainingDataset`.
-
-    Raises:
-        ValueError: If a setting is invalid, or two settings contradict each other.
-    """
-
-    objective: Objective = field(
-        default="mlm+nsp",
-        metadata={
-            "help": "Training objective: mlm+nsp (the paper: hidden words, and whether B follows A), mlm (hidden "
-            "words), mlm+sop (hidden words, and the order of A and B), ltr (the next word, from the words before "
-            "it)."
-        },
-    )
-    max_length: int = field(default=128, metadata={"help": "Longest sequence in tokens, special tokens included."})
-    short_probability: Annotated[float, SHARE] = field(
-        default=0.1, metadata={"help": "Share of documents cut into shorter sequences, in [0, 1]."}
-    )
-    static_masking: bool = field(
-        default=False, metadata={"help": "Reuse the examples and masks of the first epoch in all others."}
-    )
-    pack: bool = field(
-        default=False, metadata={"help": "Pack sequences into rows of equal length, without attention across them."}
-    )
-    row_length: int | None = field(
-        default=None, metadata={"help": "Tokens of a packed row (default 512, or max_length if that is longer)."}
-    )
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
-        special = SPECIAL_TOKENS[self.objective]
-        if self.max_length < special + MINIMAL_TOKENS:
-            layout = "[CLS] A [SEP] B [SEP]" if special == 3 else "[CLS] A [SEP]"
-            raise ValueError(f"max_length is {self.max_length}; {layout} needs at least {special + MINIMAL_TOKENS}.")
-        if self.pack and self.row_length is not None and self.row_length < self.max_length:
-            raise ValueError(
-                f"row_length is {self.row_length}, less than max_length {self.max_length}; a row has to hold a "
-                "whole sequence."
-            )
-
-
-@dataclass
-class MaskingRates:
-    """Which tokens are predicted, and what replaces them.
-
-    At least one token of a sequence is predicted. Units: "token": single tokens. "word": a word's first piece with all
-    following `##` pieces, as in Google's whole word masking; each token draws its own replacement. "span": several
-    consecutive words, their number geometrically distributed (SpanBERT); the tokens of a span are all masked, all
-    random or all kept. Words that would exceed the number of predictions are skipped, so with "word" and "span" a
-    sequence may have fewer predictions, and a very short one none. With the objective "ltr" nothing is replaced, and
-    `ltr_probability` of the tokens are predicted.
-
-    Raises:
-        ValueError: If a share is outside [0, 1], the two replacement shares add up to more than 1, or a setting is
-            invalid.
-    """
-
-    mlm_probability: Annotated[float, SHARE] = field(
-        default=0.15, metadata={"help": "Share of tokens to predict, in [0, 1]."}
-    )
-    mask_replace_prob: Annotated[float, SHARE] = field(
-        default=0.8, metadata={"help": "Share of the tokens to predict that [MASK] replaces, in [0, 1]."}
-    )
-    random_replace_prob: Annotated[float, SHARE] = field(
-        default=0.1, metadata={"help": "Share of them that a random token replaces; the rest stays as it is."}
-    )
-    masking_unit: MaskingUnit = field(
-        default="token", metadata={"help": "Mask single tokens, whole words, or several consecutive words (SpanBERT)."}
-    )
-    max_predictions: Annotated[int | None, AT_LEAST_1] = field(
-        default=None,
-        metadata={
-            "help": "Maximum number of tokens to predict in a sequence (Google: max_predictions_per_seq); "
-            "default: no limit."
-        },
-    )
-    ltr_probability: Annotated[float, SHARE_ABOVE_0] = field(
-        default=1.0, metadata={"help": "Share of tokens to predict from those before them (ltr), above 0 up to 1."}
-    )
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        check_settings(self)
-        if self.mask_replace_prob + self.random_replace_prob > 1:
-            raise ValueError(
-                f"mask_replace_prob ({self.mask_replace_prob}) and random_replace_prob ({self.random_replace_prob}) "
-                "add up to more than 1."
-            )

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files.corpus import Corpus, DocumentSettings
-from ..files.frames import GivenData, is_frame
-from ..files.sentences import split_sentences
+from ...files.corpus import Corpus, DocumentSettings
+from ...files.frames import GivenData, is_frame
+from ...files.sentences import split_sentences
 
 
 def read_documents(

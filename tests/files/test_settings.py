@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import pytest
 from transformers import HfArgumentParser
 
-from mybert.files.ranges import AT_LEAST_1, SHARE, check_settings
+from mybert.files.settings import AT_LEAST_1, SHARE, check_settings
 
 
 @dataclass

@@ -8,14 +8,15 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
-from ..files import FIELDS_OF_A_HEAD, without_foreign_code
-from ..files.ranges import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings
-from ..modeling_mybert import MODEL_SIZES, MyBertConfig
-from ..runs import TICKS, RunArguments, started_on_cpus
-from ..tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
-from .data_settings import SPECIAL_TOKENS, CorpusSettings, ExampleSettings, MaskingRates, Objective, settings_of
-from .documents import named_or_given
-from .new_pieces import NewPiecesSettings
+from ...files import FIELDS_OF_A_HEAD, without_foreign_code
+from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings, settings_of
+from ...modeling_mybert import MODEL_SIZES, MyBertConfig
+from ...runs import TICKS, RunArguments, started_on_cpus
+from ...tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
+from ..examples.example_settings import SPECIAL_TOKENS, ExampleSettings, MaskingRates, Objective
+from ..initialization.new_pieces import NewPiecesSettings
+from ..store.documents import named_or_given
+from ..store.store_settings import CorpusSettings
 from .trainer import OPTIMIZERS
 
 # Settings that decide a run's result: an interrupted run is resumed only with the same. Batch sizes are compared in

@@ -1,0 +1,1 @@
+"""What weights begin with: statistics of the text, rows of new pieces, copies of positions."""

@@ -1,0 +1,1 @@
+"""The run: its settings, what it prepares, the trainer, the model card."""
