@@ -395,7 +395,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
                     per_device_train_batch_size=rows or self.per_device_train_batch_size,
                     gradient_accumulation_steps=smaller or batches or self.gradient_accumulation_steps,
                     freezes_layers=begin < frozen_steps,
-                    repeats_positions=self.phase2_positions == "repeated" and last_step == long_from is not None,
+                    repeats_positions=self.phase2_positions == "repeated"
+                    and last_step is not None
+                    and last_step == long_from,
                     last_step=last_step,
                 )
             )
