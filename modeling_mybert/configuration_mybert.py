@@ -1,6 +1,7 @@
 """Configuration of MyBERT: the fields of transformers' BERT, checked when the configuration is made."""
 
 import difflib
+import re
 from typing import Any
 
 import torch
@@ -35,9 +36,37 @@ MODEL_SIZES = {
 }
 
 
-def fields_of_size(name: str) -> dict[str, int]:
-    """Fields of a configuration for a key of `MODEL_SIZES`."""
-    layers, width, heads = MODEL_SIZES[name]
+_LAYERS_AND_WIDTH = re.compile(r"([0-9]+)x([0-9]+)")
+
+
+def is_size(name: str) -> bool:
+    """Whether a name is a key of `MODEL_SIZES` or has the form of layers x width, such as "2x256"."""
+    return name in MODEL_SIZES or _LAYERS_AND_WIDTH.fullmatch(name) is not None
+
+
+def fields_of_size(size: str, setting: str = "model_size") -> dict[str, int]:
+    """Fields of a configuration for a size: a key of `MODEL_SIZES`, or layers x width, such as "2x256".
+
+    Heads are 64 wide, and feed-forward layers four times as wide as the model, as in all of `MODEL_SIZES`.
+
+    Args:
+        size: The size.
+        setting: The setting that holds it, for messages.
+
+    Raises:
+        ValueError: If it is no size, has no layers, or its width is not a multiple of 64.
+    """
+    if size in MODEL_SIZES:
+        layers, width, heads = MODEL_SIZES[size]
+    elif found := _LAYERS_AND_WIDTH.fullmatch(size):
+        layers, width = map(int, found.groups())
+        heads, rest = divmod(width, 64)
+        if not layers or not heads or rest:
+            raise ValueError(f"{setting} is {size}; expected at least 1 layer, and a width that is a multiple of 64.")
+    else:
+        raise ValueError(
+            f"{setting} is {size!r}; expected one of {', '.join(MODEL_SIZES)}, or layers x width, such as 2x256."
+        )
     return {
         "num_hidden_layers": layers,
         "hidden_size": width,

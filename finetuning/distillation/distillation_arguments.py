@@ -9,6 +9,7 @@ from ...files.hub_names import check_available
 from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
+from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ..data.given_data import data_name, files_of, sources_of
 from ..network.heads import check_model, check_start
 from ..tasks.task import Task
@@ -26,6 +27,7 @@ _DECISIVE = (
 # Settings of `finetune` without a meaning in distillation.
 _NOT_WITH_A_TEACHER = ("approach", "folds", "lora", "peft_config", "class_weights", "label_smoothing_factor")
 _KNOWN_RELATIONS = {*RELATIONS, "qk"}
+_SIZES = f"{', '.join(MODEL_SIZES)}, or layers x width, such as 2x256"
 _NOT_OF_A_NEW_STUDENT = ("bilstm", "new_head", "keep_model_type")
 
 
@@ -41,7 +43,7 @@ class DistillationArguments(FinetuningArguments):
     teacher: str = field(default="", metadata={"help": "Fine-tuned model to learn from, folder or Hub name."})
     student: str = field(
         default="",
-        metadata={"help": f"Model folder or Hub name, or the size of a new model: {', '.join(MODEL_SIZES)}."},
+        metadata={"help": f"Model folder or Hub name, or the size of a new model: {_SIZES}."},
     )
     tokenizer: str | None = field(
         default=None, metadata={"help": "Folder of a new student's tokenizer (default: the teacher's)."}
@@ -122,7 +124,7 @@ class DistillationArguments(FinetuningArguments):
         try:
             check_available(self.student, "student")
         except OSError as error:
-            raise OSError(f"{error} A new student has a size: {', '.join(MODEL_SIZES)}.") from error
+            raise OSError(f"{error} A new student has a size: {_SIZES}.") from error
         check_start(self.student, self.from_scratch)
 
     def _check_distillation(self) -> None:
@@ -144,21 +146,22 @@ class DistillationArguments(FinetuningArguments):
         if self.tokenizer and not self.is_new_student:
             raise ValueError(
                 f"tokenizer is {self.tokenizer!r} and {self.student} has its own; it is for a new student, one of "
-                f"{', '.join(MODEL_SIZES)}."
+                f"{_SIZES}."
             )
         if self.teacher_embeddings and not self.is_new_student:
             raise ValueError(
                 f"teacher_embeddings is set and {self.student} has its own; they are for a new student, one of "
-                f"{', '.join(MODEL_SIZES)}."
+                f"{_SIZES}."
             )
         refuse_given(self, _NOT_WITH_A_TEACHER, "but distillation has no such setting")
         if self.is_new_student:
+            fields_of_size(self.student, "student")  # checks it
             refuse_given(self, _NOT_OF_A_NEW_STUDENT, f"but a new student ({self.student}) is a plain MyBERT")
 
     @property
     def is_new_student(self) -> bool:
         """Whether the student is a new model, given by its size."""
-        return self.student in MODEL_SIZES
+        return is_size(self.student)
 
     @property
     def learns_layers(self) -> bool:

@@ -11,6 +11,7 @@ from transformers.training_args import OptimizerNames
 from ...files import FIELDS_OF_A_HEAD, without_foreign_code
 from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings, settings_of
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
+from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import TICKS, RunArguments, started_on_cpus
 from ...tokenization import MyBertTokenizer, VocabularyBasics, VocabularySettings
 from ..examples.example_settings import SPECIAL_TOKENS, ExampleSettings, MaskingRates, Objective
@@ -105,9 +106,9 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     model_size: str = field(
         default="base",
         metadata={
-            "help": "Size of the model, layers x width: "
+            "help": "Size, layers x width: "
             + ", ".join(f"{size} ({layers}x{width})" for size, (layers, width, _) in MODEL_SIZES.items())
-            + "."
+            + ", or another."
         },
     )
     num_hidden_layers: int | None = field(default=None, metadata={"help": "Layers, if not those of model_size."})
@@ -211,8 +212,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             self._measure_in_time(self.max_hours)
         if self.output_dir is None:
             raise ValueError("output_dir is not set; give the folder to write the model to.")
-        if self.model_size not in MODEL_SIZES:
-            raise ValueError(f"model_size is {self.model_size!r}; expected one of {', '.join(MODEL_SIZES)}.")
+        fields_of_size(self.model_size)  # checks it
         if self.embeddings != "random" and self.model:
             raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
         if self.phase2_positions != "new" and self.model:
@@ -445,14 +445,15 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         """
         longest = max(phase.max_length for phase in self.phases())
         if self.model is None:
-            layers, width, heads = MODEL_SIZES[self.model_size]
-            width = self.hidden_size or width
+            own = {
+                "num_hidden_layers": self.num_hidden_layers,
+                "hidden_size": self.hidden_size,
+                "num_attention_heads": self.num_attention_heads,
+                "intermediate_size": 4 * self.hidden_size if self.hidden_size else None,
+            }
             config = MyBertConfig(
+                **fields_of_size(self.model_size) | {name: value for name, value in own.items() if value is not None},
                 vocab_size=len(tokenizer),
-                num_hidden_layers=layers if self.num_hidden_layers is None else self.num_hidden_layers,
-                hidden_size=width,
-                num_attention_heads=self.num_attention_heads or heads,
-                intermediate_size=4 * width,
                 max_position_embeddings=max(512, longest),
                 pad_token_id=tokenizer.pad_token_id,
             )

@@ -537,11 +537,13 @@ def test_a_new_student_has_the_teachers_words_and_classes_and_begins_by_its_seed
     weights = []
     for number in range(2):
         out = tmp_path / str(number)
-        distill(arguments(teacher="bert", student="tiny", train_file=labelled(), output_dir=str(out), max_steps=1))
+        distill(arguments(teacher="bert", student="3x192", train_file=labelled(), output_dir=str(out), max_steps=1))
         weights.append((out / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "0")
-    assert (model.config.num_hidden_layers, model.config.hidden_size) == (2, 128)
+    config = model.config
+    assert (config.num_hidden_layers, config.hidden_size, config.num_attention_heads) == (3, 192, 3)
+    assert config.intermediate_size == 768
     assert model.config.id2label == {0: "bad", 1: "fair", 2: "good"}
     assert (
         MyBertTokenizer.from_pretrained(tmp_path / "0").get_vocab()
@@ -627,6 +629,7 @@ def refusals():
     rows, texts = labelled(), unlabelled()
     base = {"teacher": "teacher", "student": "tiny", "train_file": rows}
     return {
+        "student is 2x100; expected at least 1 layer, and a width": base | {"student": "2x100"},
         "teacher is not set": base | {"teacher": ""},
         "student is not set": base | {"student": ""},
         "without a head for a task": base | {"teacher": "plain"},

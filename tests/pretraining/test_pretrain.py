@@ -237,6 +237,8 @@ def test_mistakes_in_the_settings(tmp_path, text_file):
         arguments(tmp_path, text_file, output_dir=None)
     with pytest.raises(ValueError, match="model_size is 'huge'; expected one of tiny, mini"):
         arguments(tmp_path, text_file, model_size="huge")
+    with pytest.raises(ValueError, match="model_size is 0x64; expected at least 1 layer"):
+        arguments(tmp_path, text_file, model_size="0x64")
     with pytest.raises(ValueError, match="heldout is 1"):
         arguments(tmp_path, text_file, heldout=1.0)
     with pytest.raises(FileNotFoundError, match="nowhere"):
