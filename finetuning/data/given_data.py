@@ -20,6 +20,10 @@ class ColumnNames(Protocol):
         """Column of the text."""
 
     @property
+    def text_pair_column(self) -> str | None:
+        """Column of the second text."""
+
+    @property
     def label_column(self) -> str:
         """Column of the label."""
 
@@ -88,10 +92,9 @@ def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
     texts = _texts(item[0] if has_label else item, task)
-    pair_column = getattr(task, "text_pair_column", None)
-    if texts is None or ("text_pair" in texts and not pair_column and task.text_column != "text"):
+    if texts is None or ("text_pair" in texts and not task.text_pair_column and task.text_column != "text"):
         return None
-    columns = {"text": task.text_column, "text_pair": pair_column or "text_pair"}
+    columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
     label = {task.label_column: item[1]} if has_label else {}
     return {columns[column]: text for column, text in texts.items()} | label
 

@@ -1,7 +1,7 @@
 """The settings of `mybert distill`."""
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -12,6 +12,7 @@ from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
 from ..data.given_data import data_name, files_of, sources_of
 from ..network.heads import check_model, check_start
+from ..tasks.registry import TASKS
 from ..tasks.task import Task
 from ..tasks.task_arguments import refuse_given, task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
@@ -171,12 +172,11 @@ class DistillationArguments(FinetuningArguments):
     def _chosen_task(self) -> tuple[str, Task]:
         """The teacher's task, without what was fitted to its predictions (thresholds, temperature)."""
         name, task = self._teacher_task
-        return name, task.unfitted()
+        return name, task.fitted_as(TASKS[name])
 
     def task_of_teacher(self, task: Task) -> Task:
         """The task with the thresholds or temperature fitted to the teacher's predictions."""
-        fitted = self._teacher_task[1]
-        return replace(task, **{name: getattr(fitted, name) for name in fitted.fitted_fields})
+        return task.fitted_as(self._teacher_task[1])
 
     def _check_training_data(self) -> None:
         if not (self.train_file or self.dataset or self.unlabelled):

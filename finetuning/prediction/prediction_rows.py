@@ -97,12 +97,12 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         ValueError: If the column of the text cannot be determined.
     """
     names = set(row.values)
-    pair_name = getattr(task, "text_pair_column", None)
+    pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None
     if "text_column" in given or (task.text_column in names and (not knows_pair or pair_name in names)):
         is_pair = "text_pair_column" in task.options and not knows_pair and "text_column" not in given
         if is_pair and task.text_column == "text" and "text_pair" in names:
-            return replace(task, text_pair_column="text_pair")  # type: ignore[call-arg]
+            return replace(task, text_pair_column="text_pair")
         return task
     may_be_pair = "text_pair_column" in task.options and (knows_pair or task.text_column == "text")
     pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if may_be_pair else []

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerBase
+from typing_extensions import Self
 
 from ...files import write_lines
 from ...hub_card import PipelineCall
@@ -79,7 +80,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         glue: Name of the GLUE task, which determines the metrics.
     """
 
-    text_pair_column: str | None = None
     label_columns: tuple[str, ...] = ()
     label_separator: str | None = None
     problem: Literal["single_label_classification", "multi_label_classification", "regression"] = (
@@ -159,7 +159,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             return (example.label,)
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
-    def settled(self, rows: Sequence[DataRow]) -> ClassificationTask:
+    def settled(self, rows: Sequence[DataRow]) -> Self:
         """The task, with settings that are not given inferred from the data.
 
         Pairs are in `text` and `text_pair`; the separator of labels is whichever of , ; | occurs.
@@ -335,7 +335,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
             found |= {f"probability_{name}": rounded(value) for name, value in table.items()}
         return found
 
-    def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> ClassificationTask:
+    def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> Self:
         """The task with settings fitted to the predictions.
 
         For single-label tasks this is the temperature, for multi-label tasks the thresholds with the best F1.

@@ -61,7 +61,11 @@ def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[
         if count:
             verb = "is" if count == 1 else "are"
             line = f"{count:,} of {examples:,} texts {verb} longer than {task.max_length} tokens: {done}"
-            advice = " (--window_pooling mean reads them whole)" if done == "cut" and task.may_window else ""
+            advice = (
+                " (--window_pooling mean reads them whole)"
+                if done == "cut" and "window_pooling" in task.options
+                else ""
+            )
             lines.append(f"{line}{advice}.")
     return lines
 

@@ -1,8 +1,6 @@
 """Running a fine-tuned model on tokenized data: in batches of similar length, with results in the data's order."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from accelerate import PartialState
@@ -12,10 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...pipelines.batched_pipeline import batches_by_length
 from ..data.labels import LABEL_ARGUMENTS
-from .task import WINDOW_WEIGHT
-
-if TYPE_CHECKING:
-    from .task import Task, TaskData
+from .task import WINDOW_WEIGHT, Task, TaskData
 
 _FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
 

@@ -48,7 +48,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         choice_columns: Columns of the choices; a single column contains lists of choices.
     """
 
-    text_pair_column: str | None = None
     choice_columns: tuple[str, ...] = ("choices",)
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")

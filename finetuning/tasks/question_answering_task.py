@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from tqdm.auto import tqdm
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
+from typing_extensions import Self
 
 from ...files import read_json_object, write_json
 from ...hub_card import PipelineCall
@@ -313,9 +314,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
 
-    def adapted(
-        self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]
-    ) -> QuestionAnsweringTask:
+    def adapted(self, predictions: Sequence[AnswerPrediction], examples: Sequence[QuestionExample]) -> Self:
         """The task with the threshold of the best F1, unless the user set one."""
         if self.null_score_threshold is not None or not self.unanswerable:
             return self

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from typing_extensions import Self
 
 from ...files import read_conll, write_lines
 from ...files.tables import DOCUMENT_START
@@ -92,7 +93,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         sides = (row.values.get(name) for name in (self.text_column, self.label_column))
         return not all(side.strip() if isinstance(side, str) else side for side in sides)
 
-    def with_classes(self, labels: Labels | None) -> TaggingTask:
+    def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 

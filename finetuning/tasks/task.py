@@ -1,6 +1,6 @@
-"""Base class of tasks: from rows to examples, to model inputs, and back to predictions, scores and files.
+"""Base class of tasks: from examples to model inputs, and back to predictions, answers, scores and files.
 
-    read -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, write_predictions
+    (ExampleReader) -> examples -> encode -> TaskData -> (network) -> predict -> predictions -> score, answers
 
 A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task is an instance in `registry`.
 """
@@ -8,9 +8,9 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -23,19 +23,18 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from typing_extensions import Self
 
-from ...files.frames import GivenData
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
-from ..data.given_data import given_rows
 from ..data.labels import Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, read_data
+from ..data.rows import DataSource
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
+from .example_reader import E, ExampleReader
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
 
-E = TypeVar("E")  # an example from the data
 P = TypeVar("P")  # a prediction for an example
 
 
@@ -94,100 +93,33 @@ def rounded(value: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(ABC, Generic[E, P]):
+class Task(ExampleReader[E], Generic[E, P]):
     """A task; the fields that a user may set are flags of the same name.
 
     Attributes:
         main_metric: The metric that selects the best checkpoint.
         max_length: Maximum sequence length, in tokens.
-        encoding: Encoding of the files.
-        text_column: Column of the text.
-        label_column: Column of the label.
-        file_columns: Names of the columns of files without header.
-        skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
-        files: For each split, name patterns of its files in the benchmark's folder; the first match is used.
-        evaluations: Names for several validation (or test) files, in order.
-        hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
         defaults: Default training settings of the task.
     """
 
     main_metric: str
     max_length: int = 128
-    encoding: str = "utf-8"
-    text_column: str = "text"
-    label_column: str = "label"
-    file_columns: tuple[str, ...] | None = None
-    skip_broken_rows: bool = False
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    evaluations: tuple[str, ...] = ()
-    hub: Mapping[str, Any] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
-    options: ClassVar[tuple[str, ...]] = ("max_length", "encoding", "text_column", "label_column")
-    """The fields that a user may set."""
+    options: ClassVar[tuple[str, ...]] = ("max_length", *ExampleReader.options)
     fitted_fields: ClassVar[tuple[str, ...]] = ()
     """The fields that `adapted` may set."""
     auto_class: ClassVar[Any]
     """transformers' Auto class of the head."""
     pipeline: ClassVar[str]
     """The task's name on the Hub and in `transformers.pipeline`."""
-    reads_conll: ClassVar[bool] = False
     full_score: ClassVar[float] = 1.0
     """The main metric's value if all predictions are right."""
     most_listed: ClassVar[int | None] = None
     """Maximum number of answers in `best`; None for the number of classes."""
     has_probabilities: ClassVar[bool] = True  # whether answers can include the probability of every class
 
-    def read(self, source: DataSource, labelled: bool = True) -> list[E]:
-        """Read the examples of a file.
-
-        Args:
-            source: The file or data set.
-            labelled: Whether there must be labels; otherwise they are read if present, and must then be in all rows.
-
-        Raises:
-            OSError: If it cannot be read.
-            ValueError: If a column is missing or a value is invalid; the message names file and row.
-        """
-        rows = self.rows(source, labelled)
-        labelled = labelled or any(map(self.has_label, rows))
-        return self.examples(rows, labelled)
-
-    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
-        """Read the rows of a file, see `read`; columns may be missing in some rows."""
-        if isinstance(source, GivenData):
-            rows = given_rows(source, self)
-        else:
-            by_name = not self.has_class_numbers
-            rows = read_data(
-                source, self.file_columns, self.encoding, self.skip_broken_rows, self.reads_conll, by_name
-            )
-        check_columns(rows, self.columns(labelled))
-        return rows
-
-    def columns(self, labelled: bool) -> dict[str, str]:
-        """The columns to read, with the setting that names each; label columns only for labelled data."""
-        found: dict[str, str] = {}
-        for option in self.options:
-            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
-                names = getattr(self, option) or ()
-                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
-        return found
-
-    def is_empty(self, row: DataRow) -> bool:
-        """Whether a row of labelled data has no text, or no label."""
-        text = row.values.get(self.text_column)
-        return not (str(text or "").strip() and self.has_label(row))
-
-    def settled(self, rows: Sequence[DataRow]) -> Task[E, P]:
-        """The task, with settings inferred from training data; by default unchanged.
-
-        Raises:
-            ValueError: If the data is ambiguous; the message names the setting to give.
-        """
-        return self
-
-    def with_classes(self, labels: Labels | None) -> Task[E, P]:
+    def with_classes(self, labels: Labels | None) -> Self:
         """The task, with settings inferred from the classes of a run or model; by default unchanged."""
         return self
 
@@ -201,40 +133,6 @@ class Task(ABC, Generic[E, P]):
         """Whether the target is one of several classes, so that labels can be smoothed."""
         return self.has_one_class
 
-    @property
-    def may_window(self) -> bool:
-        """Whether `window_pooling` would read truncated texts in windows."""
-        return "window_pooling" in self.options
-
-    def texts_of(self, example: E) -> tuple[str, ...]:
-        """The texts of an example."""
-        raise NotImplementedError
-
-    def classes_of(self, example: E) -> tuple[str, ...]:
-        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
-        return ()
-
-    def group_of(self, example: E) -> Any:
-        """A key shared by examples that must not be separated when data is split; None for no such group."""
-        return None
-
-    @property
-    def has_class_numbers(self) -> bool:
-        """Whether classes are numbers in the data files; class names on the Hub are then not used."""
-        return False
-
-    def has_label(self, row: DataRow) -> bool:
-        """Whether a row has a label."""
-        return row.has(self.label_column)
-
-    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
-        """The examples of a file's rows, see `read`."""
-        return [self.example(row, labelled) for row in rows]
-
-    @abstractmethod
-    def example(self, row: DataRow, labelled: bool) -> E:
-        """The example in a row, see `read`."""
-
     def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
         """The classes of training data; None if the task has no classes of its own.
 
@@ -242,14 +140,6 @@ class Task(ABC, Generic[E, P]):
             ValueError: If there is only one class.
         """
         return None
-
-    def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
-        """The training examples that can be trained on.
-
-        Raises:
-            ValueError: If there are none.
-        """
-        return examples
 
     @abstractmethod
     def encode(
@@ -296,10 +186,6 @@ class Task(ABC, Generic[E, P]):
         Returns:
             A prediction for each example.
         """
-
-    def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
-        """The examples in rows of new data, which is not prepared for the task."""
-        return [self.example(row, labelled=False) for row in rows]
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
         """Check that the task can give such answers, see `answers`.
@@ -368,20 +254,11 @@ class Task(ABC, Generic[E, P]):
     def right_prediction(self, example: E) -> P:
         """The correct prediction for a labelled example."""
 
-    @property
-    def recorded(self) -> tuple[str, ...]:
-        """The fields recorded in a fine-tuned model: settings for reading data and making predictions."""
-        return tuple(dict.fromkeys(name for name in (*self.options, *self.fitted_fields) if name != "encoding"))
+    def fitted_as(self, other: Task[Any, Any]) -> Self:
+        """The task, with the settings that were fitted to the predictions of another."""
+        return replace(self, **{name: getattr(other, name) for name in self.fitted_fields})
 
-    def unfitted(self) -> Task[E, P]:
-        """The task without settings fitted to a model's validation data."""
-        defaults: dict[str, Any] = {}
-        for name in self.fitted_fields:
-            option = self.__dataclass_fields__[name]
-            defaults[name] = option.default if option.default_factory is MISSING else option.default_factory()
-        return replace(self, **defaults)
-
-    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Task[E, P]:
+    def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
         """The task with settings fitted to predictions for validation data; by default unchanged."""
         return self
 

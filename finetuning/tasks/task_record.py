@@ -33,10 +33,14 @@ _TASKS_OF_PROBLEMS = {"regression": "regression", "multi_label_classification": 
 
 def task_record(name: str, task: Task) -> dict[str, Any]:
     """The record of a task: its name, and the settings for reading data and making predictions."""
-    values = {field: getattr(task, field) for field in task.recorded}
+    values = {field: getattr(task, field) for field in _recorded_fields(task)}
     return {"task": name} | {
         field: list(value) if isinstance(value, tuple) else value for field, value in values.items()
     }
+
+
+def _recorded_fields(task: Task) -> list[str]:
+    return [name for name in dict.fromkeys((*task.options, *task.fitted_fields)) if name != "encoding"]
 
 
 def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
@@ -114,7 +118,7 @@ def read_task_record(model: str, record: Any) -> tuple[str, Task]:
     hints = get_type_hints(type(task))
     values: dict[str, Any] = {}
     for name, value in record.items():
-        if name not in task.recorded:
+        if name not in _recorded_fields(task):
             continue  # the task's name, or a setting from a later version
         value = tuple(value) if isinstance(value, list) else value
         if not _is_of(value, hints[name]):

@@ -144,7 +144,9 @@ def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
         sources["validation"] = dict(sources["train"])
     if arguments.max_train_samples and everything:
         found["train", ""] = sample(task, found["train", ""], arguments.max_train_samples, seed)
-    found |= {("test", name): task.read(source, labelled=False) for name, source in sources["test"].items()}
+    for name, source in sources["test"].items():
+        rows = task.rows(source, labelled=False)
+        found["test", name] = task.examples(rows, labelled=any(map(task.has_label, rows)))  # in all rows, or in none
     return Splits(task, everything, found, sources)
 
 

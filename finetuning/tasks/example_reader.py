@@ -1,0 +1,153 @@
+"""What a task reads: from the rows of files, the Hub or memory to examples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar
+
+from typing_extensions import Self
+
+from ...files.frames import GivenData
+from ..data.given_data import given_rows
+from ..data.rows import DataRow, DataSource, check_columns, read_data
+
+E = TypeVar("E")  # an example from the data
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleReader(ABC, Generic[E]):
+    """The files and columns of a task, and how their rows become examples.
+
+    Attributes:
+        encoding: Encoding of the files.
+        text_column: Column of the text.
+        text_pair_column: Column of a second text, in tasks that read two.
+        label_column: Column of the label.
+        file_columns: Names of the columns of files without header.
+        skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
+        files: For each split, name patterns of its files in the benchmark's folder; the first match is used.
+        evaluations: Names for several validation (or test) files, in order.
+        hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
+    """
+
+    encoding: str = "utf-8"
+    text_column: str = "text"
+    text_pair_column: str | None = None
+    label_column: str = "label"
+    file_columns: tuple[str, ...] | None = None
+    skip_broken_rows: bool = False
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()
+    hub: Mapping[str, Any] = field(default_factory=dict)
+
+    options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
+    """The fields that a user may set."""
+    reads_conll: ClassVar[bool] = False
+
+    def read(self, source: DataSource) -> list[E]:
+        """Read labelled examples to be measured on.
+
+        Raises:
+            OSError: If the file or data set cannot be read.
+            ValueError: If a column is missing or a value is invalid; the message names file and row.
+        """
+        rows = self.rows(source, labelled=True)
+        return self.examples(rows, labelled=True)
+
+    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
+        """Read the rows of a file; columns may be missing in some rows.
+
+        Args:
+            source: The file or data set.
+            labelled: Whether there must be a column of labels.
+
+        Raises:
+            OSError: If it cannot be read.
+            ValueError: If it is broken or a column is missing.
+        """
+        if isinstance(source, GivenData):
+            rows = given_rows(source, self)
+        else:
+            rows = read_data(
+                source,
+                self.file_columns,
+                self.encoding,
+                self.skip_broken_rows,
+                conll=self.reads_conll,
+                class_names=not self.has_class_numbers,
+            )
+        check_columns(rows, self.columns(labelled))
+        return rows
+
+    def columns(self, labelled: bool) -> dict[str, str]:
+        """The columns to read, with the setting that names each; label columns only for labelled data."""
+        found: dict[str, str] = {}
+        for option in self.options:
+            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
+                names = getattr(self, option) or ()
+                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+        return found
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether classes are numbers in the data files; class names on the Hub are then not used."""
+        return False
+
+    def has_label(self, row: DataRow) -> bool:
+        """Whether a row has a label."""
+        return row.has(self.label_column)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row of labelled data has no text, or no label."""
+        text = row.values.get(self.text_column)
+        return not (str(text or "").strip() and self.has_label(row))
+
+    def settled(self, rows: Sequence[DataRow]) -> Self:
+        """The reader, with settings inferred from training data; by default unchanged.
+
+        Raises:
+            ValueError: If the data is ambiguous; the message names the setting to give.
+        """
+        return self
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
+        """The examples of a file's rows.
+
+        Args:
+            rows: The rows.
+            labelled: Whether they have labels.
+
+        Raises:
+            ValueError: If a value is invalid; the message names file and row.
+        """
+        return [self.example(row, labelled) for row in rows]
+
+    @abstractmethod
+    def example(self, row: DataRow, labelled: bool) -> E:
+        """The example in a row, see `examples`."""
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
+        """The examples in rows of new data, which is not prepared for the task."""
+        return [self.example(row, labelled=False) for row in rows]
+
+    def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
+        """The training examples that can be trained on.
+
+        Raises:
+            ValueError: If there are none.
+        """
+        return examples
+
+    @abstractmethod
+    def texts_of(self, example: E) -> tuple[str, ...]:
+        """The texts of an example."""
+
+    def classes_of(self, example: E) -> tuple[str, ...]:
+        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
+        return ()
+
+    def group_of(self, example: E) -> Any:
+        """A key shared by examples that must not be separated when data is split; None for no such group."""
+        return None
