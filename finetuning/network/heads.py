@@ -1,6 +1,7 @@
 """Loading a model for a task, to train or evaluate it: an encoder with the task's head."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 # Parts of a trunk that a checkpoint may lack.
 _OPTIONAL = ("pooler.", "bilstm.", "position_ids")
 PRETRAINING_HEAD = "PreTraining"
+_HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _SAFELY = {"trust_remote_code": False, "use_safetensors": True}
 # `Trainer` treats all outputs as predictions, so extra outputs that a checkpoint enables are disabled.
 _LOGITS_ONLY = {"output_hidden_states": False, "output_attentions": False}
@@ -169,8 +171,8 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
         )
     _check_shapes(name, loaded["mismatched_keys"])
     check_encoder(name, model, loaded)
-    head = sorted(key for key in loaded["missing_keys"] if not key.startswith(f"{model.base_model_prefix}."))
-    if head:
+    head = sorted(key for key in loaded["missing_keys"] if not key.endswith("position_ids"))
+    if head:  # or a pooler, which only training may begin at random
         raise ValueError(
             f"{name} has no head for this task (it lacks {', '.join(head)}); expected a model that was fine-tuned "
             f"as {type(model).__name__}."
@@ -230,7 +232,7 @@ def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreT
 
 def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) -> bool:
     """Whether a model of this configuration keeps its head."""
-    return not beginning.new_head and not beginning.from_scratch and head_name(auto_class) in heads_of(config)
+    return not beginning.new_head and not beginning.from_scratch and head_name(auto_class.__name__) in heads_of(config)
 
 
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
@@ -252,17 +254,18 @@ def longest_sequence(config: PreTrainedConfig) -> int | None:
     return longest
 
 
-def head_name(auto_class: Any) -> str:
-    """The kind of head of an Auto class: the part of its name after "For"."""
-    return auto_class.__name__.partition("For")[2]
+def head_name(class_name: str) -> str:
+    """The kind of head of a class: the part of its name after "For"; "" for none."""
+    found = _HEAD.search(class_name)
+    return found[1] if found else ""
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
-    """The heads of a checkpoint, as the part of its class names after "For"; "" for none.
+    """The heads of a checkpoint, see `head_name`.
 
     A pretraining checkpoint has the heads of both objectives.
     """
-    heads = {name.partition("For")[2] for name in config.architectures or []}
+    heads = set(map(head_name, config.architectures or []))
     return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
 
 
@@ -271,7 +274,7 @@ def _head_parameters(model: PreTrainedModel) -> list[str]:
 
 
 def _has_other_head(config: PreTrainedConfig, auto_class: Any) -> bool:
-    own = head_name(auto_class)
+    own = head_name(auto_class.__name__)
     return bool(own) and own not in heads_of(config) and not heads_of(config) <= {""}
 
 

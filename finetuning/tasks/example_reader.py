@@ -47,14 +47,14 @@ class ExampleReader(ABC, Generic[E]):
     reads_conll: ClassVar[bool] = False
 
     def read(self, source: DataSource) -> list[E]:
-        """Read labelled examples to be measured on.
+        """Read labelled examples to be measured on, with the settings that they imply, see `settled`.
 
         Raises:
             OSError: If the file or data set cannot be read.
             ValueError: If a column is missing or a value is invalid; the message names file and row.
         """
         rows = self.rows(source, labelled=True)
-        return self.examples(rows, labelled=True)
+        return self.settled(rows).examples(rows, labelled=True)
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows.
@@ -105,7 +105,7 @@ class ExampleReader(ABC, Generic[E]):
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
-        """The reader, with settings inferred from training data; by default unchanged.
+        """The reader, with settings inferred from labelled data; by default unchanged.
 
         Raises:
             ValueError: If the data is ambiguous; the message names the setting to give.

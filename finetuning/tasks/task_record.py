@@ -98,7 +98,7 @@ def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | No
         return None
     name, task = read_task_record(model, record)
     heads = heads_of(config) | ({"TokenClassification"} if isinstance(config, FeatureTaggerConfig) else set())
-    return (name, task) if head_name(task.auto_class) in heads else None
+    return (name, task) if head_name(task.auto_class.__name__) in heads else None
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:

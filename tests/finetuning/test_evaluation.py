@@ -5,14 +5,17 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoTokenizer, BertConfig, BertForPreTraining, pipeline
 
+import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
+from mybert.files import TASK_RECORD
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.network.heads import Beginning
+from mybert.finetuning.network.heads import Beginning, head_name
 from mybert.finetuning.tasks.task_record import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
@@ -240,6 +243,39 @@ def test_classes_of_mnli_without_names_are_nobodys(tmp_path, mnli, names):
     data = mnli_data(mnli, tmp_path, ("0", "1", "2"))
     with pytest.raises(ValueError, match=r"row 1: '\d' as gold_label; expected entailment, neutral"):
         evaluate_model(arguments(tmp_path, data, task="mnli", model=str(tmp_path / "out")))
+
+
+def test_a_model_without_a_record_is_measured_on_both_texts(tmp_path, mnli):
+    """As `predict` reads them: the first text alone gives other classes."""
+    assert not hasattr(AutoConfig.from_pretrained(mnli[0]), TASK_RECORD)
+    rows = [{"text": first, "text_pair": second} for first, second, _ in mnli[1]]
+    labels = [answer["label"] for answer in mybert.predict(str(mnli[0]), rows, use_cpu=True)]
+    labelled = [row | {"label": label} for row, label in zip(rows, labels, strict=True)]
+    assert mybert.evaluate(str(mnli[0]), labelled, use_cpu=True)["accuracy"] == 1.0
+    pairs = [((row["text"], row["text_pair"]), label) for row, label in zip(rows, labels, strict=True)]
+    assert mybert.evaluate(str(mnli[0]), pairs, use_cpu=True)["accuracy"] == 1.0
+
+
+def test_several_labels_are_separated_as_in_training(tmp_path):
+    (tmp_path / "data.csv").write_text("text,labels\na,x;y\nb,y\nc,x\n")
+    (tmp_path / "p.tsv").write_text("index\tprediction\n0\tx,y\n1\ty\n2\tx\n")
+    settings = {"task": "multilabel", "predictions": str(tmp_path / "p.tsv")}
+    assert evaluate_model(arguments(tmp_path, tmp_path / "data.csv", **settings))["accuracy"] == 1.0
+
+
+def test_a_model_that_lacks_its_pooler_is_not_given_a_random_one(tmp_path, rte, finetuned):
+    folder = shutil.copytree(finetuned[0], tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in weights.items() if "pooler" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"no head for this task \(it lacks bert.pooler.dense.bias, bert.pooler"):
+        evaluate_model(arguments(tmp_path, rte, model=str(folder)))
+
+
+def test_the_name_of_a_head_is_found_behind_any_name_of_a_model():
+    assert head_name("RoFormerForSequenceClassification") == "SequenceClassification"
+    assert head_name("AutoModelForMaskedLM") == "MaskedLM"
+    assert head_name("RoFormerModel") == head_name("BertLMHeadModel") == ""
 
 
 def test_nothing_is_replaced_without_a_word(tmp_path, rte, finetuned):
