@@ -17,7 +17,6 @@ from ..tasks.task import Task
 from ..tasks.task_arguments import refuse_given, task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
 from .layer_losses import RELATIONS
-from .soft_targets import objective_of
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +199,7 @@ class DistillationArguments(FinetuningArguments):
     @property
     def card_settings(self) -> dict[str, Any]:
         """The distillation settings on the card."""
-        is_of_values = objective_of(str(self.task), self.resolve_task()) == "value"  # a value has no temperature
+        is_of_values = self.resolve_task().objective == "value"  # a value has no temperature
         found = {
             "teacher": self.name_of_teacher,
             "student began as": f"a new model ({self.student})" if self.is_new_student else Path(self.student).name,

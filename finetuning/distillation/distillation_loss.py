@@ -14,8 +14,8 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ...modeling_mybert import IGNORED_LABEL
+from ..tasks.task import Objective
 from .layer_losses import LAYER_LOSSES
-from .soft_targets import Objective
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from .distillation_arguments import DistillationArguments
 from .distillation_loss import DistillationLoss
 from .distillation_trainer import DistillationTrainer
 from .layer_losses import LayerLosses
-from .soft_targets import joined, objective_of, outputs_of_rows, with_soft_targets
+from .soft_targets import check_can_be_distilled, joined, outputs_of_rows, with_soft_targets
 from .teacher import TEACHER_OUTPUTS, Teacher
 from .teacher_embeddings import begin_with_teacher
 
@@ -116,7 +116,7 @@ class Distillation(Finetuning):
     def check(self) -> None:
         """Reject a student that does not exist, and tasks that cannot be distilled."""
         assert self.arguments.task
-        objective_of(self.arguments.task, self.arguments.resolve_task())
+        check_can_be_distilled(self.arguments.task, self.arguments.resolve_task())
         self.arguments.check_student()
 
     def read(self, task: Task) -> DistillationRun:
@@ -172,7 +172,7 @@ class Distillation(Finetuning):
             raise ValueError(
                 f"{wanted[0]} is {getattr(arguments, wanted[0])}; there is no such loss for multiple choice."
             )
-        wanted += ["the task's answers"] if objective_of(str(arguments.task), task) == "span" else []
+        wanted += ["the task's answers"] if task.objective == "span" else []
         if not wanted:
             return
         teacher = self.teacher.found.tokenizer
@@ -201,10 +201,9 @@ class Distillation(Finetuning):
             read = teacher.read(task, part)
             rows = teacher.outputs(task, read, folder)
             taught.append(with_soft_targets(task, part, read, rows, columns))
-        objective = objective_of(str(self.arguments.task), task)
         for name, data in run.validation.items():
             read = teacher.read(task, data)
-            outputs = outputs_of_rows(objective, task, teacher.outputs(task, read, folder))
+            outputs = outputs_of_rows(task, teacher.outputs(task, read, folder))
             found = teacher.scores(self.arguments.task_of_teacher(task), read, outputs)
             self.of_teacher |= {f"{name}_{metric}" if name else metric: value for metric, value in found.items()}
         self.parameters["teacher"] = teacher.parameters
@@ -253,8 +252,7 @@ class Distillation(Finetuning):
     def trainer(self, run: TaskRun, arguments: FinetuningArguments, **settings: Any) -> TaskTrainer:
         """The trainer of the student."""
         own = self.arguments
-        objective = objective_of(str(own.task), run.task)
-        loss = DistillationLoss(objective, own.distillation_temperature, own.hard_label_weight)
+        loss = DistillationLoss(run.task.objective, own.distillation_temperature, own.hard_label_weight)
         return DistillationTrainer(run, arguments, loss, self._layer_losses(), **settings)
 
     def comparisons(self, metrics: Mapping[str, Any]) -> list[Comparison]:

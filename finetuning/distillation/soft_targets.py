@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +13,8 @@ from ...modeling_mybert import IGNORED_LABEL
 from ...pipelines import pool_windows
 from ..tasks import (
     ClassificationTask,
-    MultipleChoiceTask,
+    FillMaskTask,
     NextSentenceTask,
-    QuestionAnsweringTask,
     TaggingTask,
 )
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
@@ -23,42 +22,22 @@ from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 SOFT_TARGETS = "soft_targets"
 """Extra key of training inputs: the teacher's logits (K,) or (tokens, K), NaN where missing."""
 
-Objective = Literal["classes", "labels", "value", "span"]
-_OBJECTIVES: dict[str, Objective] = {
-    "single_label_classification": "classes",
-    "multi_label_classification": "labels",
-    "regression": "value",
-}
 
-
-def objective_of(name: str, task: Task) -> Objective:
-    """What a model predicts in a task.
+def check_can_be_distilled(name: str, task: Task) -> None:
+    """Reject tasks of the pretraining heads.
 
     Args:
         name: The task's name, for the message.
         task: The task.
 
-    Returns:
-        `"classes"` (single-label), `"labels"` (multi-label), `"value"` (regression) or `"span"` (start and end).
-
     Raises:
-        ValueError: If the task cannot be distilled.
+        ValueError: If it is one.
     """
-    if isinstance(task, ClassificationTask) and not isinstance(task, NextSentenceTask):
-        return _OBJECTIVES[task.problem]
-    if isinstance(task, (TaggingTask, MultipleChoiceTask)):
-        return "classes"
-    if isinstance(task, QuestionAnsweringTask):
-        return "span"
-    raise ValueError(
-        f"task is {name!r}; distillation is for classification, regression, tagging, multiple choice and question "
-        "answering."
-    )
-
-
-def has_classes(task: Task) -> bool:
-    """Whether the task has named classes."""
-    return isinstance(task, TaggingTask) or (isinstance(task, ClassificationTask) and task.problem != "regression")
+    if isinstance(task, (NextSentenceTask, FillMaskTask)):
+        raise ValueError(
+            f"task is {name!r}; distillation is for classification, regression, tagging, multiple choice and question "
+            "answering."
+        )
 
 
 def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
@@ -78,9 +57,9 @@ def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
     ]
 
 
-def outputs_of_rows(objective: Objective, task: Task, rows: Sequence[np.ndarray]) -> Any:
+def outputs_of_rows(task: Task, rows: Sequence[np.ndarray]) -> Any:
     """The inverse of `rows_of_outputs`, for `Task.predict`."""
-    if objective == "span":
+    if task.objective == "span":
         return tuple([row[:, column] for row in rows] for column in (0, 1))
     return list(rows) if isinstance(task, TaggingTask) else [row[0] for row in rows]
 
@@ -108,7 +87,7 @@ def with_soft_targets(
     inputs = dict(data.inputs)
     if isinstance(task, TaggingTask):
         inputs[SOFT_TARGETS] = _of_words(data, read, rows)
-    elif isinstance(task, QuestionAnsweringTask):
+    elif task.objective == "span":
         inputs[SOFT_TARGETS] = list(rows)
     else:
         logits = np.concatenate(rows)

@@ -24,7 +24,7 @@ from ..network.tagger import FeatureTaggerConfig
 from ..prediction.finetuned_model import FinetunedModel, load_finetuned_model
 from ..tasks.inference import network_outputs
 from ..tasks.task import Task, TaskData
-from .soft_targets import has_classes, rows_of_outputs
+from .soft_targets import rows_of_outputs
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Teacher:
 
     def labels_of(self, task: Task) -> Labels | None:
         """Its classes, if the task has classes; other outputs' names in the configuration are ignored."""
-        return self.found.labels if has_classes(task) else None
+        return self.found.labels if task.has_classes else None
 
     def scores(self, task: Task, data: TaskData, outputs: Any) -> dict[str, float]:
         """The metrics of its outputs for labelled data."""

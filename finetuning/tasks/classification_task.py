@@ -36,8 +36,13 @@ from ...pipelines import WindowPooling, pool_windows, window_places
 from ...tokenization import encode_and_cut
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from .task import WINDOW_WEIGHT, Task, TaskData, check_stride, rounded
+from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
 
+_OBJECTIVES: dict[str, Objective] = {
+    "single_label_classification": "classes",
+    "multi_label_classification": "labels",
+    "regression": "value",
+}
 _THRESHOLD = 0.5  # default threshold of a label's probability in multi-label tasks
 _SEPARATORS = (",", ";", "|")  # separators of several labels in a text column
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of 0/1 columns in tables
@@ -145,9 +150,14 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
 
     @property
-    def has_one_class(self) -> bool:
-        """Whether this is single-label classification."""
-        return self.problem == "single_label_classification"
+    def objective(self) -> Objective:
+        """What the network learns, by the kind of label."""
+        return _OBJECTIVES[self.problem]
+
+    @property
+    def has_classes(self) -> bool:
+        """True, but for regression."""
+        return self.problem != "regression"
 
     def texts_of(self, example: TextExample) -> tuple[str, ...]:
         """The sentence, or both sentences of a pair."""

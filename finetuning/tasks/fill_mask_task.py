@@ -17,7 +17,7 @@ from ...modeling_mybert import IGNORED_LABEL
 from ..data.labels import Labels
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .tagged_sentences import add_sequence, tag_windows
-from .task import Task, TaskData, rounded
+from .task import Objective, Task, TaskData, rounded
 
 _MOST_LISTED = 100
 """Number of most probable tokens kept for each mask."""
@@ -70,6 +70,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
 
     auto_class: ClassVar[Any] = AutoModelForMaskedLM
     pipeline: ClassVar[str] = "fill-mask"
+    objective: ClassVar[Objective] = "classes"
     most_listed: ClassVar[int | None] = _MOST_LISTED
     has_probabilities: ClassVar[bool] = False
 

@@ -19,7 +19,7 @@ from ...metrics import accuracy
 from ...tokenization import encode_and_cut
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from .task import Task, TaskData, rounded
+from .task import Objective, Task, TaskData, rounded
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")
     auto_class: ClassVar[Any] = AutoModelForMultipleChoice
     pipeline: ClassVar[str] = "multiple-choice"
+    objective: ClassVar[Objective] = "classes"
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[ChoiceExample]:
         """The examples of a file's rows; all have the same number of choices."""
@@ -85,11 +86,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return ChoiceExample(
             row.text(self.text_column), tuple(choices), self._label(row, choices) if labelled else None
         )
-
-    @property
-    def learns_classes(self) -> bool:
-        """True: one of the choices is right."""
-        return True
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
         """The text and the choices."""

@@ -20,7 +20,7 @@ from ...metrics import squad_metrics, squad_v2_metrics
 from ...pipelines import Answer, answer_positions, best_answers, make_windows
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
-from .task import Task, TaskData, padding_at_end, rounded
+from .task import Objective, Task, TaskData, padding_at_end, rounded
 
 logger = logging.getLogger(__name__)
 
@@ -108,6 +108,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
     fitted_fields: ClassVar[tuple[str, ...]] = ("null_score_threshold",)
     auto_class: ClassVar[Any] = AutoModelForQuestionAnswering
     pipeline: ClassVar[str] = "question-answering"
+    objective: ClassVar[Objective] = "span"
     full_score: ClassVar[float] = 100.0  # as in the official scripts
     has_probabilities: ClassVar[bool] = False
 

@@ -32,7 +32,7 @@ from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from .inference import network_outputs
 from .tagged_sentences import TaggedSentence, WordPieces, add_sequence, tag_windows
-from .task import Task, TaskData, check_stride, padding_at_end, rounded
+from .task import Objective, Task, TaskData, check_stride, padding_at_end, rounded
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; other characters are words by themselves.
@@ -63,6 +63,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
     auto_class: ClassVar[Any] = AutoModelForTokenClassification
     pipeline: ClassVar[str] = "token-classification"
+    objective: ClassVar[Objective] = "classes"
+    has_classes: ClassVar[bool] = True
     reads_conll: ClassVar[bool] = True
     most_listed: ClassVar[int | None] = 1
     has_probabilities: ClassVar[bool] = False
@@ -96,11 +98,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def with_classes(self, labels: Labels | None) -> Self:
         """The task, with `are_of_entities` set from the classes."""
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
-
-    @property
-    def has_one_class(self) -> bool:
-        """True: each word has one tag."""
-        return True
 
     def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
         """The sentence."""

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import torch
 from torch.utils.data import Dataset
@@ -34,6 +34,9 @@ from .example_reader import E, ExampleReader
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
+
+Objective = Literal["classes", "labels", "value", "span"]
+"""One of several classes, any number of labels, a number, or the start and end of an answer."""
 
 P = TypeVar("P")  # a prediction for an example
 
@@ -124,14 +127,14 @@ class Task(ExampleReader[E], Generic[E, P]):
         return self
 
     @property
-    def has_one_class(self) -> bool:
-        """Whether each text or word has one class, so that classes can be weighted."""
-        return False
+    @abstractmethod
+    def objective(self) -> Objective:
+        """What the network learns to predict for a sequence or token."""
 
     @property
-    def learns_classes(self) -> bool:
-        """Whether the target is one of several classes, so that labels can be smoothed."""
-        return self.has_one_class
+    def has_classes(self) -> bool:
+        """Whether what it predicts are named classes."""
+        return False
 
     def labels(self, examples: Sequence[E], source: DataSource) -> Labels | None:
         """The classes of training data; None if the task has no classes of its own.

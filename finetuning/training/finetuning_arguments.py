@@ -193,12 +193,13 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             setattr(self, name, str(getattr(self, name)))
         self._check()
         task = self.resolve_task()
-        if self.class_weights and (self.approach == "features" or not task.has_one_class):
+        is_of_classes = task.objective == "classes"
+        if self.class_weights and (self.approach == "features" or not (is_of_classes and task.has_classes)):
             raise ValueError(
                 f"class_weights is {self.class_weights!r}; expected a task in which each text or word has one class, "
                 "and approach 'finetune'."
             )
-        if self.label_smoothing_factor and not task.learns_classes:
+        if self.label_smoothing_factor and not is_of_classes:
             raise ValueError(
                 f"label_smoothing_factor is {self.label_smoothing_factor}; expected a task in which one of several "
                 "classes or choices is right."

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from ...files.settings import AT_LEAST_1, Range
 from ...modeling_mybert import IGNORED_LABEL, mean_of
-from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
+from ..tasks.task import WINDOW_WEIGHT, Objective, Task, TaskData
 
 E = TypeVar("E")
 
@@ -180,15 +180,14 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
 
 
 def weighted_loss(
-    weights: torch.Tensor | None, label_smoothing: float = 0.0, problem: str | None = None
+    weights: torch.Tensor | None, label_smoothing: float = 0.0, objective: Objective = "classes"
 ) -> Callable[..., torch.Tensor]:
     """A loss function for `Trainer` with class weights or sequence weights.
 
     Args:
         weights: Weights of the classes (C,); None for equal ones.
         label_smoothing: As in `TrainingArguments`.
-        problem: transformers' `problem_type` for multi-label tasks and regression; None if each sequence, or each of
-            its tokens, has one class.
+        objective: What the model predicts for each sequence, or each of its tokens: anything but `"span"`.
 
     Returns:
         A function of the model's outputs, whose `logits` are (..., C); of labels (...), or a tuple of labels and
@@ -199,10 +198,10 @@ def weighted_loss(
     def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
         labels, shares = labels if isinstance(labels, tuple) else (labels, None)
         logits = outputs["logits"].float()
-        if problem == "regression":
+        if objective == "value":
             each = (logits.squeeze(-1) - labels.float()).square()
             counted = torch.ones_like(each)
-        elif problem == "multi_label_classification":
+        elif objective == "labels":
             each = binary_cross_entropy_with_logits(logits, labels.float(), reduction="none")
             counted = torch.ones_like(each)
         else:

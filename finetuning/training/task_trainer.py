@@ -31,16 +31,15 @@ def _has_windows(run: TaskRun) -> bool:
 
 def _loss(run: TaskRun, args: FinetuningArguments) -> Callable[..., torch.Tensor] | None:
     """The loss that replaces the model's own if classes have weights or texts are read in windows."""
-    problem = getattr(run.task, "problem", None)
     if not args.class_weights:
-        return weighted_loss(None, args.label_smoothing_factor, problem) if _has_windows(run) else None
+        return weighted_loss(None, args.label_smoothing_factor, run.task.objective) if _has_windows(run) else None
     assert run.labels is not None
     weights = balanced_weights(run.train, len(run.labels.names))
     rounded = ", ".join(
         f"{name} {weight:.3g}" for name, weight in zip(run.labels.names, weights.tolist(), strict=True)
     )
     logger.info("Weights of the classes: %s.", rounded if len(rounded) < 200 else f"{rounded[:197]}...")
-    return weighted_loss(weights, args.label_smoothing_factor, problem)
+    return weighted_loss(weights, args.label_smoothing_factor, run.task.objective)
 
 
 def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: list[Any]) -> dict[str, Any]:

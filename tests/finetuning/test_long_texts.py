@@ -141,10 +141,10 @@ def test_a_text_weighs_one_however_many_windows_it_has(tokenizer):
     assert torch.allclose(total, wanted)
     several, values = torch.randn(4, 3), torch.rand(4, 3)
     some = torch.tensor([0.5, 0.5, 1.0, 1.0])
-    found = weighted_loss(None, 0.0, "multi_label_classification")({"logits": several}, (values, some))
+    found = weighted_loss(None, 0.0, "labels")({"logits": several}, (values, some))
     each = torch.nn.functional.binary_cross_entropy_with_logits(several, values, reduction="none").mean(-1)
     assert torch.allclose(found, (each * some).sum() / 3)
-    found = weighted_loss(None, 0.0, "regression")({"logits": several[:, :1]}, (values[:, 0], some))
+    found = weighted_loss(None, 0.0, "value")({"logits": several[:, :1]}, (values[:, 0], some))
     assert torch.allclose(found, ((several[:, 0] - values[:, 0]).square() * some).sum() / 3)
 
 
