@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import refuse_address
+from ..files.settings import may_be_none
 from .spelling import did_you_mean
 
 _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
@@ -15,7 +16,9 @@ _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 def read_settings(
     path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the settings of a file, or of a recipe that ships with the package; `null` is None.
+    """Read the settings of a file, or of a recipe that ships with the package.
+
+    `null` is None, and for a setting that cannot be None, as if the file did not name it.
 
     Args:
         path: The file, or the recipe's name.
@@ -31,7 +34,9 @@ def read_settings(
     """
     import yaml
 
-    own = _settable(parser)
+    from ..files.yaml_keys import refuse_repeated_keys
+
+    own, nullable = _settable(parser), _nullable(parser)
     others: dict[str, Action] = {}
     settings: dict[str, Any] = {}
     of_other: dict[str, Any] = {}
@@ -39,16 +44,21 @@ def read_settings(
         root = yaml.compose(_config_file(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         if not isinstance(root, yaml.MappingNode):
             raise ValueError("holds no settings; expected lines of the form 'flag: value'")
+        refuse_repeated_keys(root)
         nodes = {str(key.value).replace("-", "_"): node for key, node in root.value}
         if len(nodes) < len(root.value):
             raise ValueError("names a setting twice")
         if other is not None and not nodes.keys() <= own.keys():
-            others = _settable(other())
+            of_that = other()
+            others = _settable(of_that)
+            nullable = nullable - others.keys() | _nullable(of_that)
         if unknown := sorted(nodes.keys() - own.keys() - others.keys()):
             guess = did_you_mean(unknown[0], [*own, *others])
             raise ValueError(f"has unknown settings: {', '.join(unknown)}.{guess}")
         for name, node in nodes.items():
             is_null = node.tag == "tag:yaml.org,2002:null"
+            if is_null and name not in nullable:
+                continue
             action = others.get(name) or own[name]
             value = None if is_null else parser._get_values(action, _strings(node, action))
             (of_other if name in others else settings)[name] = value
@@ -68,6 +78,11 @@ def _settable(parser: ArgumentParser) -> dict[str, Action]:
     """Setting -> action; for `--pack` and `--no_pack`, the first, which takes a value."""
     unsettable = ("help", "help_all", "config")
     return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
+
+
+def _nullable(parser: ArgumentParser) -> frozenset[str]:
+    """The settings that may be None."""
+    return frozenset().union(*map(may_be_none, getattr(parser, "dataclass_types", ())))
 
 
 def _config_file(path: str) -> Path:

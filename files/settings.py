@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import fields
+from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 
@@ -57,3 +58,15 @@ def check_settings(settings: Any) -> None:
 def settings_of(kind: type, source: Any) -> dict[str, Any]:
     """The fields of a class of settings, by name, from an object whose class inherits it."""
     return {each.name: getattr(source, each.name) for each in fields(kind)}
+
+
+def may_be_none(kind: type) -> frozenset[str]:
+    """The fields of a dataclass that may be None: by their types, or by their defaults.
+
+    Args:
+        kind: The class.
+    """
+    kinds = get_type_hints(kind)
+    return frozenset(
+        option.name for option in fields(kind) if option.default is None or NoneType in get_args(kinds[option.name])
+    )

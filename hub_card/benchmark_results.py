@@ -9,8 +9,10 @@ from pathlib import Path
 
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
+from huggingface_hub.utils import validate_repo_id
 
 from ..files import check_output_files, files_written_beside, write_text
+from .card import is_finite_number
 
 FOLDER = ".eval_results"
 
@@ -29,21 +31,40 @@ def write_benchmark_results(
         The files.
 
     Raises:
-        ValueError: If a data set's name is not of the Hub's form, or a file exists and may not be replaced.
+        ValueError: See `check_benchmark_results`.
         OSError: If a file cannot be written.
     """
-    by_file: dict[Path, list[EvalResultEntry]] = {}
-    for entry in entries:
-        owner, _, name = str(entry.dataset_id).partition("/")
-        if not owner or not name or Path(name).name != name:
-            raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
-        by_file.setdefault(Path(model_dir) / FOLDER / f"{name}.yaml", []).append(entry)
-    check_output_files(by_file, overwrite)
+    by_file = check_benchmark_results(model_dir, entries, overwrite)
     with files_written_beside(Path(model_dir) / FOLDER) as folder:
         for path, results in by_file.items():
             text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
             write_text(folder / path.name, text)
     return list(by_file)
+
+
+def check_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> dict[Path, list[EvalResultEntry]]:
+    """Check what `write_benchmark_results` will write, with the same arguments.
+
+    Returns:
+        The results of each file.
+
+    Raises:
+        ValueError: If a data set's name is not of the Hub's form, a value is not a finite number, or a file exists and
+            may not be replaced.
+    """
+    by_file: dict[Path, list[EvalResultEntry]] = {}
+    for entry in entries:
+        owner, _, name = str(entry.dataset_id).partition("/")
+        if not owner or not name or "/" in name:
+            raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
+        validate_repo_id(entry.dataset_id)
+        if not is_finite_number(entry.value):
+            raise ValueError(f"The value of {entry.dataset_id} is {entry.value!r}; expected a finite number.")
+        by_file.setdefault(Path(model_dir) / FOLDER / f"{name}.yaml", []).append(entry)
+    check_output_files(by_file, overwrite)
+    return by_file
 
 
 def benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:

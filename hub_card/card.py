@@ -290,6 +290,11 @@ def plain_text(value: Any) -> str:
     return re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)](?: |$))", r"\1\\", text)  # what would start a heading, list or rule
 
 
+def is_finite_number(value: Any) -> bool:
+    """Whether a value is a number that a result can have."""
+    return _is_number(value) and math.isfinite(value)
+
+
 def _without_html(text: str) -> str:
     """Escape HTML tags in Markdown."""
     return _CONTROL.sub(" ", text).replace("<", "&lt;")
@@ -299,7 +304,7 @@ def _metadata(content: CardContent) -> ModelCardData:
     results = []
     for result in content.results:
         value = result.metric_value
-        if not isinstance(value, Real) or not math.isfinite(value):
+        if not is_finite_number(value):
             raise ValueError(
                 f"The result {result.metric_type} on {result.dataset_name} is {value!r}, expected a finite number."
             )

@@ -4,7 +4,8 @@ import json
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
 from ..files import written_beside
-from .benchmark_results import write_benchmark_results
+from .benchmark_results import check_benchmark_results, write_benchmark_results
 from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
 from .examples import PipelineCall, run_pipelines
 from .publish import UploadOptions, publish, write_publishable
@@ -104,6 +105,7 @@ def make_card(arguments: CardArguments) -> Path:
     model = describe_model(model_dir)
     card = model_dir / "README.md"
     entries = _read_results(arguments.benchmarks, EvalResultEntry) if arguments.benchmarks else ()
+    check_benchmark_results(model_dir, entries, arguments.overwrite)
     if card.exists() and not arguments.overwrite:
         if _add_metadata(card, arguments):
             logger.info("Added to the metadata of %s; its text is unchanged.", card)
@@ -123,8 +125,8 @@ def make_card(arguments: CardArguments) -> Path:
         datasets=arguments.datasets or (),
         tags=arguments.tags or (),
     )
-    write_benchmark_results(model_dir, entries, arguments.overwrite)
     write_card(model_dir, content)
+    write_benchmark_results(model_dir, entries, arguments.overwrite)
     return card
 
 
@@ -192,6 +194,10 @@ def _read_results(path: str, kind: type[R]) -> list[R]:
     known = {item.name for item in fields(kind)}
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(row) <= known for row in rows):
         raise ValueError(f"{path} does not hold a list of objects with fields of {kind.__name__}.")
+    names = [item.name for item in fields(kind) if item.default is MISSING and "value" not in item.name]
+    for number, name in product(range(len(rows)), names):
+        if name in rows[number] and not (isinstance(rows[number][name], str) and rows[number][name]):
+            raise ValueError(f"{path}: {name} of result {number + 1} is {rows[number][name]!r}; expected a text.")
     try:
         return [kind(**row) for row in rows]
     except (TypeError, ValueError) as error:  # a field is missing

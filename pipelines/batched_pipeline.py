@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
 from .spans import check_at_least_one
@@ -78,7 +79,8 @@ class BatchedPipeline(Pipeline):
         """Run examples; `__call__` of each pipeline ends here.
 
         Args:
-            inputs: One example, a list of examples, or any other iterable of examples.
+            inputs: One example, a list of examples, or any other iterable of examples, or a `torch.utils.data.Dataset`
+                of them, as transformers' `KeyPairDataset` is.
             batch_size: Number of rows in a batch; by default as many as fit `TOKENS_AT_ONCE` for the device. It may
                 also be given to `pipeline(...)`.
             num_workers: Ignored; accepted for compatibility. Fast tokenizers have their own threads.
@@ -93,6 +95,8 @@ class BatchedPipeline(Pipeline):
         batch_size = self._batch_size if batch_size is None else batch_size
         if batch_size is not None:
             check_at_least_one(batch_size=batch_size)
+        if isinstance(inputs, Dataset) and not isinstance(inputs, Iterable):
+            inputs = map(inputs.__getitem__, range(len(inputs)))  # type: ignore[arg-type]
         if not self.is_example(inputs) and (isinstance(inputs, (str, bytes)) or not isinstance(inputs, Iterable)):
             raise self.unexpected(inputs)
         for_preprocess, for_forward, for_postprocess = (

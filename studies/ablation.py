@@ -16,6 +16,7 @@ from .study_settings import (
     MAJORITY,
     StudySettings,
     as_map,
+    finetuning_settings,
     main_score,
     majority_score,
     markdown_table,
@@ -106,8 +107,11 @@ class AblationArguments(StudySettings):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; an ablation needs text, output_dir and a task at least.")
         for name, settings in self.map_of("tasks").items():
-            if not names_a_folder(name):
-                raise ValueError(f"tasks has {name!r}; expected a name that a folder can have.")
+            if not names_a_folder(name) or name in _MEASURED:
+                raise ValueError(
+                    f"tasks has {name!r}; expected a name that a folder can have, and that is no other column of the "
+                    f"table ({', '.join(_MEASURED)})."
+                )
             if not isinstance(settings, dict):
                 raise ValueError(f"The task {name} is {settings!r}; expected a map of settings.")
         if unknown := [name for name in self.rows if name not in self.all_rows]:
@@ -183,8 +187,8 @@ class AblationArguments(StudySettings):
         """
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
-        return merged(
-            FinetuningArguments,
+        return finetuning_settings(
+            task,
             "the ablation",
             {
                 "finetuning": self.map_of("finetuning"),

@@ -5,11 +5,15 @@ import re
 from argparse import ArgumentError
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from transformers import HfArgumentParser
 
-from ..finetuning import TASKS, FinetuningArguments
+from ..files import refuse_address
+from ..files.settings import may_be_none
+from ..finetuning import FEATURES, TASKS, FinetuningArguments
+from ..finetuning.data.given_data import files_of
 
 Arguments = TypeVar("Arguments")
 
@@ -60,7 +64,7 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
         kind: Class of the arguments.
         study: What determines `own`, for messages.
         settings: The maps, by their names in messages. Texts mean the same as on the command line: in YAML, 3e-4 is a
-            text.
+            text. So does None in a settings file: what cannot be None has its default.
         **own: Settings that no map may contain.
 
     Raises:
@@ -69,12 +73,16 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
     actions = {action.dest: action for action in parser._actions}
+    nullable = may_be_none(kind)
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
             raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
         if doubled := sorted(set(some) & set(own)):
             raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
         for setting, value in some.items():
+            if value is None and setting not in nullable:
+                chosen.pop(setting, None)
+                continue
             if isinstance(value, str) and setting in actions:
                 try:
                     value = parser._get_value(actions[setting], value)
@@ -87,6 +95,38 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
         raise ValueError(
             f"{' or '.join(settings)} has a setting of another kind than is expected: {error}."
         ) from error
+
+
+def finetuning_settings(
+    task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any
+) -> FinetuningArguments:
+    """Settings of a fine-tuning that gives a table one score; finds errors before hours of training.
+
+    Args:
+        task: Name of the task, for messages.
+        study: See `merged`.
+        settings: See `merged`.
+        **own: See `merged`.
+
+    Raises:
+        ValueError: See `merged`; or if nothing would be measured, or several models.
+        OSError: If a file does not exist.
+    """
+    found = merged(FinetuningArguments, study, settings, **own)
+    validation = found.validation_file or ()
+    if not (validation or found.dataset or found.validation_split or found.folds):
+        raise ValueError(
+            f"There is no validation data for {task}; expected a validation_file, validation_split or folds."
+        )
+    if found.approach == "features" and found.features == "all":
+        raise ValueError(
+            f"features is 'all' for {task}, which trains a model for each; expected one of {', '.join(FEATURES)}."
+        )
+    train = [found.train_file] if found.train_file else []
+    for file in files_of([*train, *validation, *(found.test_file or ())]):
+        refuse_address(file)
+        Path(file).stat()
+    return found
 
 
 def metric_of_best(arguments: FinetuningArguments) -> str:
@@ -124,5 +164,6 @@ def percent(value: float, deviation: float | None = None) -> str:
 
 def markdown_table(rows: list[list[str]]) -> str:
     """A table whose first row is the heading, and whose first column is text."""
-    rule = ["---", *("---:" for _ in rows[0][1:])]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])) + "\n"
+    heading, *others = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
+    rule = ["---", *("---:" for _ in heading[1:])]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *others)) + "\n"

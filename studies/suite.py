@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from ..files import refuse_address, write_json, write_text, written_beside
+from ..files.yaml_keys import refuse_repeated_keys
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.task_arguments import evaluation_names
 from .study_settings import (
@@ -18,10 +19,10 @@ from .study_settings import (
     Score,
     StudySettings,
     as_map,
+    finetuning_settings,
     main_score,
     majority_score,
     markdown_table,
-    merged,
     metric_of_best,
     names_a_folder,
     percent,
@@ -64,11 +65,15 @@ def read_suite(name: str) -> Suite:
         known = ", ".join(sorted(suite.stem for suite in _SUITES.glob("*.yaml")))
         raise FileNotFoundError(f"There is no suite {name}; expected {known}, or a YAML file.")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader))
+        found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: bad byte at offset {error.start}.") from error
+    except ValueError as error:
+        raise ValueError(f"{path} {error}.") from error
     known_keys = Suite.__dataclass_fields__
     tasks = found.get("tasks") if isinstance(found, dict) else None
     if not tasks or not isinstance(tasks, dict) or set(found) - set(known_keys):
@@ -177,8 +182,8 @@ class SuiteArguments(StudySettings):
         settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
         folder = Path(self.output_dir, task, ",".join(f"{name}={value}" for name, value in chosen.items()))
-        found = merged(
-            FinetuningArguments,
+        return finetuning_settings(
+            task,
             "the suite",
             {
                 f"{self.suite}, {task}": {"task": task} | settings,
@@ -190,11 +195,6 @@ class SuiteArguments(StudySettings):
             seeds=self.seeds,
             disable_tqdm=self.disable_tqdm,
         )
-        if not (found.validation_file or found.dataset or found.validation_split or found.folds):
-            raise ValueError(
-                f"{self.suite} names no validation_file of {task}, and no validation_split or folds; expected one."
-            )
-        return found
 
     def _found(self, task: str, setting: str, names: str | list[str]) -> str:
         """The first existing file or folder of several names."""
@@ -203,11 +203,12 @@ class SuiteArguments(StudySettings):
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
         names = _listed(names)
         for name in names:
-            place = Path(self.data_dir, name)
-            root = Path(place.anchor or self.data_dir)
-            pattern = str(place.relative_to(root))
-            if found := sorted(root.glob(pattern)) or sorted(root.glob(f"{pattern}.gz")):
-                return str(found[0])
+            for place in (Path(self.data_dir, name), Path(self.data_dir, f"{name}.gz")):
+                if place.exists():
+                    return str(place)
+                root = Path(Path(name).anchor or self.data_dir)  # whose own name is no pattern
+                if found := sorted(root.glob(str(place.relative_to(root)))):
+                    return str(found[0])
         raise FileNotFoundError(
             f"{self.data_dir} has no {' or '.join(names)}, the {setting} of {task}; put it there, or name the tasks "
             "to measure with only."

@@ -172,6 +172,13 @@ def test_results_on_benchmarks_go_to_files_of_their_own(copy_of, tmp_path, capsy
             [{"dataset_id": "a/b", "task_id": "c", "value": 1, "source_name": "x"}],
             "`source_url` must also be",
         ),
+        (
+            [{"dataset_id": "a/b", "task_id": "c", "value": None}],
+            "The value of a/b is None; expected a finite",
+        ),
+        ([{"dataset_id": "a/b", "task_id": "c", "value": float("nan")}], "The value of a/b is nan; expected a finite"),
+        ([{"dataset_id": "a/b", "task_id": 3, "value": 1}], "task_id of result 1 is 3; expected a text."),
+        ([{"dataset_id": "a/..", "task_id": "c", "value": 1}], "a/.."),
     ],
 )
 def test_results_on_benchmarks_that_cannot_be_used(rows, message, copy_of, tmp_path, capsys):
@@ -180,6 +187,36 @@ def test_results_on_benchmarks_that_cannot_be_used(rows, message, copy_of, tmp_p
     assert main(["card", str(folder), "--no_examples", "--benchmarks", str(tmp_path / "benchmarks.json")]) == 2
     assert message in capsys.readouterr().err
     assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"metric_value": float("nan")}, "is nan, expected a finite number"),
+        ({"metric_value": True}, "is True, expected a finite number"),
+        ({"task_type": None}, "results.json: task_type of result 1 is None; expected a text."),
+        ({"metric_type": ["accuracy"]}, "metric_type of result 1 is ['accuracy']; expected a text."),
+    ],
+)
+def test_of_results_that_cannot_be_used_nothing_is_written(change, message, copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertForSequenceClassification")
+    results, benchmarks = tmp_path / "results.json", tmp_path / "benchmarks.json"
+    results.write_text(json.dumps([RESULT | change]))
+    benchmarks.write_text(json.dumps([{"dataset_id": "a/b", "task_id": "c", "value": 1}]))
+    both = ["--results", str(results), "--benchmarks", str(benchmarks)]
+    assert main(["card", str(folder), "--no_examples", *both]) == 2
+    assert message in capsys.readouterr().err
+    assert not (folder / ".eval_results").exists() and not (folder / "README.md").exists()
+
+
+def test_metadata_is_not_added_when_benchmarks_may_not_be_replaced(copy_of, tmp_path, capsys):
+    folder = copy_of("MyBertForSequenceClassification")
+    (folder / "README.md").write_text("mine\n")
+    file = tmp_path / "benchmarks.json"
+    file.write_text(json.dumps([{"dataset_id": "a/b", "task_id": "c", "value": 1}]))
+    assert main(["card", str(folder), "--benchmarks", str(file)]) == 0
+    assert main(["card", str(folder), "--benchmarks", str(file), "--license", "mit"]) == 2
+    assert (folder / "README.md").read_text() == "mine\n"
 
 
 def test_what_is_not_said_is_left_out(copy_of):

@@ -11,6 +11,7 @@ from transformers import (
     XLNetForMultipleChoice,
     pipeline,
 )
+from transformers.pipelines.pt_utils import KeyPairDataset
 
 import mybert  # noqa: F401  brings the tasks
 
@@ -39,6 +40,8 @@ def test_next_sentence_labels_and_scores(follows):
     assert follows(PAIRS, batch_size=2) == expected
     assert follows([{"text": first, "text_pair": second} for first, second in PAIRS]) == expected
     assert list(follows(pair for pair in PAIRS)) == expected
+    columns = [{"first": first, "second": second} for first, second in PAIRS]
+    assert list(follows(KeyPairDataset(columns, "first", "second"))) == expected
     for found in (
         follows(*PAIRS[0]),
         follows(PAIRS[0]),

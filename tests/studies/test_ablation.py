@@ -7,6 +7,7 @@ from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
 from mybert.studies import ROWS, AblationArguments, run_ablation
+from mybert.studies.study_settings import markdown_table
 
 
 @pytest.fixture
@@ -109,6 +110,10 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"tasks": {}}, "tasks is not set"),
         ({"tasks": "{"}, "tasks is not JSON"),
         ({"tasks": {"../sst2": {}}}, r"tasks has '\.\./sst2'; expected a name that a folder can have"),
+        (
+            {"tasks": {"perplexity": {"task": "sst2"}}},
+            "'perplexity'; expected .* no other column of the table",
+        ),
         ({"tasks": {"sst2": "glue/SST-2"}}, "The task sst2 is 'glue/SST-2'; expected a map"),
         ({"variants": {"a/b": {}}}, "a row 'a/b'; expected a name that a folder can have"),
         ({"variants": {"wide": 512}}, "variants has 512 as wide; expected a map"),
@@ -131,6 +136,8 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
         ({"tasks": {"classification": {"train_files": task_file}}}, "tasks has unknown settings: train_files"),
         ({"tasks": {"sst2": {"data_dir": str(tmp_path / "glue")}}}, "glue', which is not a folder"),
         ({"finetuning": {"lstm_size": 0}}, "lstm_size is 0"),
+        ({"tasks": {"classification": {"train_file": task_file}}}, "There is no validation data for classification"),
+        ({"finetuning": {"test_file": str(tmp_path / "gone.tsv")}}, "gone.tsv"),
         ({"variants": {"wide": {}, "done": {"model": "gone/"}}}, "model is 'gone.?'; there is no such folder"),
     ):
         with pytest.raises((ValueError, OSError), match=message):
@@ -138,6 +145,11 @@ def test_mistakes_are_found_before_training(tmp_path, text_file, task_file):
     assert not (tmp_path / "out").exists()
     titled = AblationArguments(**good | {"variants": {"wide": {"title": 512}}})  # for YAML a number
     assert titled.all_rows["wide"].title == "512"
+
+
+def test_a_title_may_hold_what_separates_cells():
+    table = markdown_table([["", "a|b"], ["two\nlines", "1.0"]])
+    assert table == "|  | a\\|b |\n| --- | ---: |\n| two lines | 1.0 |\n"
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,15 @@ def test_mistakes_show_before_anything_runs(tmp_path, model, data):
             "tasks: {rte: {label_colum: x, validation_split: 0.1}}",
             "mine.yaml, rte has unknown settings: label_colum",
         ),
-        ("tasks: {mnli: {train_file: pairs/train.tsv}}", "names no validation_file of mnli, and no validation_split"),
+        (
+            "tasks: {mnli: {train_file: pairs/train.tsv}}",
+            "There is no validation data for mnli; expected a vali",
+        ),
+        ("tasks:\n  rte: {}\n  sst2: {}\n  rte: {}", "mine.yaml names rte twice, again in line 4"),
+        (
+            "tasks: {ner: {train_file: beasts.tsv, validation_split: 0.5, approach: features, features: all}}",
+            "features is 'all' for ner, which trains a model for each; expected one of embeddings",
+        ),
     ):
         (tmp_path / "mine.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
         with pytest.raises(ValueError, match=message):
@@ -215,6 +223,30 @@ def test_what_is_measured_on_may_come_from_any_setting(tmp_path, model, data, ow
     )
     report = run_suite(settings(tmp_path, model, data, finetuning=FINETUNING | finetuning))
     assert 0 <= report["tasks"]["animals"]["score"] <= 1
+
+
+@pytest.mark.parametrize("name", ["train.tsv", "./train.tsv", "t*.tsv", "[x].tsv"])
+def test_only_the_names_of_a_suite_are_patterns(tmp_path, model, data, name):
+    folder = data.rename(tmp_path / "data [1]")
+    for copy in ("train.tsv", "[x].tsv.gz"):
+        (folder / copy).write_bytes((folder / "animals.tsv").read_bytes())
+    (tmp_path / "mine.yaml").write_text(f"tasks: {{x: {{task: classification, train_file: '{name}', folds: 2}}}}")
+    found = settings(tmp_path, model, folder).finetuning_of("x", {})
+    assert Path(str(found.train_file)).name == ("[x].tsv.gz" if "x" in name else "train.tsv")
+
+
+def test_the_files_of_a_task_may_lie_in_the_data_folder_itself(tmp_path, model, data):
+    (tmp_path / "mine.yaml").write_text("tasks: {mnli: {data_dir: .}}")
+    found = settings(tmp_path, model, data / "pairs").finetuning_of("mnli", {})
+    assert found.train_file == str(data / "pairs" / "train.tsv")
+
+
+def test_null_takes_back_what_an_earlier_map_says(tmp_path, model, data):
+    own = "{task: classification, train_file: animals.tsv, validation_split: 0.5, max_steps: 7, num_train_epochs: 2}"
+    (tmp_path / "mine.yaml").write_text(f"tasks: {{animals: {own}}}")
+    nulls = {"max_steps": None, "num_train_epochs": None}
+    found = settings(tmp_path, model, data, finetuning=nulls).finetuning_of("animals", {})
+    assert (found.max_steps, found.num_train_epochs) == (-1, 3.0)
 
 
 def test_texts_mean_what_they_would_on_the_command_line(tmp_path, model, data):
