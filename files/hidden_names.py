@@ -15,6 +15,14 @@ def is_bookkeeping(entry: Path) -> bool:
     return entry.name.startswith(".") and (PARTIAL in entry.name or entry.name.endswith(LOCK))
 
 
+def is_incomplete(entry: Path, path: Path) -> bool:
+    """Whether a file or folder is what a writer of `path` has not completed, next to `path` or in it."""
+    if re.fullmatch(rf"\.{re.escape(path.name)}\.\w+{re.escape(PARTIAL)}({re.escape(OLD)})?", entry.name):
+        return True
+    made = _MADE_BESIDE.fullmatch(entry.name)
+    return made is not None and made[1] is None and entry.parent == path
+
+
 def final_place(path: Path) -> Path:
     """The final path of a file written within `folder_written_beside` or `files_written_beside`."""
     for folder in path.parents:

@@ -1,7 +1,6 @@
 """Locks: one process at a time writes to a place, and removes what a killed one left there."""
 
 import os
-import re
 import socket
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from .disk_errors import disk_trouble_in_words
-from .hidden_names import LOCK, OLD, PARTIAL
+from .hidden_names import LOCK, OLD, is_incomplete
 from .overwriting import remove
 from .writing import emptied_again, make_folder
 
@@ -70,8 +69,7 @@ def _clear_away(folder: Path, path: Path) -> None:
 
     A folder that one of them had moved away but not yet replaced is restored.
     """
-    left = re.compile(rf"\.{re.escape(path.name)}\.\w+{re.escape(PARTIAL)}({re.escape(OLD)})?")
-    for entry in [entry for entry in folder.iterdir() if left.fullmatch(entry.name)]:
+    for entry in [entry for entry in folder.iterdir() if is_incomplete(entry, path)]:
         with suppress(OSError):  # such as files of another user
             if entry.name.endswith(OLD) and not path.exists():
                 entry.rename(path)

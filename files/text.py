@@ -30,7 +30,7 @@ JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 PARQUET_SUFFIX = ".parquet"
 TABLE_SUFFIXES = (*SEPARATED_SUFFIXES, *JSON_SUFFIXES, PARQUET_SUFFIX)
 COMPRESSED_SUFFIXES = (".gz", ".xz", ".bz2", ".zst")
-_COMPRESSED_AT_A_TIME = 1 << 14  # compressed bytes, which may expand a thousandfold
+_COMPRESSED_AT_A_TIME = 1 << 8  # bytes; 4 of them may be a block of zstd that expands to 128 KB
 
 # In folders only files with these endings are read; others must be named.
 _FOLDER_SUFFIXES = ("", ".txt", ".text", ".md", ".rst", *TABLE_SUFFIXES)
@@ -250,7 +250,10 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
 
 
 class _ZstdFrames:
-    """An input stream of zstd frames; zstandard's own reader does not detect truncated files."""
+    """An input stream of zstd frames; zstandard's own reader does not detect truncated files.
+
+    Its decompressor returns all that its input expands to, so the input is small: `read` returns up to 8 MB too much.
+    """
 
     def __init__(self, stream: IO[bytes], decompressor: Any) -> None:
         self._stream = stream
@@ -259,16 +262,16 @@ class _ZstdFrames:
         self._left = b""  # after the last frame
 
     def read(self, size: int) -> bytes:
-        parts: list[bytes] = []
-        while sum(map(len, parts)) < size:
+        found = bytearray()
+        while len(found) < size:
             data = self._left or self._stream.read(_COMPRESSED_AT_A_TIME)
             if not data:
                 if self._frame is not None:
                     raise EOFError("it ends within a frame")
                 break
             self._frame = self._frame or self._decompressor.decompressobj()
-            parts.append(self._frame.decompress(data))
+            found += self._frame.decompress(data)
             self._left = self._frame.unused_data
             if self._frame.eof:
                 self._frame = None
-        return b"".join(parts)
+        return bytes(found)

@@ -16,6 +16,7 @@ from ..files import (
     check_not_read,
     check_output_files,
     leave_standard_output,
+    locked,
     written_beside,
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
@@ -291,7 +292,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
-    with written_beside(output) as path:
+    with locked(output), written_beside(output) as path:
         metadata = {"model": arguments.model, "features": arguments.features}
         if arguments.pooling:
             vectors = (settings.vector(row) for row in rows)

@@ -11,7 +11,7 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml, parse_eval_result_entries
 from huggingface_hub.utils import validate_repo_id
 
-from ..files import check_output_files, files_written_beside, write_text
+from ..files import check_output_files, files_written_beside, locked, write_text
 from .card import is_finite_number
 
 FOLDER = ".eval_results"
@@ -35,7 +35,8 @@ def write_benchmark_results(
         OSError: If a file cannot be written.
     """
     by_file = check_benchmark_results(model_dir, entries, overwrite)
-    with files_written_beside(Path(model_dir) / FOLDER) as folder:
+    place = Path(model_dir) / FOLDER
+    with locked(place, within=True), files_written_beside(place) as folder:
         for path, results in by_file.items():
             text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
             write_text(folder / path.name, text)

@@ -25,10 +25,13 @@ from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
+    check_output_folder,
     companion_files,
     folder_written_beside,
+    locked,
     read_json_object,
     refuse_link_outside,
+    stays_in_place,
     weight_files,
 )
 from ..modeling_mybert import MyBertConfig, auto_map
@@ -150,14 +153,16 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    with folder_written_beside(Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite) as folder:
+    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES)
+    check_output_folder(output, owned, overwrite)
+    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (folder / name).write_bytes(content)
             else:
                 shutil.copyfile(content, folder / name)
-    return Path(output_dir)
+    return output
 
 
 def publish(

@@ -100,7 +100,7 @@ class RunFolder:
         self._check(files, folders)
         self._held.enter_context(locked(self.path, within=True))
         self._check(files, folders)  # again, now that no other process writes
-        for left in self.path.glob(f".*{PARTIAL}"):  # left by a call that was killed while writing
+        for left in self.path.glob(f".*{PARTIAL}*"):  # left by a call that was killed while writing
             if left.name != _PREPARATION:
                 remove(left)
         preparation = self.path / _PREPARATION

@@ -41,6 +41,16 @@ def test_zstd(tmp_path):
             list(open_text(tmp_path / "b.zst"))
 
 
+@pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
+def test_a_small_file_with_much_text_is_read_in_parts(tmp_path, suffix):
+    compress = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress}.get(suffix)
+    if compress is None:
+        compress = pytest.importorskip("zstandard").ZstdCompressor().compress
+    path = (tmp_path / "a.txt").with_suffix(suffix)
+    path.write_bytes(compress((b"a" * 99 + b"\n") * 320_000))
+    assert max(map(len, read_blocks(path))) < 10 << 20
+
+
 @pytest.mark.parametrize(
     ("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)]
 )

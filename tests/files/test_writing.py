@@ -126,6 +126,9 @@ def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
     for name in (".a+b.bin.41.partial", *others):
         (beside / name).touch()
     (beside / ".a+b.bin.x0_abcde.partial" / "files").mkdir(parents=True)
+    (beside / ".x0_abcde.partial" / "files").mkdir(parents=True)  # of files that are moved into the folder
+    if not within:
+        others.append(".x0_abcde.partial")
     with locked(place, within=within):
         pass
     assert {path.name for path in beside.iterdir()} == set(others)

@@ -228,8 +228,10 @@ def test_a_file_of_features_is_not_replaced_without_a_word(encoder, text_file, t
     with pytest.raises(ValueError, match=r"f.JSONL exists; name another place or pass --overwrite"):
         extract_features(FeaturesArguments(**settings))
     assert output.read_text() == "mine"
+    (tmp_path / ".f.JSONL.41.partial").touch()  # left by a call that was killed
     extract_features(FeaturesArguments(**settings, overwrite=True))
     assert len(output.read_text().splitlines()) == 3
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_tagger_on_an_encoder_of_short_texts(tagging, tmp_path, tokenizer):

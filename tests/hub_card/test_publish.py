@@ -353,8 +353,10 @@ def test_a_pull_request_without_a_change_is_not_opened_and_that_is_said(client, 
 def test_a_folder_that_a_push_wrote_may_be_replaced(model_dir, tmp_path):
     folder = write_publishable(model_dir, tmp_path / "out", REPO)
     before = snapshot(folder)
+    (tmp_path / ".out.x0_abcde.partial").mkdir()  # left by a call that was killed
     write_publishable(model_dir, folder, REPO, overwrite=True)
     assert snapshot(folder) == before
+    assert not list(tmp_path.glob(".*"))
     (folder / "thesis.tex").write_text("mine")
     with pytest.raises(ValueError, match=r"holds files that no run wrote \(thesis\.tex\)"):
         write_publishable(model_dir, folder, REPO, overwrite=True)

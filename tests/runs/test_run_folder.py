@@ -50,6 +50,7 @@ def test_a_new_folder_is_made_and_found_again(tmp_path):
 def test_what_a_kill_left_half_written_goes(tmp_path):
     begin(tmp_path / "run")
     (tmp_path / "run" / ".abcd1234.partial").mkdir()
+    (tmp_path / "run" / ".adapter.abcd1234.partial.old").mkdir()
     (tmp_path / "run" / ".model.safetensors.7.partial").write_text("half")
     begin(tmp_path / "run")
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
