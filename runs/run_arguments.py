@@ -3,17 +3,17 @@
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
-from transformers import Trainer, TrainingArguments, get_scheduler
+from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 
 from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE_BELOW_1, Range, check_number, check_settings
+from .library_settings import check_libraries, check_objects
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,9 @@ _RANGES = {
     "per_device_train_batch_size": AT_LEAST_1,
     "per_device_eval_batch_size": AT_LEAST_1,
     "gradient_accumulation_steps": AT_LEAST_1,
+    "eval_accumulation_steps": AT_LEAST_1,
     "dataloader_num_workers": AT_LEAST_0,
+    "dataloader_prefetch_factor": AT_LEAST_1,
     "learning_rate": AT_LEAST_0,
     "warmup_steps": AT_LEAST_0,
     "weight_decay": AT_LEAST_0,
@@ -161,6 +163,7 @@ class RunArguments(TrainingArguments):
             )
         self._check_ranges()
         self._refuse_unheeded()
+        check_objects(self)
         if self.bf16 == "auto":
             self.bf16 = not self.fp16 and _multiplies_bfloat16(self.use_cpu)  # type: ignore[has-type]
         if (self.bf16 or self.bf16_full_eval) and not torch.accelerator.is_available():
@@ -180,7 +183,7 @@ class RunArguments(TrainingArguments):
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; "
                 "here each makes its own: leave it out."
             )
-        self._check_optimization()
+        check_libraries(self)
 
     @property
     def sampling_seed(self) -> int:
@@ -206,22 +209,6 @@ class RunArguments(TrainingArguments):
         for name, limits in _RANGES.items():
             check_number(name, getattr(self, name), limits)
         check_settings(self)
-
-    def _check_optimization(self) -> None:
-        """Refuse an optimizer whose package is missing, and a schedule without its settings."""
-        with suppress(ValueError):  # some ask for the model
-            Trainer.get_optimizer_cls_and_kwargs(self)
-        settings = self.lr_scheduler_kwargs or {}
-        if self.lr_scheduler_type == "linear" and settings:
-            raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
-        optimizer = torch.optim.SGD([torch.zeros(1)], lr=self.learning_rate)
-        try:
-            get_scheduler(self.lr_scheduler_type, optimizer, 1, 100, scheduler_specific_kwargs=settings)
-        except (TypeError, ValueError) as error:
-            name = SchedulerType(self.lr_scheduler_type).value
-            raise ValueError(
-                f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit: {error}."
-            ) from error
 
     def _refuse_unheeded(self) -> None:
         for name, instead in UNHEEDED.items():

@@ -172,6 +172,8 @@ def test_bfloat16_is_suggested_where_it_pays(features, settings, says, monkeypat
         {"per_device_train_batch_size": 0},
         {"gradient_accumulation_steps": 0},
         {"dataloader_num_workers": -1},
+        {"dataloader_prefetch_factor": 0},
+        {"eval_accumulation_steps": 0},
         {"learning_rate": math.nan},
         {"warmup_steps": math.nan},
         {"weight_decay": -0.1},
@@ -201,11 +203,47 @@ def test_schedules_without_their_settings(settings, message):
         pretraining(use_cpu=True, **settings)
 
 
-def test_an_optimizer_whose_package_is_missing():
-    if importlib.util.find_spec("bitsandbytes") is not None:
+@pytest.mark.parametrize(
+    ("settings", "package"),
+    [({"optim": "adamw_bnb_8bit"}, "bitsandbytes"), ({"report_to": "clearml"}, "clearml")],
+)
+def test_a_package_that_is_missing(settings, package):
+    if importlib.util.find_spec(package) is not None:
         pytest.skip("it is there")
-    with pytest.raises(ImportError, match="bitsandbytes"):
-        pretraining(use_cpu=True, optim="adamw_bnb_8bit")
+    with pytest.raises(ImportError, match=package):
+        pretraining(use_cpu=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"torch_compile_mode": "fast"}, "torch_compile_mode is 'fast'; expected one of default, "),
+        ({"torch_compile_backend": "fast"}, "torch_compile_backend is 'fast'; expected one of .*inductor, "),
+        ({"report_to": ["tensorboard", "paper"]}, "report_to is 'paper'; expected none, all or .*wandb"),
+        ({"fsdp_config": {"version": 2}}, "fsdp_config is set without fsdp"),
+        ({"fsdp": True, "fsdp_config": {"state_dict_type": "x"}}, "fsdp_config has a value that does not fit .*X"),
+        *(
+            ({"fsdp": True, name: "missing.json"}, f"{name} is 'missing.json'; expected a JSON object or a file")
+            for name in ("accelerator_config", "fsdp_config", "deepspeed")
+        ),
+        ({"lr_scheduler_kwargs": "power=2"}, "lr_scheduler_kwargs is 'power=2'; expected a JSON object."),
+        ({"lr_scheduler_kwargs": '{"power": '}, "lr_scheduler_kwargs is '{\"power\": ', which is not JSON"),
+        ({"accelerator_config": {"even": True}}, "accelerator_config has even; expected some of .*even_batches"),
+    ],
+)
+def test_what_libraries_would_refuse_in_training(settings, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        pretraining(use_cpu=True, **settings)
+
+
+def test_a_file_of_settings_is_read_at_once(tmp_path):
+    file = tmp_path / "accelerator.json"
+    for content, message in (("[]", "holds a JSON list"), ("{", "is not JSON"), ('{"even": 1}', "has even; expected")):
+        file.write_text(content)
+        with pytest.raises(ValueError, match=message):
+            pretraining(use_cpu=True, accelerator_config=str(file))
+    file.write_text('{"even_batches": false}')
+    assert not pretraining(use_cpu=True, accelerator_config=str(file)).accelerator_config.even_batches
 
 
 def test_half_precision_on_a_cpu_is_none(caplog):
