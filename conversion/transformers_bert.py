@@ -9,11 +9,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
 from safetensors.torch import save_file
 
 from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
-from ..files.hub_names import check_available, check_path
+from ..files.hub_names import check_available, check_path, local_folder
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
@@ -95,7 +94,7 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     except OSError as error:
         raise ModelFolderError(problem=str(error).rstrip(".")) from error
     try:
-        return snapshot_download(os.fspath(model), allow_patterns=list(_HUB_FILES))
+        return local_folder(model, _HUB_FILES)
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
         raise ModelFolderError(

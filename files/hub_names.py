@@ -1,6 +1,7 @@
 """Checking names of models that may be on the Hub before anything is loaded."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from .addresses import refuse_address
@@ -10,16 +11,23 @@ _LONGEST_ANSWER = 5  # timeout of a request, in seconds
 _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
 
 
-def check_path(name: str | os.PathLike[str]) -> None:
+def check_path(name: str | os.PathLike[str], argument: str = "model") -> None:
     """Refuse a missing path: Hub names are not absolute, do not start with a dot or `~`, and have one slash at most.
 
     A name whose first part is an existing folder is also treated as a path.
 
+    Args:
+        name: A folder, or a name on the Hub; a tokenizer may be a file.
+        argument: Name of the argument, for messages.
+
     Raises:
         FileNotFoundError: If it is a path that does not exist.
+        NotADirectoryError: If it is a file, and no tokenizer.
     """
     refuse_address(name, "a model folder, or a name on the Hub")
     path, name = Path(name), os.fspath(name)
+    if path.is_file() and argument != "tokenizer":
+        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
     is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
     is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
     if is_path and not path.exists():
@@ -30,15 +38,15 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
     """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds.
 
     Args:
-        name: A folder or file, or a name on the Hub, `name` or `owner/name`; the Hub is not asked about names in the
-            cache.
+        name: A folder, or a name on the Hub, `name` or `owner/name`, see `check_path`; the Hub is not asked about
+            names in the cache.
         argument: Name of the argument, for messages.
 
     Raises:
-        FileNotFoundError: See `check_path`.
+        FileNotFoundError, NotADirectoryError: See `check_path`.
         OSError: If the Hub has no such model, or cannot be reached.
     """
-    check_path(name)
+    check_path(name, argument)
     if Path(name).exists():
         return
     from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
@@ -57,3 +65,20 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
         raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
     except (HTTPError, OSError) as error:
         raise OSError(f"{what} the Hub could not be reached to look for it.") from error
+
+
+def local_folder(name: str | os.PathLike[str], patterns: Iterable[str]) -> Path:
+    """The folder itself, or the cached copy of some files of a model on the Hub.
+
+    Args:
+        name: A folder, or a name on the Hub.
+        patterns: Which files of a repository are needed, as patterns of their names.
+
+    Raises:
+        OSError: If the Hub has no such model, or cannot be reached and they are not in the cache.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(os.fspath(name), allow_patterns=list(patterns)))

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
+    COMPANIONS,
     check_can_be_folder,
     check_not_read,
     check_output_files,
@@ -20,7 +21,7 @@ from ..files import (
     written_beside,
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
-from ..files.hub_names import check_available
+from ..files.hub_names import check_available, local_folder
 from ..files.settings import AT_LEAST_1, check_settings
 from ..tokenization import CutTexts, encode_and_cut
 from .data.given_data import files_of, sources_of
@@ -312,7 +313,7 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
         return SentenceSettings(max_length=128)
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
-    return sentence_settings(arguments.model)
+    return sentence_settings(local_folder(arguments.model, COMPANIONS))
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import torch
 from accelerate import PartialState
-from huggingface_hub import snapshot_download
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import AutoConfig, PreTrainedConfig
@@ -31,7 +30,7 @@ from ...files import (
     weight_files,
     write_json,
 )
-from ...files.hub_names import check_available
+from ...files.hub_names import check_available, local_folder
 from ...hub_card import CardContent, Comparison, write_card
 from ..data.given_data import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
@@ -229,7 +228,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         metric = found.model.task.main_metric if found else None
         if arguments.output_dir:
             with folder_written_beside(output, owned, arguments.overwrite) as folder:
-                source = _local(model)
+                source = local_folder(model, (*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
                 if arguments.keep_heads:
                     assert found is not None
@@ -308,13 +307,6 @@ class _Measuring:
         if len(rows) > 1:
             shown += f" ({row[name] - rows[0][name]:+.4f})" + (f"  kept: {kept}" if kept else "")
         logger.info("%s", shown)
-
-
-def _local(model: str) -> Path:
-    """The folder itself, or the cached copy of a model on the Hub."""
-    if Path(model).is_dir():
-        return Path(model)
-    return Path(snapshot_download(model, allow_patterns=[*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS]))
 
 
 def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:

@@ -38,8 +38,16 @@ def test_a_path_is_not_asked_for(name, hub, tmp_path, monkeypatch):
 def test_what_is_here_is_not_asked_for(hub, tmp_path):
     check_available(tmp_path)
     (tmp_path / "vocab.txt").write_text("[PAD]\n")
-    check_available(tmp_path / "vocab.txt")
+    check_available(tmp_path / "vocab.txt", "tokenizer")
     assert hub[0] == []
+
+
+@pytest.mark.parametrize("check", [check_path, check_available])
+def test_a_model_is_a_folder_and_no_file_of_it(check, hub, tmp_path):
+    """transformers takes a config.json for a configuration, and unpickles the file as weights."""
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(NotADirectoryError, match=r"^model is '.*config.json', which is a file; expected the folder"):
+        check(tmp_path / "config.json")
 
 
 def test_a_name_is_asked_for_once(hub, tmp_path, monkeypatch):

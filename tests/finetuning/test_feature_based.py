@@ -1,6 +1,7 @@
 """Features of frozen encoders, in files and under a tagger."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -130,6 +131,26 @@ def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said
     arguments = FeaturesArguments(str(encoder), [str(tmp_path / name)], str(tmp_path / "f.jsonl"), pooling="mean")
     assert extract_features(arguments)["texts"] == 2
     assert said in caplog.text
+
+
+def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_path, monkeypatch):
+    cached = tmp_path / "hub" / "models--me--encoder"
+    folder = shutil.copytree(encoder, cached / "snapshots" / "1a")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("1a")
+    kinds = (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds]
+    (folder / "1_Pooling").mkdir()
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    found = []
+    for model in (str(folder), "me/encoder"):
+        output = tmp_path / f"{len(found)}.safetensors"
+        extract_features(FeaturesArguments(model, [str(text_file)], str(output), pooling="own"))
+        found.append(load_file(output)["features"])
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(np.linalg.norm(found[1], axis=1), 1, atol=1e-6)
 
 
 def test_long_texts_are_cut_and_counted(encoder, text_file, tmp_path):
