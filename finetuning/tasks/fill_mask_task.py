@@ -40,9 +40,15 @@ class MaskedText:
 
 @dataclass(frozen=True)
 class FilledMasks:
-    """The most probable tokens for each mask of a text, with their probabilities, the best first."""
+    """The words for the masks of a text.
+
+    Attributes:
+        best: For each mask the most probable tokens with their probabilities, the best first.
+        filled: The text with the best tokens; "" if unknown.
+    """
 
     best: tuple[tuple[tuple[str, float], ...], ...]
+    filled: str = ""
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -167,34 +173,26 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
             for mask in own:
                 names = [labels.names[int(token)].strip() for token in ids[mask]]
                 found[example].append(tuple(zip(names, scores[mask].tolist(), strict=True)))
-        return [FilledMasks(tuple(best)) for best in found]
+        return [
+            FilledMasks(tuple(best), _filled(example.text, data.layout.mask_token, [tokens[0][0] for tokens in best]))
+            for example, best in zip(data.examples, found, strict=True)
+        ]
 
-    def answers(
-        self,
-        outputs: Any,
-        data: TaskData[MaskedText],
-        labels: Labels | None,
-        top_k: int = 1,
-        probabilities: bool = False,
-    ) -> list[dict[str, Any]]:
+    def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int, probabilities: bool) -> dict[str, Any]:
         """`label` and `score`, lists with the best token for each mask; `filled`, the text with these.
 
         With `top_k` above 1, also `best`, a list for each mask.
         """
-        told = []
-        for example, prediction in zip(data.examples, self.predict(outputs, data, labels), strict=True):
-            found: dict[str, Any] = {
-                "label": list(prediction.tokens),
-                "score": [rounded(best[0][1]) for best in prediction.best],
-                "filled": _filled(example.text, data.layout.mask_token, prediction.tokens),
-            }
-            if top_k > 1:
-                found["best"] = [
-                    [{"label": name, "score": rounded(score)} for name, score in best[:top_k]]
-                    for best in prediction.best
-                ]
-            told.append(found)
-        return told
+        found: dict[str, Any] = {
+            "label": list(prediction.tokens),
+            "score": [rounded(best[0][1]) for best in prediction.best],
+            "filled": prediction.filled,
+        }
+        if top_k > 1:
+            found["best"] = [
+                [{"label": name, "score": rounded(score)} for name, score in best[:top_k]] for best in prediction.best
+            ]
+        return found
 
     def score(self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText]) -> dict[str, float]:
         """Accuracy: the share of masks whose best token is right."""

@@ -96,9 +96,9 @@ class TaskArguments:
         """The settings given for a task.
 
         Raises:
-            ValueError: If one is not the task's, or names a column twice.
+            ValueError: If the task is unknown, or a setting is not the task's, or names a column twice.
         """
-        task = TASKS[name]
+        task = _task_called(name)
         given: dict[str, Any] = {}
         for option in (item.name for item in fields(TaskArguments) if item.name != "task"):
             value = getattr(self, option)
@@ -113,12 +113,16 @@ class TaskArguments:
 
     def _chosen_task(self) -> tuple[str, Task]:
         """The task and its name, before settings are applied."""
-        if self.task not in TASKS:
-            raise ValueError(f"task is {self.task!r}; expected one of {', '.join(TASKS)}.")
-        return self.task, TASKS[self.task]
+        return self.task, _task_called(self.task)
 
     def _hub_fields(self, task: Task) -> dict[str, Any]:
         return {}
+
+
+def _task_called(name: str) -> Task:
+    if name not in TASKS:
+        raise ValueError(f"task is {name!r}; expected one of {', '.join(TASKS)}.")
+    return TASKS[name]
 
 
 @dataclass
@@ -149,7 +153,7 @@ class FinetunedModelArguments(TaskArguments):
         if self.model is None or Path(self.model).is_dir():
             self.resolve_task()
         elif self.task is not None:  # the task of a model on the Hub is read when it is loaded
-            self._given_settings(TaskArguments(task=self.task)._chosen_task()[0])
+            self._given_settings(self.task)
         if started_on_cpus():
             self.use_cpu = True
 
@@ -176,16 +180,19 @@ def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Ta
         ValueError: If the task is unknown, or the model has no head for a task.
         OSError: If the model does not exist.
     """
-    if model is None or arguments.task not in (None, *TASKS):
-        return TaskArguments._chosen_task(arguments if arguments.task else TaskArguments())
-    if arguments.task is None:
-        check_available(model)
-        return task_of_model(model, AutoConfig.from_pretrained(model, trust_remote_code=False))
-    arguments._given_settings(arguments.task)  # reports errors without loading the model
+    if model is None:
+        name = arguments.task or TaskArguments.task
+        return name, _task_called(name)
+    if arguments.task is not None:
+        arguments._given_settings(arguments.task)  # reports errors without loading the model
     check_available(model)
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    name, task = recorded_task(model, config) or (arguments.task, TASKS[arguments.task])
-    return arguments.task, task if name == arguments.task else TASKS[arguments.task]
+    if arguments.task is None:
+        return task_of_model(model, config)
+    recorded = recorded_task(model, config)
+    if recorded is not None and recorded[0] == arguments.task:
+        return recorded
+    return arguments.task, TASKS[arguments.task]
 
 
 def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:

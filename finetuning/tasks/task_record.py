@@ -19,17 +19,6 @@ from .task import Task
 
 logger = logging.getLogger(__name__)
 
-# For models without a record: the task of each head, regardless of columns.
-_TASKS_OF_HEADS = {
-    "SequenceClassification": "classification",
-    "TokenClassification": "tagging",
-    "QuestionAnswering": "question_answering",
-    "MultipleChoice": "multiple_choice",
-    "NextSentencePrediction": "next_sentence",
-    "MaskedLM": "fill_mask",
-}
-_TASKS_OF_PROBLEMS = {"regression": "regression", "multi_label_classification": "multilabel"}
-
 
 def task_record(name: str, task: Task) -> dict[str, Any]:
     """The record of a task: its name, and the settings for reading data and making predictions."""
@@ -70,20 +59,23 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
     if found := recorded_task(model, config):
         return found
     heads = heads_of(config)
-    names = [_TASKS_OF_HEADS[head] for head in _TASKS_OF_HEADS if head in heads]
-    if not names or PRETRAINING_HEAD in heads:
+    problem = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
+    fitting = [
+        name
+        for name, task in TASKS.items()
+        if not task.files  # not a benchmark
+        and head_name(task.auto_class.__name__) in heads
+        and getattr(task, "problem", problem) == problem
+    ]
+    if not fitting or PRETRAINING_HEAD in heads:
         kinds = ", ".join(config.architectures or []) or "a plain encoder"
         raise ValueError(
             f"{model} is {kinds}, without a head for a task; expected a fine-tuned model (mybert finetune)"
             + (", or evaluate and predict with --task fill_mask or next_sentence" if PRETRAINING_HEAD in heads else "")
             + ", or mybert features --pooling mean for vectors of texts."
         )
-    name = names[0]
-    if name == "classification":
-        name = _TASKS_OF_PROBLEMS.get(str(config.problem_type), name)
-        if config.problem_type is None and config.num_labels == 1:
-            name = "regression"
-    task, longest = TASKS[name], longest_sequence(config) or TASKS[name].max_length
+    name, task = fitting[0], TASKS[fitting[0]]
+    longest = longest_sequence(config) or task.max_length
     return name, replace(task, max_length=min(longest, max(task.max_length, 512)))
 
 
