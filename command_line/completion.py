@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from .command_table import COMMANDS, Command
 
-_FILES = ("file", "dir", "text", "model", "tokenizer", "data", "output", "source", "config", "predictions")
+_FILES = (
+    *("file", "dir", "text", "model", "tokenizer", "data", "output", "source", "config", "predictions", "suite"),
+    *("teacher", "student"),
+)
 
 
 @dataclass
@@ -58,7 +61,11 @@ def _add(branches: Any, last: str, name: str, command: Command, files: Any) -> N
 
     flags = CommandParser(name, command, command.load()[0])
     parser = branches.add_parser(last, parents=[flags], add_help=False, help=command.summary)
+    for value in command.positional:  # without it the shell would offer nothing, not even files
+        takes_list = value.endswith("...") or len(command.positional) == 1
+        (named,) = (action for action in flags._actions if action.dest == value.removesuffix("..."))
+        parser.add_argument(named.dest, nargs="*" if takes_list else "?", choices=named.choices, help=named.help)
     for action in parser._actions:
         action.help = (action.help or "").partition(". ")[0]
-        if action.choices is None and action.dest.rpartition("_")[2] in _FILES:
+        if action.choices is None and action.type is not int and action.dest.rpartition("_")[2] in _FILES:
             action.complete = files

@@ -32,4 +32,15 @@ def test_bash_completes_commands_flags_and_choices(script):
     assert completed(script, "mybert", "convert", "") >= {"google", "to-google", "onnx"}
     assert completed(script, "mybert", "pretrain", "--model_s") == {"--model_size"}
     assert completed(script, "mybert", "pretrain", "--objective", "mlm") == {"mlm", "mlm+nsp", "mlm+sop"}
+    assert completed(script, "mybert", "completion", "b") == {"bash"}
     assert "--no_verify" in completed(script, "mybert", "convert", "bert", "--no")
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="needs bash")
+@pytest.mark.parametrize(
+    "words", ["predict", "predict model", "predict model a.txt", "distill", "card", "pretrain --text"]
+)
+def test_bash_completes_files_where_a_command_takes_them(script, tmp_path, monkeypatch, words):
+    (tmp_path / "texts.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    assert completed(script, "mybert", *words.split(), "te") == {"texts.txt"}
