@@ -1,4 +1,7 @@
-"""The groups of flags in the help. A flag means the same in every command, so it is in one group."""
+"""The groups of flags in the help. A flag means the same in every command, so it is in one group.
+
+`command.flag` is a flag that means something else in that command.
+"""
 
 # Title -> flags, both in the order of the help. Of transformers' `TrainingArguments`, only everyday flags are named
 # here; `--help_all` shows the others.
@@ -46,7 +49,7 @@ _FLAGS = {
         distillation_temperature hard_label_weight hidden_state_weight relation_weight relations relation_heads
     """,
     "Table": "suite only rows variants pretraining finetuning grid",
-    "Picture": "view layer",
+    "Picture": "view layer attention.head",
     "What the card says": """
         name summary corpus license languages base_model datasets tags limits results benchmarks texts examples
     """,

@@ -80,6 +80,7 @@ class CommandParser(HfArgumentParser):
 
     def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
         self.command = command
+        self._name = name
         self._of_transformers, self._as_transformers_has_it = _fields_of_transformers(arguments_class)
         positional = command.positional
         values = f"{positional[0]} ..." if len(positional) == 1 else " ".join(positional)
@@ -155,7 +156,8 @@ class CommandParser(HfArgumentParser):
                 action.help = _first_sentence(action.help or "")
             action.required = action.required or action.dest in self.command.required
             further = _FURTHER_TRAINING if action.dest in self._of_transformers else _FURTHER_OWN
-            groups[_GROUP_OF.get(action.dest, further)].append(action)
+            title = _GROUP_OF.get(f"{self._name}.{action.dest}") or _GROUP_OF.get(action.dest, further)
+            groups[title].append(action)
         if not every_flag:
             groups[_FURTHER_TRAINING] = []
         formatter = self._get_formatter()

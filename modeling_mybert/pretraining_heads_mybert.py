@@ -114,7 +114,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
 @dataclass
 class MyBertForPreTrainingOutput(ModelOutput):
-    """Output of `MyBertForPreTraining`.
+    """Output of `MyBertForPreTraining`; as a tuple, that of transformers' `BertForPreTraining`.
 
     Attributes:
         loss: Sum of the two losses below; without labels for one of them, the other.
@@ -134,6 +134,10 @@ class MyBertForPreTrainingOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
     mlm_loss: torch.Tensor | None = None
     nsp_loss: torch.Tensor | None = None
+
+    def to_tuple(self) -> tuple[Any, ...]:
+        """The fields that transformers' output has, since code unpacks them; the two losses have only their names."""
+        return tuple(value for name, value in self.items() if name not in ("mlm_loss", "nsp_loss"))
 
 
 class MyBertForPreTraining(_MyBertWithPredictions):

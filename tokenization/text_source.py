@@ -1,5 +1,6 @@
 """The training text of a vocabulary: files or texts, read as blocks of whole lines."""
 
+import errno
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -46,7 +47,9 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
             )
     try:
         return read_files(names, settings)
-    except FileNotFoundError as error:
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno != errno.ENAMETOOLONG:
+            raise
         raise FileNotFoundError(f"{str(error)[:400]} Texts are passed as texts=[...].") from error
 
 

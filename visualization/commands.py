@@ -33,7 +33,9 @@ class AttentionArguments:
     layer: int | None = field(
         default=None, metadata={"help": "Layer, counted from 0: for .png only this one, for .html the first to show."}
     )
-    head: int | None = field(default=None, metadata={"help": "Head, counted from 0, in the same way."})
+    head: int | None = field(
+        default=None, metadata={"help": "Head, counted from 0: for .png only this one, for .html the first to show."}
+    )
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
 
 

@@ -120,7 +120,14 @@ def test_every_flag_of_our_own_has_a_group(name):
 
 def test_groups_name_flags_that_exist():
     known = {field.name for name in cli.COMMANDS for field in dataclasses.fields(cli.COMMANDS[name].load()[0])}
-    assert {flag for flags in GROUPS.values() for flag in flags} - known == {"config", "help", "help_all"}
+    named = {flag.rpartition(".")[2] for flags in GROUPS.values() for flag in flags}
+    assert named - known == {"config", "help", "help_all"}
+
+
+def test_a_flag_with_another_meaning_is_in_the_group_of_its_command():
+    for name, title in (("attention", "Picture"), ("convert google", "Conversion")):
+        text = CommandParser(name, cli.COMMANDS[name], cli.COMMANDS[name].load()[0]).format_help()
+        assert re.search(rf"^{title}:(\n  .*)*\n  --head ", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -159,8 +159,6 @@ def compare_outputs(
         assert list(our_outputs) == [name for name in their_outputs if name != "cross_attentions"] + both
         assert not both or our_outputs.loss == sum(our_outputs[name] for name in both)
         our_outputs = [our_outputs[name] for name in our_outputs if name not in both]
-    elif isinstance(ours, mybert.MyBertForPreTraining) and batch.keys() & {"labels", "next_sentence_label"}:
-        *our_outputs, _, _ = our_outputs  # both losses follow transformers' outputs
     our_tensors, their_tensors = flat_tensors(our_outputs), flat_tensors(their_outputs)
     assert len(our_tensors) == len(their_tensors)
     labels = batch.get("labels")

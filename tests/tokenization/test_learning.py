@@ -177,6 +177,8 @@ class TestInput:
         for source in (["cat", "a dog"], ["no.txt"], ["a cat", "a dog"], "a cat sat", {"a cat"}):
             with pytest.raises(FileNotFoundError, match=r"no file or folder .* Texts are passed as texts=\[...\]"):
                 train_files(source)
+        with pytest.raises(FileNotFoundError, match=r"Texts are passed as texts=\[...\]"):
+            train_files(["a text longer than the name of a file " * 20])
         assert "file" in pieces(train_files(["cat"], 100))
         for texts in (["cat"] * 5, ("cat" for _ in range(5)), (["cat"] * 5,)):
             assert train(texts, 100).training_report.distinct_words == 1
