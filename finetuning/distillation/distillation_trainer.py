@@ -40,6 +40,8 @@ class DistillationTrainer(TaskTrainer):
         if layers is not None:
             layers.attach(kwargs["model"], args.seed)
         super().__init__(run, args, compute_loss_func=loss, **kwargs)
+        if layers is not None:
+            layers.autocast = self.accelerator.autocast  # its hook runs after the student's own
         self.data_collator = collate_soft_targets(self.data_collator)
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:

@@ -7,10 +7,12 @@ and values with values: Wang et al. (2020), "MiniLM", sections 3.1 and 3.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -41,7 +43,12 @@ class LayerLosses:
         relation_heads: Number of parts into which vectors are split for relations; None for as many as fit both
             widths, at most the teacher's heads.
         relations: Which relations, see `RELATIONS`; "qk" is attention, head by head, and needs equal numbers of heads.
+
+    Attributes:
+        autocast: Makes the context of mixed precision in which both models run; the losses are in float32.
     """
+
+    autocast: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
 
     def __init__(
         self,
@@ -104,7 +111,7 @@ class LayerLosses:
             inputs: The student's model inputs; the teacher reads the same tokens.
         """
         read = {name: inputs[name] for name in _READ if name in inputs}
-        with torch.no_grad():
+        with torch.no_grad(), self.autocast():
             wanted = self.teacher.base_model(**read, output_hidden_states=True).hidden_states
         mask = read["attention_mask"].bool()
         loss = torch.zeros(len(mask), device=mask.device)
@@ -120,25 +127,28 @@ class LayerLosses:
         maps = getattr(self.student, PROJECTIONS)
         last = len(found) - 1
         places = [round(number * (len(wanted) - 1) / last) for number in range(last + 1)]
+        with self.autocast():
+            said = [map_(state) for map_, state in zip(maps, found, strict=True)]
         each = [
-            _mean_of_tokens((maps[number](found[number]) - wanted[place]).float().square().mean(-1), mask)
-            for number, place in enumerate(places)
+            _mean_of_tokens((state.float() - wanted[place]).square().mean(-1), mask)
+            for state, place in zip(said, places, strict=True)
         ]
         return torch.stack(each).mean(0)
 
     def _of_relations(self, found: torch.Tensor, wanted: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The divergence of relations, from the inputs of both models' last layers (B, L, D)."""
         heads = self._heads(self.student)
-        with torch.no_grad():
-            right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
-        own = [part(found) for part in attention_projections(encoder_layers(self.student)[-1])]
+        with self.autocast():
+            with torch.no_grad():
+                right = [part(wanted) for part in attention_projections(encoder_layers(self.teacher)[-1])]
+            own = [part(found) for part in attention_projections(encoder_layers(self.student)[-1])]
         total = torch.zeros(len(mask), device=mask.device)
         for relation in self.relations:
             one, other = ("qkv".index(letter) for letter in relation)
             expected = _log_relations(right[one], right[other], heads, mask)
             said = _log_relations(own[one], own[other], heads, mask)
-            divergence = (expected.exp() * (expected - said)).sum(-1).mean(1)  # over keys, then heads: (B, L)
-            total = total + _mean_of_tokens(divergence, mask)
+            divergence = F.kl_div(said, expected, reduction="none", log_target=True)
+            total = total + _mean_of_tokens(divergence.sum(-1).mean(1), mask)  # over keys, then heads: (B, L)
         return total
 
     def _heads(self, student: PreTrainedModel) -> int:

@@ -589,6 +589,22 @@ def test_a_new_student_may_begin_with_the_teachers_words(arguments, folders, beg
         assert (ratio.std() / ratio.mean() < 1e-3) == begins
 
 
+def test_a_teacher_beside_its_student_runs_in_the_precision_of_the_training(arguments, monkeypatch):
+    found, call = [], LayerLosses.__call__
+
+    def watched(self, hidden_states, inputs):
+        seen = self.teacher.base_model.register_forward_hook(lambda *_: found.append(torch.is_autocast_enabled("cpu")))
+        losses = call(self, hidden_states, inputs)
+        seen.remove()
+        found.append(losses.dtype)
+        return losses
+
+    monkeypatch.setattr(LayerLosses, "__call__", watched)
+    layers = {"hidden_state_weight": 1.0, "relation_weight": 1.0}
+    distill(arguments(teacher="bert", student="tiny", train_file=labelled(), max_steps=1, bf16=True, **layers))
+    assert found == [True, torch.float32]
+
+
 @pytest.mark.parametrize("settings", [{}, {"hidden_state_weight": 1.0, "relation_weight": 1.0}])
 def test_a_teacher_may_be_of_another_architecture(arguments, tmp_path, tokenizer, settings):
     names = {0: "bad", 1: "fair", 2: "good"}
