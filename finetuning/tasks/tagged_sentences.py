@@ -105,8 +105,9 @@ class WordPieces:
     """
 
     def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
+        space = " " if _reads_spaces(tokenizer) else ""
         encodings = tokenizer(
-            [list(example.words) for example in examples],
+            [[f"{space if place else ''}{word}" for place, word in enumerate(example.words)] for example in examples],
             is_split_into_words=True,
             add_special_tokens=False,
             truncation=False,
@@ -141,3 +142,12 @@ class WordPieces:
         first = np.searchsorted(self._documents, self._documents[number], side="left")
         last = np.searchsorted(self._documents, self._documents[number], side="right")
         return self._starts[first], self._starts[last]
+
+
+def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a word has other pieces behind a space, as in byte-level vocabularies (RoBERTa)."""
+    text, words = (
+        tokenizer(a_twice, is_split_into_words=is_split, add_special_tokens=False)["input_ids"]
+        for a_twice, is_split in (("a a", False), (["a", "a"], True))
+    )
+    return text != words

@@ -8,7 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from transformers import BertConfig
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import BertConfig, PreTrainedTokenizerFast
 
 from mybert import MyBertForQuestionAnswering
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
@@ -17,7 +20,7 @@ from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification_task import LabelPrediction, TextExample
 from mybert.finetuning.tasks.multiple_choice_task import ChoicePrediction
 from mybert.finetuning.tasks.question_answering_task import AnswerPrediction, QuestionExample
-from mybert.finetuning.tasks.tagged_sentences import TaggedSentence, TagWindow, tag_windows
+from mybert.finetuning.tasks.tagged_sentences import TaggedSentence, TagWindow, WordPieces, tag_windows
 from mybert.finetuning.tasks.task import TaskData
 
 
@@ -340,6 +343,22 @@ SENTENCES = [
     TaggedSentence(("a", "tree"), ("O", "B-P"), 1),
 ]
 TAGS = Labels(("B-A", "B-P", "I-A", "I-P", "O"))
+
+
+@pytest.mark.parametrize("starts_with_space", [False, True])
+def test_the_pieces_of_words_are_those_of_their_text(starts_with_space):
+    """Behind a space, a byte-level vocabulary has other pieces than at the beginning."""
+    letters = {
+        piece: number for number, piece in enumerate(["<s>", "</s>", "<unk>", "a", "b", "\u0120", "ab", "\u0120a"])
+    }
+    model = BPE(letters, [("a", "b"), ("\u0120", "a")], unk_token="<unk>")
+    backend = Tokenizer(model)
+    backend.pre_tokenizer = ByteLevel(add_prefix_space=starts_with_space)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, cls_token="<s>", sep_token="</s>", unk_token="<unk>")
+    pieces = WordPieces([TaggedSentence(("ab", "a", "ab"), None)], tokenizer)
+    assert pieces.ids.tolist() == tokenizer("ab a ab", add_special_tokens=False)["input_ids"]
+    assert pieces.words.tolist() == sorted(pieces.words)
+    assert pieces.is_first.sum() == 3
 
 
 def test_only_the_first_piece_of_a_word_is_learnt(tokenizer):
