@@ -247,7 +247,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
 
     With `pooling` there is one vector per text: as JSON lines `index`, `text` and `features`, as safetensors
     `features` (texts, F). They equal those of sentence-transformers for the same folder: `"own"` with the settings
-    saved there (pooling, normalisation, length, prompt), the others without normalisation.
+    saved there (pooling, normalisation, length, prompt, lower case), the others without normalisation.
 
     Otherwise, JSON lines have one text per line: `index`, `text`, and `tokens`, see `TokenFeatures`. Safetensors have
     the tokens of all texts concatenated: `features` (T, F); `input_ids` (T,); `offsets` (T, 2), the character range
@@ -283,7 +283,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
         raise ValueError(
             f"{len(arguments.weights)} weights; expected {len(states)}, one for each layer of {arguments.features}."
         )
-    encodings = [_encode(tokenizer, f"{settings.prompt}{line}", max_length) for line in texts]
+    encodings = [_encode(tokenizer, settings.text(line), max_length) for line in texts]
     cut = sum(encoding.cut for encoding in encodings)
     if cut:
         logger.warning("%d of %d texts are longer than max_length (%d) and were cut.", cut, len(texts), max_length)

@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from safetensors.numpy import save_file
+from tokenizers.normalizers import Lowercase
 
 from ...files import companion_files, read_json_object
 
@@ -31,12 +32,19 @@ class SentenceSettings:
         normalize: Whether vectors are normalised to length 1.
         max_length: Longest sequence in tokens; None for the model's maximum.
         prompt: Prefix of every text.
+        lower_case: Whether texts are lower-cased, whatever the tokenizer does.
     """
 
     pooling: Pooling = "mean"
     normalize: bool = False
     max_length: int | None = None
     prompt: str = ""
+    lower_case: bool = False
+
+    def text(self, line: str) -> str:
+        """The text that the model reads for a line."""
+        text = f"{self.prompt}{line}"
+        return Lowercase().normalize_str(text) if self.lower_case else text
 
     def vector(self, states: np.ndarray) -> np.ndarray:
         """Pool the hidden states of a text's tokens (tokens, D) to (D,)."""
@@ -75,9 +83,10 @@ def sentence_settings(model_dir: str | Path) -> SentenceSettings:
                     f"{folder / 'modules.json'} names {other!r:.80}, which is not supported; expected "
                     "Transformer, Pooling and Normalize."
                 )
-    length = _content(folder / "sentence_bert_config.json").get("max_seq_length")
-    if isinstance(length, int):
+    texts = _content(folder / "sentence_bert_config.json")
+    if isinstance(length := texts.get("max_seq_length"), int):
         found["max_length"] = length
+    found["lower_case"] = texts.get("do_lower_case") is True
     prompts = _content(folder / "config_sentence_transformers.json")
     if chosen := prompts.get("default_prompt_name"):
         found["prompt"] = str(prompts.get("prompts", {}).get(chosen, ""))

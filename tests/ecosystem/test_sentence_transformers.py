@@ -60,6 +60,22 @@ def test_features_are_the_same_vectors(tmp_path, model_dir, mode, normalize):
         np.testing.assert_allclose([row["features"] for row in rows], expected, atol=1e-5)
 
 
+def test_texts_are_lower_cased_where_the_folder_says_so(tmp_path, model_dir):
+    from safetensors.numpy import load_file
+
+    folder = tmp_path / "model"
+    sentence_transformers.SentenceTransformer(str(model_dir("MyBertModel")), device="cpu").save(str(folder))
+    vocab = MyBertTokenizer.from_pretrained(folder).get_vocab()
+    MyBertTokenizer(vocab=vocab, do_lower_case=False).save_pretrained(folder)
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 16, "do_lower_case": true}')
+    texts = ["The Cat sat", "A DOG ran"]
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    settings = {"model": str(folder), "text": [str(tmp_path / "texts.txt")], "pooling": "own"}
+    extract_features(FeaturesArguments(**settings, output=str(tmp_path / "own.safetensors")))
+    np.testing.assert_allclose(load_file(tmp_path / "own.safetensors")["features"], expected, atol=1e-5)
+
+
 def test_modules_that_are_not_computed_are_named(tmp_path, model_dir):
     folder = shutil.copytree(model_dir("MyBertModel"), tmp_path / "model")
     (tmp_path / "texts.txt").write_text("a cat")
