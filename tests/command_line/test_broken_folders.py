@@ -11,6 +11,7 @@ from mybert import MyBertConfig, MyBertForSequenceClassification, cli
 SIZE = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 # What a command is given: MODEL is the broken folder, OUT what it is to write.
 COMMANDS = {
+    "adapt": "MODEL TEXT --output_dir OUT --max_steps 1 --heldout 0.2 --use_cpu --num_processes 1",
     "attention": "MODEL 'the cat' --output OUT.html",
     "card": "MODEL",
     "convert bert": "MODEL OUT",
@@ -22,6 +23,8 @@ COMMANDS = {
     "evaluate": "TASK --model MODEL --task sst2 --output OUT.json",
     "features": "TEXT --model MODEL --output OUT.jsonl",
     "finetune": "MODEL --task sst2 --train_file TASK --validation_file TASK --output_dir OUT --use_cpu",
+    "glue": "MODEL --suite SUITE --data_dir DATA --output_dir OUT",
+    "predict": "MODEL TEXT --task sst2 --output OUT.jsonl",
     "pretrain": "TEXT --model MODEL --output_dir OUT --max_steps 1 --use_cpu --num_processes 1",
     "prune": "MODEL TASK --task sst2 --keep_layers 1 --output_dir OUT --use_cpu",
     "push": "MODEL me/model --output_dir OUT",
@@ -105,7 +108,10 @@ def test_one_sentence_and_nothing_written(name, way, whole, tmp_path, capsys, do
     before = sorted(path.name for path in model.iterdir())
     (tmp_path / "text.txt").write_text("\n\n".join("\n".join(document) for document in documents) + "\n")
     (tmp_path / "task.tsv").write_text("sentence\tlabel\n" + "the cat sat\t1\na dog ate\t0\n" * 4)
+    files = "train_file: task.tsv, validation_file: task.tsv, max_steps: 1, use_cpu: true"
+    (tmp_path / "suite.yaml").write_text(f"tasks: {{sst2: {{{files}}}}}")
     places = {"MODEL": model, "TEXT": tmp_path / "text.txt", "TASK": tmp_path / "task.tsv"}
+    places |= {"SUITE": tmp_path / "suite.yaml", "DATA": tmp_path}
     flags = [str(places.get(word, word)) for word in COMMANDS[name].replace("'", "").split()]
     flags = [flag.replace("OUT", str(tmp_path / "out")) for flag in flags]
     capsys.readouterr()
