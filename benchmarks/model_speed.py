@@ -73,7 +73,9 @@ class BenchArguments:
             "help": "Timed calls of each; the medians are reported. Pipeline and embeddings: at most 3, finetuning: 1."
         },
     )
-    threads: int | None = field(default=None, metadata={"help": "Threads of PyTorch and the other runtimes."})
+    threads: Annotated[int | None, AT_LEAST_1] = field(
+        default=None, metadata={"help": "Threads of PyTorch and the other runtimes."}
+    )
     sst2: str | None = field(
         default=None, metadata={"help": f"Folder with SST-2's train.tsv, for {', '.join(ON_SENTENCES)}."}
     )

@@ -74,7 +74,9 @@ def check_libraries(arguments: TrainingArguments) -> None:
 
 
 def _check_optimization(arguments: TrainingArguments) -> None:
-    """Refuse an optimizer whose package is missing, and a schedule without its settings."""
+    """Refuse an optimizer without its package, settings of it without names, and a schedule without its settings."""
+    if any("=" not in part for part in (arguments.optim_args or "=").split(",")):
+        raise ValueError(f"optim_args is {arguments.optim_args!r}; expected name=value, several separated by commas.")
     with suppress(ValueError):  # some ask for the model
         Trainer.get_optimizer_cls_and_kwargs(arguments)
     settings: Any = arguments.lr_scheduler_kwargs or {}

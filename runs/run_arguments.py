@@ -28,6 +28,7 @@ UNHEEDED = {
     "batch_eval_metrics": "metrics are measured on all of the validation data",
     "include_for_metrics": "metrics are measured on predictions and labels alone",
     "eval_do_concat_batches": "predictions are those of all of the validation data",
+    "label_names": "the task says what its labels are",
     "remove_unused_columns": "batches hold what the model and the metrics read",
     "enable_jit_checkpoint": "Ctrl-C and SIGTERM leave a checkpoint in any case",
     "local_rank": "torchrun and accelerate launch tell each process its rank",

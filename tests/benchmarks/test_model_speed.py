@@ -225,6 +225,7 @@ def test_by_default_all_that_can_run_does(small, sst2, monkeypatch, capsys, tmp_
         (["--workloads", "sentnces"], "workloads has 'sentnces'; expected sentences, skewed,"),
         (["--model_size", "huge"], "model_size has 'huge'; expected tiny, mini,"),
         (["--repeats", "0"], "repeats is 0; expected at least 1."),
+        (["--threads", "0"], "threads is 0; expected at least 1."),
         (["--workloads", "query", "pipeline"], "sst2 is not set; the workloads finetuning, pipeline, embeddings need"),
         (["--sst2", "nowhere"], "sst2 is nowhere; expected a folder with SST-2's train.tsv."),
         (["--output", "nowhere/results.md"], "output is nowhere/results.md; expected a file in a folder"),

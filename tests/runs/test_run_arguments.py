@@ -73,6 +73,7 @@ VALUES = {
     "hub_strategy": "end",
     "hub_revision": "main",
     "include_for_metrics": ["inputs"],
+    "label_names": ["labels"],
     "local_rank": 3,
 }
 
@@ -217,6 +218,7 @@ def test_a_package_that_is_missing(settings, package):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        ({"optim_args": "rank:3"}, "optim_args is 'rank:3'; expected name=value, several separated by commas"),
         ({"torch_compile_mode": "fast"}, "torch_compile_mode is 'fast'; expected one of default, "),
         ({"torch_compile_backend": "fast"}, "torch_compile_backend is 'fast'; expected one of .*inductor, "),
         ({"report_to": ["tensorboard", "paper"]}, "report_to is 'paper'; expected none, all or .*wandb"),
