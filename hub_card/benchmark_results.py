@@ -36,6 +36,8 @@ def write_benchmark_results(
     """
     by_file = check_benchmark_results(model_dir, entries, overwrite)
     place = Path(model_dir) / FOLDER
+    if not by_file:
+        return []
     with locked(place, within=True), files_written_beside(place) as folder:
         for path, results in by_file.items():
             text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)

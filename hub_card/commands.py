@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, metadata_load, metadata_save
 
-from ..files import written_beside
+from ..files import locked, written_beside
 from .benchmark_results import check_benchmark_results, write_benchmark_results
 from .card import CardContent, Example, ModelDescription, TrainingDescription, describe_model, read_card, write_card
 from .examples import PipelineCall, run_pipelines
@@ -125,7 +125,8 @@ def make_card(arguments: CardArguments) -> Path:
         datasets=arguments.datasets or (),
         tags=arguments.tags or (),
     )
-    write_card(model_dir, content)
+    with locked(card):
+        write_card(model_dir, content)
     write_benchmark_results(model_dir, entries, arguments.overwrite)
     return card
 
@@ -180,7 +181,7 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
     if arguments.tags:
         there = metadata.get("tags") or []
         added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))
-    with written_beside(card) as temporary:
+    with locked(card), written_beside(card) as temporary:
         shutil.copyfile(card, temporary)
         metadata_save(temporary, metadata | added)
     return True

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import check_model_folder, check_output_files, only_errors
+from ..files import check_model_folder, check_output_files, locked, only_errors
 from ..files.hub_names import check_available
 from .attention import attention_map
 from .curves import plot_run
@@ -68,11 +68,14 @@ def draw_attention(arguments: AttentionArguments) -> Path:
             raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")
         tokenizer = _load(AutoTokenizer, arguments.model)
         text, text_pair = (*arguments.text, None)[:2]
-        input_picture(tokenizer, str(text), text_pair).save(path)
+        picture = input_picture(tokenizer, str(text), text_pair)
+        with locked(path):
+            picture.save(path)
     else:
         model = _load(AutoModel, arguments.model, use_safetensors=True)
         attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
-        attention.save(path, arguments.layer, arguments.head, arguments.view)
+        with locked(path):
+            attention.save(path, arguments.layer, arguments.head, arguments.view)
     return path
 
 
