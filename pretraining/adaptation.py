@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import torch
 from transformers import AutoModelForMaskedLM
 
-from ..files import only_errors, write_json
+from ..files import only_errors, read_json_object, write_json
 from ..files.settings import SHARE_BELOW_1, settings_of
 from ..metrics import HiddenWords, fitting_words, hidden_words, word_loss
 from ..tokenization import MyBertTokenizer
@@ -102,6 +102,8 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
     if set(metrics) == {"interrupted"} or not arguments.should_save:
         return metrics
     folder = str(arguments.output_dir)
+    if (report := Path(folder, ADAPTATION)).is_file():
+        return metrics | read_json_object(report)
     adapted = MyBertTokenizer.from_pretrained(folder)
     store = TokenStore(arguments.data or Path(folder, STORE))
     _, heldout = split_documents(store.summary.documents, arguments.heldout)
@@ -113,7 +115,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
         logger.info("There is no held-out text to evaluate on (--heldout).")
         return metrics
     before, after = _loss(str(arguments.model), texts), _loss(folder, texts)
-    write_json(Path(folder, ADAPTATION), {"before": before, "after": after})
+    write_json(report, {"before": before, "after": after})
     shown = "has no masked-LM head" if before is None else f"{before['nats_per_character']:.3f}"
     assert after is not None
     logger.info(

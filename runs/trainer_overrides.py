@@ -129,6 +129,7 @@ class ResumableTrainer(Trainer):
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
+        self._has_trained = False
         self._last_step_seen = -1
         self._saves_at_epoch_end = False
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
@@ -304,7 +305,13 @@ class ResumableTrainer(Trainer):
         if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
             self.control.should_training_stop = True
         else:
+            self._has_trained = True
             super()._run_epoch(*args, **kwargs)
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
+        if self._has_trained or "train_runtime" not in logs:
+            super().log(logs, *args, **kwargs)
 
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None

@@ -22,7 +22,6 @@ from ...runs import (
     last_complete_checkpoint,
     prepare_once,
     speak_in_one_process,
-    suggest_bfloat16,
 )
 from ...tokenization import save_vocab
 from ..network.heads import check_start
@@ -123,7 +122,6 @@ class Finetuning:
         tasks = self._tasks()
         with RunFolder(self.arguments.output_dir, self.arguments.overwrite) as folder:
             run, start = self._prepare(next(iter(tasks.values())), folder)
-            suggest_bfloat16(self.arguments)
             return self._finetune_all(self.begun(run), tasks, start)
 
     def _tasks(self) -> dict[str, Task]:
@@ -235,7 +233,7 @@ class Finetuning:
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
-        seconds = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
+        trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return None
         if arguments.has_adapter:
@@ -248,6 +246,7 @@ class Finetuning:
         trained = None
         if arguments.seeds == 1 and not arguments.folds and is_as_saved:
             trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
         return Outcome(metrics, seconds, trained, interrupt.interrupted)
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch.utils.data import Subset
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
 
-from ...files import files_written_beside, only_errors
+from ...files import files_written_beside, only_errors, written_beside
 from ...files.settings import settings_of
 from ...modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
 from ...runs import (
@@ -24,7 +25,6 @@ from ...runs import (
     draw_curves,
     prepare_once,
     speak_in_one_process,
-    suggest_bfloat16,
 )
 from ...tokenization import MyBertTokenizer
 from ..examples.collator import PretrainingCollator
@@ -80,14 +80,13 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
     speak_in_one_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
         run = prepare_once(arguments, lambda: prepare_run(arguments, folder))
-        suggest_bfloat16(arguments)
         return _pretrain(arguments, run)
 
 
 def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, Any]:
     output_dir = Path(arguments.output_dir)
-    logger.info("Corpus: %s.", run.store.summary)
-    state = _train(run, arguments)
+    run.store.summary.log("Corpus")
+    state = _read_finished(output_dir) or _train(run, arguments)
     if "metrics" not in state:
         return {"interrupted": True}
     examples = []
@@ -135,15 +134,27 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
     metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
-    history = trainer.state.log_history
-    logged: dict[str, float] = next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
-        "metrics": logged | metrics,
+        "metrics": _last_logged(trainer.state.log_history) | metrics,
         "steps": trainer.state.global_step - first_step,
         "wall_time": None if first_step else wall_time,
         "interrupted": interrupt.interrupted,
     }
+
+
+def _read_finished(output_dir: Path) -> dict[str, Any]:
+    """What `_train` returned for a finished run, or nothing."""
+    if not (output_dir / TRAINER_STATE_NAME).is_file() or not any(output_dir.glob("model*.safetensors")):
+        return {}
+    logger.info("%s is finished; it is not trained again.", output_dir)
+    history = TrainerState.load_from_json(str(output_dir / TRAINER_STATE_NAME)).log_history
+    evaluated: dict[str, float] = next((entry for entry in reversed(history) if "eval_loss" in entry), {})
+    return {"metrics": _last_logged(history) | evaluated, "steps": 0, "wall_time": None, "interrupted": False}
+
+
+def _last_logged(history: list[dict[str, float]]) -> dict[str, float]:
+    return next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
 
 
 def _description(phase: Phase, arguments: PretrainingArguments) -> str:
@@ -340,5 +351,6 @@ def _write(
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)
         tokenizer.save_pretrained(folder)
-        trainer.state.save_to_json(str(folder / "trainer_state.json"))
         draw_curves(trainer.state.log_history, folder)
+    with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
+        trainer.state.save_to_json(str(path))

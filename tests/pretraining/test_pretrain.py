@@ -115,6 +115,24 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path, text_file):
     assert "Training time" not in (out / "README.md").read_text()  # that of the first part is unknown
 
 
+def contents(folder):
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, text_file):
+    out = tmp_path / "out"
+    metrics = pretrain(arguments(tmp_path, text_file))
+    before = contents(out)
+    again = pretrain(arguments(tmp_path, text_file))
+    assert contents(out) == before
+    assert again == again | metrics
+    for name in ("trainer_state.json", "README.md"):  # killed before they were written
+        (out / name).unlink()
+    pretrain(arguments(tmp_path, text_file))
+    history = json.loads((out / "trainer_state.json").read_text())["log_history"]
+    assert not any("train_loss" in entry for entry in history)  # there was no step left: it would be 0
+
+
 @pytest.mark.slow
 def test_the_card_of_a_finished_run_is_its_owners(tmp_path, text_file):
     metrics = pretrain(arguments(tmp_path, text_file))
