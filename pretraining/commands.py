@@ -118,7 +118,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
             show_progress=not arguments.quiet,
             **settings_of(StoreSettings, arguments),
         )
-        logger.info("%s: %s.", output, summary)
+        summary.log(str(output))
         count = arguments.num_shards
         if count > 1 and not all((output / SHARD.format(index, count)).exists() for index in range(count)):
             logger.info("Shard %d of %d is done; others are still missing.", arguments.shard_index, count)
@@ -126,7 +126,7 @@ def prepare_data(arguments: DataArguments) -> StoreSummary | FilterReport:
     store = TokenStore(output, tokenizer)
     if not arguments.text:
         summary = store.summary
-        logger.info("%s: %s.", output, summary)
+        summary.log(str(output))
     _show(arguments, store, tokenizer)
     return summary
 

@@ -9,6 +9,7 @@ The shards of a folder are named `tokens-00000-of-00004.safetensors`; their docu
 
 import hashlib
 import json
+import logging
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,12 +22,15 @@ from safetensors import SafetensorError, safe_open
 from ...files import refuse_address
 from ...tokenization import MyBertTokenizer
 
+logger = logging.getLogger(__name__)
+
 FORMAT = "mybert-token-store"
 VERSION = "1"
 FILTERS, LEFT_OUT = "filters", "left_out"
 ARRAYS = ("document_starts", "sentence_starts", "tokens")  # the widest dtype first keeps every array aligned
 SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
+_MANY_UNKNOWN = 0.1  # share of [UNK] above which a warning is logged; of text in the right language it is below 0.01
 _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
@@ -41,12 +45,26 @@ class StoreSummary:
     unknown_tokens: int
     size: int
 
+    @property
+    def unknown_share(self) -> float:
+        """Share of the tokens that are [UNK], 0 to 1."""
+        return self.unknown_tokens / max(self.tokens, 1)
+
     def __str__(self) -> str:
-        share = self.unknown_tokens / max(self.tokens, 1)
         return (
             f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens "
-            f"({share:.3%} unknown), {self.size / 1e6:,.1f} MB"
+            f"({self.unknown_share:.3%} unknown), {self.size / 1e6:,.1f} MB"
         )
+
+    def log(self, name: str) -> None:
+        """Log the contents of the store called `name`, and warn if the vocabulary does not fit the text."""
+        logger.info("%s: %s.", name, self)
+        if self.unknown_share > _MANY_UNKNOWN:
+            logger.warning(
+                "%.0f %% of the tokens are [UNK], from which nothing can be learned: the vocabulary lacks characters "
+                "of this text. Is it of another language? mybert vocab learns one from the text.",
+                100 * self.unknown_share,
+            )
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:

@@ -34,6 +34,16 @@ def test_a_store_is_built_and_an_example_shown(tmp_path, arguments, documents, t
     assert "[MASK]" in caplog.text
 
 
+@pytest.mark.parametrize(("line", "is_said"), [("the cat sat on the mat", False), ("고양이가 깔개 위에 앉았다", True)])
+def test_a_vocabulary_of_another_language_is_said(tmp_path, arguments, caplog, line, is_said):
+    text = tmp_path / "text"
+    text.write_text(f"{line}\n{line}\n\n" * 9, encoding="utf-8")
+    for settings in (arguments("--quiet", text=[text]), arguments("--quiet", text=[])):  # built, and looked at
+        caplog.clear()
+        prepare_data(settings)
+        assert ("100 % of the tokens are [UNK]" in caplog.text) == is_said
+
+
 @pytest.mark.parametrize(
     ("objective", "label"), [("mlm+nsp", "is_random_next"), ("mlm+sop", "is_swapped"), ("mlm", None), ("ltr", None)]
 )
