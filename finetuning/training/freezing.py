@@ -5,11 +5,17 @@
 - Gradual unfreezing (Howard and Ruder, 2018): the layers are unfrozen one by one, the top one first.
 """
 
+import logging
+import math
 from typing import Any
 
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..network.encoder_parts import embeddings, encoder_layers
+
+logger = logging.getLogger(__name__)
+
+_TOLERANCE = 1e-6  # for rounding: the epoch is a quotient of step counts
 
 
 def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
@@ -58,20 +64,36 @@ class Unfreezing(TrainerCallback):
         """
         for start, parameters in self._stages:
             for parameter in parameters:
-                # Tolerance for rounding: the epoch is a quotient of step counts.
-                parameter.requires_grad_(epoch >= start - 1e-6)
+                parameter.requires_grad_(epoch >= start - _TOLERANCE)
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        train_dataloader: Any = None,
+        **kwargs: Any,
     ) -> None:
         """Freeze parts; the optimizer already has all parameters that will be trained."""
         self.apply(state.epoch or 0.0)
+        self._warn_of_untrained(state.max_steps / math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         """Unfreeze the parts that are due."""
         self.apply(state.epoch or 0.0)
+
+    def _warn_of_untrained(self, epochs: float) -> None:
+        """Warn if training ends, after so many epochs, before a part is unfrozen."""
+        starts = [start for start, parameters in self._stages if parameters]
+        if late := sum(start >= epochs - _TOLERANCE for start in starts):
+            what = "the encoder is" if late == len(starts) else f"{late} of the encoder's {len(starts)} parts are"
+            logger.warning(
+                "Training ends at epoch %.3g, before %s unfrozen and trained; lower --train_head_first or "
+                "--gradual_unfreezing, or train longer.",
+                *(epochs, what),
+            )
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

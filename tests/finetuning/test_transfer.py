@@ -93,9 +93,13 @@ EVERYTHING = {"embeddings", "encoder.layer.0", "encoder.layer.1", "encoder.layer
         ({"gradual_unfreezing": 0.1}, EVERYTHING),
     ],
 )
-def test_only_what_is_to_learn_learns(arguments, deep, tmp_path, settings, changed):
+def test_only_what_is_to_learn_learns(arguments, deep, tmp_path, settings, changed, caplog):
     finetune(arguments(**settings))
     assert changed_parts(deep, tmp_path / "out") == changed
+    never = len(EVERYTHING - changed)
+    what = "the encoder is" if never == 4 else f"{never} of the encoder's 4 parts are"
+    is_said = f"Training ends at epoch 1, before {what} unfrozen" in caplog.text
+    assert is_said == bool(never and settings.keys() & {"train_head_first", "gradual_unfreezing"})
 
 
 def test_unfreezing_keeps_what_is_frozen_for_good(deep):
