@@ -78,6 +78,10 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
             return 0
         arguments = parse_flags(name, command, arguments_class, flags)
         with calm_libraries():
+            if hasattr(arguments, "bf16"):  # otherwise there is no such flag to suggest
+                from .runs import suggest_bfloat16
+
+                suggest_bfloat16(arguments)
             result = function(arguments)
             _leave_other_processes()
         interrupted = isinstance(result, dict) and result.get("interrupted")

@@ -179,6 +179,8 @@ class RunArguments(TrainingArguments):
         # The precision of `accelerate launch` counts as a flag: a run records it, and resumes with it.
         self.bf16 = self.mixed_precision == "bf16"
         self.fp16 = self.mixed_precision == "fp16"
+        if self.fp16 and self.device.type == "cpu":
+            logger.warning("fp16 is set and has no effect on a CPU: this run computes in float32.")
         if getattr(self.accelerator_config, "dispatch_batches", None):
             raise ValueError(
                 "accelerator_config has dispatch_batches, by which one process makes the batches of all processes; "
@@ -251,11 +253,9 @@ def fitting_logging_steps(max_steps: int) -> int:
 
 
 def suggest_bfloat16(arguments: TrainingArguments) -> None:
-    """Suggest `bf16` if the CPU has instructions for it and the run computes in float32."""
-    if arguments.device.type != "cpu" or arguments.bf16:
+    """Suggest `--bf16` if the CPU has instructions for it and the run computes in float32."""
+    if arguments.device.type != "cpu" or arguments.bf16 or not arguments.should_log:
         return
-    if arguments.fp16:
-        logger.warning("fp16 is set and has no effect on a CPU: this run computes in float32.")
     if instructions := bfloat16_features():
         logger.info(
             "This processor multiplies in bfloat16 (%s): with --bf16 steps would take about two thirds of the time.",

@@ -12,7 +12,7 @@ import pytest
 from safetensors import SafetensorError
 
 import mybert
-from mybert import cli
+from mybert import cli, runs
 
 
 @dataclass
@@ -64,6 +64,16 @@ def echo_command(monkeypatch):
 def test_flags_become_arguments(echo_command):
     assert cli.main(["echo", "--number", "3"]) == 0
     assert calls == [EchoArguments(number=3)]
+
+
+def test_bfloat16_is_suggested_where_there_is_a_flag_for_it(echo_command, monkeypatch):
+    suggested = []
+    monkeypatch.setattr(runs, "suggest_bfloat16", suggested.append)
+    assert cli.main(["echo"]) == 0
+    assert not suggested
+    monkeypatch.setattr(EchoArguments, "bf16", False, raising=False)
+    assert cli.main(["echo"]) == 0
+    assert suggested == calls[1:]
 
 
 def test_yaml_gives_defaults_and_flags_win(echo_command, tmp_path):
