@@ -6,7 +6,7 @@ standard output, for other programs to read, has none.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -206,7 +206,13 @@ def _card(arguments: Any, result: Path) -> Closing:
 def _push(arguments: Any, result: str) -> Closing:
     if not arguments.output_dir:
         return Closing(result)
-    return Closing(result, "nothing was uploaded", _mybert("push", arguments.model, arguments.repo_id))
+    from ..hub_card import UploadOptions
+
+    flags: list[str] = []  # above all --private
+    for option in fields(UploadOptions):
+        if (value := getattr(arguments, option.name)) != option.default:
+            flags += [f"--{option.name}", *([] if value is True else [str(value)])]
+    return Closing(result, "nothing was uploaded", _mybert("push", arguments.model, arguments.repo_id, *flags))
 
 
 def _picture(arguments: Any, result: Path) -> Closing:

@@ -273,10 +273,12 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
     parser = CommandParser(name, command, arguments_class)
     flags = name_positional(flags, command.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config")
+    finder.add_argument("--config", action="append", default=[])
     finder.error = parser.error  # type: ignore[method-assign]
-    path = finder.parse_known_args(flags)[0].config
-    settings, of_other = read_settings(path, parser, _parser_of(command.config_of)) if path is not None else ({}, {})
+    paths = finder.parse_known_args(flags)[0].config
+    if len(paths) > 1:
+        parser.error(f"--config is given {len(paths)} times ({', '.join(paths)}); expected one file")
+    settings, of_other = read_settings(paths[0], parser, _parser_of(command.config_of)) if paths else ({}, {})
     if of_other:
         settings |= arguments_class.of_training(of_other)
     own = {name: parser.get_default(name) for name in settings}

@@ -178,6 +178,8 @@ def _add_metadata(card: Path, arguments: CardArguments) -> bool:
         metadata = metadata_load(card) or {}
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"The metadata of {card} is not YAML: {' '.join(str(error).split())[:300]}.") from error
+    except ValueError as error:
+        raise ValueError(f"The metadata of {card} is no map of names and values: {error}.") from error
     if arguments.tags:
         there = metadata.get("tags") or []
         added["tags"] = list(dict.fromkeys([*(there if isinstance(there, list) else [there]), *arguments.tags]))

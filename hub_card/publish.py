@@ -5,6 +5,7 @@ pictures. The modelling code is added, and an `auto_map` with every Auto class: 
 the saved class. https://huggingface.co/docs/transformers/custom_models describes the format.
 """
 
+import ast
 import json
 import logging
 import os
@@ -277,9 +278,12 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
     folder = model_dir.resolve()
 
     def rename(match: re.Match[str]) -> str:
-        quote, name = match.groups()
+        try:
+            name = ast.literal_eval(match[1])
+        except (ValueError, SyntaxError):  # no text that Python reads
+            return match[0]
         parts = Path(name).parts
         is_folder = Path(name).resolve() == folder or folder.parts[len(folder.parts) - len(parts) :] == parts
-        return f"model={quote}{repo_id}{quote}" if is_folder else match[0]
+        return f"model={match[1][0]}{repo_id}{match[1][0]}" if is_folder else match[0]
 
-    return re.sub(r"""model=(['"])([^'"\n]+)\1""", rename, card)
+    return re.sub(r"""model=('(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)+")""", rename, card)

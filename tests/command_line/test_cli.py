@@ -111,6 +111,13 @@ def test_yaml_means_what_stands_there(echo_command, tmp_path, content, expected)
     assert calls == [EchoArguments(**expected)]
 
 
+def test_one_settings_file_is_read(echo_command, tmp_path, capsys):
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("number: 4\n")
+    assert cli.main(["echo", "--config", str(tmp_path / "a.yaml"), f"--config={tmp_path / 'b.yaml'}"]) == 2
+    assert "--config is given 2 times (" in capsys.readouterr().err and not calls
+
+
 def test_yaml_gives_what_a_command_requires(echo_command, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(cli.COMMANDS, "name", cli.Command("say a name", __name__, "NamedArguments", "echo"))
     path = tmp_path / "run.yaml"

@@ -49,6 +49,11 @@ ARGUMENTS = {
     "dry_run": False,
     "num_shards": 1,
     "repo_id": "me/x",
+    "private": True,
+    "revision": None,
+    "branch": None,
+    "create_pr": False,
+    "commit_message": "The best of 3",
     "metric_for_best_model": "eval_accuracy",
 }
 RESULTS = {
@@ -84,7 +89,7 @@ SAID = {
     "vocab": "mybert pretrain 'a b.txt' --tokenizer out --output_dir pretrained",
     "glue": "\nDone: out/suite.md (average 71.2 over 2 tasks)",
     "prune": "\nDone: out (1 of 3 layers)\nNext:\n  mybert predict out new.txt",
-    "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x",
+    "push": "(nothing was uploaded)\nNext:\n  mybert push pre me/x --private --commit_message 'The best of 3'",
     "convert onnx": "differs from PyTorch by at most 1.0e-06",
 }
 

@@ -262,6 +262,12 @@ def test_examples_in_the_card_load_the_repository(model_dir, monkeypatch):
         assert card[9] == f'pipeline("x", model="{REPO}")' and card[10:] == stays
 
 
+def test_a_folder_with_a_quotation_mark_stays_in_no_card(model_dir):
+    quoted = model_dir.rename(model_dir.with_name('it\'s "mine"'))
+    (quoted / "README.md").write_text(f"---\ntags:\n- mybert\n---\npipeline('x', model={str(quoted)!r})\n")
+    assert f"pipeline('x', model='{REPO}')" in publishable_files(quoted, REPO)["README.md"].decode()
+
+
 def test_the_hub_says_whose_repository_the_examples_load(client, hub, model_dir):
     (model_dir / "README.md").write_text("---\ntags:\n- mybert\n---\npipeline('fill-mask', model='model')\n")
     publish(model_dir, "tiny")
