@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 
-from ...files import files_written_beside, write_json
+from ...files import files_written_beside, locked, write_json
 from ...metrics import ClassReport
 from ..data.rows import DataSource
 from ..tasks.data_report import long_text_lines
@@ -54,6 +54,8 @@ class Measured(NamedTuple):
             OSError: If a file cannot be written.
         """
         with ExitStack() as folders:
+            for place in {Path(name).resolve() for name in (report_dir, predictions_dir) if name}:
+                folders.enter_context(locked(place, within=True))
             if report_dir:
                 folder = folders.enter_context(files_written_beside(report_dir))
                 for suffix, predictions, examples in self.parts:

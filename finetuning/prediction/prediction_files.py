@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...files import open_text, write_text, written_beside
+from ...files import locked, open_text, write_text, written_beside
 from ...files.text import new_digest
 from ..data.rows import new_name
 
@@ -147,7 +147,7 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
         return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
 
     parts = [partial(rows_of_part, file) for file in files]
-    with written_beside(output) as path:
+    with locked(output), written_beside(output) as path:
         match output.suffix.lower():
             case ".jsonl":
                 with path.open("w", encoding="utf-8", newline="") as target:
