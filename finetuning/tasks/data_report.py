@@ -142,7 +142,8 @@ def _text_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:
         if task.classes_of(example):
             classes[task.texts_of(example)].add(tuple(task.classes_of(example)))
     if several := sum(len(found) > 1 for found in classes.values()):
-        yield f"{several:,} texts appear in the training data with different labels."
+        which = "One text appears" if several == 1 else f"{several:,} texts appear"
+        yield f"{which} in the training data with different labels."
 
 
 def _leak(task: Task, examples: Sequence[Any], data: TaskData) -> str:

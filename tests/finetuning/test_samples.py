@@ -158,7 +158,7 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
         ),
         (
             [TextExample(("same",), "xy"[n % 2]) for n in range(4)],
-            "1 texts appear in the training data",
+            "One text appears in the training data",
         ),
     ],
 )
