@@ -7,6 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .base_mybert import MyBertPreTrainedModel, auto_map
     from .configuration_mybert import MODEL_SIZES, MyBertConfig
     from .heads_mybert import (
         MyBertForMultipleChoice,
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     )
     from .kernels_mybert import LinearKernels, linear_kernels, set_linear_kernel
     from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of
-    from .modeling_mybert import MyBertModel, MyBertPreTrainedModel, auto_map
+    from .modeling_mybert import MyBertModel
     from .padding_mybert import flat_indices
     from .pretraining_heads_mybert import (
         MyBertForMaskedLM,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     )
 
 _FILES = {
+    "base_mybert": ("MyBertPreTrainedModel", "auto_map"),
     "configuration_mybert": ("MODEL_SIZES", "MyBertConfig"),
     "heads_mybert": (
         "MyBertForMultipleChoice",
@@ -35,7 +37,7 @@ _FILES = {
     ),
     "kernels_mybert": ("LinearKernels", "linear_kernels", "set_linear_kernel"),
     "losses_mybert": ("IGNORED_LABEL", "cross_entropy", "mean_of"),
-    "modeling_mybert": ("MyBertModel", "MyBertPreTrainedModel", "auto_map"),
+    "modeling_mybert": ("MyBertModel",),
     "padding_mybert": ("flat_indices",),
     "pretraining_heads_mybert": (
         "MyBertForMaskedLM",

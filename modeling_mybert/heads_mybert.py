@@ -17,6 +17,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
+from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
 from .losses_mybert import (
@@ -26,7 +27,7 @@ from .losses_mybert import (
     position_loss,
     squared_error,
 )
-from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+from .modeling_mybert import MyBertModel, no_indices
 from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
@@ -74,6 +75,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            needed_indices=no_indices(input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
@@ -160,6 +162,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             token_type_ids=flatten(token_type_ids),
             position_ids=flatten(position_ids),
             inputs_embeds=flatten(inputs_embeds),
+            needed_indices=no_indices(input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         assert first is not None  # the trunk refuses a call without input

@@ -19,17 +19,22 @@ def hooks_from_outside(*modules: nn.Module, leave_out: nn.Module | None = None) 
         if module is None or module is leave_out:
             continue
         left.extend(module._modules.values())
-        for hooks in (
-            module._forward_hooks,
-            module._forward_pre_hooks,
-            module._backward_hooks,
-            module._backward_pre_hooks,
-        ):
-            if hooks and any(
-                not (getattr(hook, "__module__", None) or "").startswith(_KNOWN) for hook in hooks.values()
-            ):
-                return True
+        if has_hook_from_outside(module):
+            return True
     return False
 
 
-__all__ = ["hooks_from_outside"]
+def has_hook_from_outside(module: nn.Module) -> bool:
+    """The same for a module without its submodules."""
+    for hooks in (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    ):
+        if hooks and any(not (getattr(hook, "__module__", None) or "").startswith(_KNOWN) for hook in hooks.values()):
+            return True
+    return False
+
+
+__all__ = ["has_hook_from_outside", "hooks_from_outside"]

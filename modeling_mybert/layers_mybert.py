@@ -140,10 +140,19 @@ class MyBertLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
+        needed_tokens: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape."""
+        """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape.
+
+        With `needed_tokens`, indices into the flattened batch (n,), only to those of these tokens, (1, n, D): all that
+        follows attention is computed token by token.
+        """
         context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
+        if needed_tokens is not None:
+            context, hidden_states = (
+                states.flatten(0, 1).index_select(0, needed_tokens)[None] for states in (context, hidden_states)
+            )
         hidden_states = self.attention["output"](context, hidden_states)
         if not self.chunk_size_feed_forward:
             return self._feed_forward_in_parts(hidden_states)

@@ -30,11 +30,16 @@ def rounded_rows(count: int) -> int:
     return -(-count // step) * step
 
 
-def filled_up(rows: torch.Tensor) -> torch.Tensor:
-    """Pad rows (N, D) on a CPU with zeros to `rounded_rows`; unchanged in a traced or compiled graph."""
+def filled_up(rows: torch.Tensor, multiple: int = 1) -> torch.Tensor:
+    """Pad rows (N, ...) on a CPU with zeros to `rounded_rows`; unchanged in a traced or compiled graph.
+
+    Two and more rows are first rounded up to a `multiple`, which keeps row counts few where they are small.
+    """
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return rows
-    return F.pad(rows, (0, 0, 0, rounded_rows(len(rows)) - len(rows)))
+    count = len(rows)
+    fill = rounded_rows(-(-count // multiple) * multiple) - count if count > 1 else 0
+    return F.pad(rows, (*(0, 0) * (rows.dim() - 1), 0, fill))
 
 
 class PackedTensors:

@@ -1,4 +1,4 @@
-"""The MyBERT trunk, and what all MyBERT models share (Devlin et al., 2018).
+"""The MyBERT trunk (Devlin et al., 2018).
 
 Parameter names are those of transformers' BERT, so checkpoints load unchanged in both. Modules that exist only for
 such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDict`s without a forward of their own: a head
@@ -12,8 +12,7 @@ the layers of a packed batch, B is 1 and L is the total number of tokens. If row
 other (as from transformers' `DataCollatorWithFlattening`), the pooled output has a row for each of the N sequences.
 """
 
-import functools
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -26,18 +25,18 @@ from transformers.masking_utils import (
     packed_sequence_mask_function,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 from transformers.utils.output_capturing import capture_outputs
 
+from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_attention_mask, check_borders, check_ids, check_indices, check_longest, check_words
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import hooks_from_outside
-from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler, MyBertSelfAttention
-from .linear_mybert import drop_packed_weights, pack_weights
+from .hooks_mybert import has_hook_from_outside, hooks_from_outside
+from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler
+from .linear_mybert import filled_up
 from .padding_mybert import (
     Packing,
     any_length_kernel,
@@ -54,134 +53,12 @@ from .padding_mybert import (
     seen_by_all,
     sequence_lengths,
 )
-from .quantization_mybert import QUANT_METHOD, quantize_layers
-
-_Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
 # Raised by a compiled model, whose branches must not depend on tensor values.
 _NOT_KEPT_APART = (
     "position_ids restart at 0 within a row, but a compiled model with flash attention cannot use them to find where "
     "sequences end; pass cu_seq_lens_q and max_length_q."
 )
-
-
-class MyBertPreTrainedModel(PreTrainedModel):
-    """What all MyBERT models share: configuration class, initialisation and the features that transformers may use."""
-
-    config: MyBertConfig
-    config_class = MyBertConfig
-    base_model_prefix = "bert"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["MyBertEmbeddings", "MyBertLayer"]
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}
-    # Checkpoints of transformers 4.30 and before store the positions 0 ... 511 as if they were weights.
-    _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
-
-    @classmethod
-    def from_pretrained(
-        cls: type[_Model], pretrained_model_name_or_path: Any, *model_args: Any, config: Any = None, **kwargs: Any
-    ) -> _Model:
-        """As in transformers; a configuration object of type `bert` is converted to a `MyBertConfig`."""
-        if getattr(config, "model_type", None) == "bert":
-            attn_implementation = config._attn_implementation
-            config = cls.config_class.from_dict(config.to_dict(), attn_implementation=attn_implementation)
-        return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
-
-    def prepack_weights(self: _Model) -> _Model:
-        """Speed up inference on a CPU: each linear layer keeps a second copy of its weights in oneDNN's memory layout.
-
-        Outputs differ by rounding. Saving and adapters use the original weights. `train()` drops the copies. If the
-        weights change in another way, the copies are no longer used until this method is called again. (Changes that
-        PyTorch does not count go unnoticed: through `weight.data`, or by a fused optimizer on a model left in
-        `eval()`.) Copies and pickles of the model do not contain them.
-
-        Returns:
-            The model.
-
-        Raises:
-            ValueError: If the model is not on a CPU, its weights are neither float32 nor bfloat16, or this build of
-                PyTorch has no oneDNN.
-        """
-        pack_weights(self)
-        return self
-
-    def quantize_weights(self: _Model, precision: str) -> _Model:
-        """Speed up inference on a CPU further, at a small cost in accuracy, which docs/speed.md measures.
-
-        A model with int8 weights is for inference only. `save_pretrained` writes int8 weights, and `from_pretrained`
-        loads them as such.
-
-        Args:
-            precision: "int8": the layers get int8 weights with a scale for each output, and activations are quantized
-                dynamically, token by token; embeddings, normalisations, pooler and head stay float32. "bfloat16": the
-                whole model is cast, with prepacked weights.
-
-        Returns:
-            The model, in eval mode.
-
-        Raises:
-            ValueError: If `precision` is unknown, the model is not in float32 on a CPU, a linear layer has been
-                replaced (by an adapter) or has hooks, or the CPU has no bfloat16 kernels for "bfloat16".
-        """
-        if precision not in ("int8", "bfloat16"):
-            raise ValueError(f"precision is {precision!r}; expected 'int8' or 'bfloat16'.")
-        if self.device.type != "cpu" or self.dtype != torch.float32:
-            raise ValueError(f"The model is {self.dtype} on {self.device}; quantizing expects float32 on a CPU.")
-        if precision == "int8":
-            quantize_layers(self.eval())
-        else:
-            self.eval().bfloat16().prepack_weights()
-        return self
-
-    def train(self: _Model, mode: bool = True) -> _Model:
-        """As in torch; `train()` drops the copies of `prepack_weights`, which would go out of date.
-
-        Raises:
-            ValueError: If the weights are int8.
-        """
-        if mode and getattr(self, "quantization_method", None) == QUANT_METHOD:
-            raise ValueError("The model has int8 weights, which cannot be trained; expected one in float32.")
-        if mode:
-            drop_packed_weights(self)
-        return super().train(mode)
-
-    @functools.wraps(PreTrainedModel.push_to_hub, assigned=())  # its signature
-    def push_to_hub(self, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; also uploads this code and the `auto_map` of all heads, to load without mybert."""
-        model_class, classes = type(self), auto_map()
-        own = [name for name, source in classes.items() if source.endswith(f".{model_class.__name__}")]
-        if not own or model_class._auto_class is not None:  # a user's class, or one registered for an auto class
-            return super().push_to_hub(*args, **kwargs)
-        model_class._auto_class, self.config.auto_map = own[0], classes
-        try:
-            return super().push_to_hub(*args, **kwargs)
-        finally:
-            model_class._auto_class = None
-            del self.config.auto_map
-
-
-def auto_map() -> dict[str, str]:
-    """Map transformers' auto classes to classes in these files, for the configuration and every head.
-
-    transformers copies to the Hub what a model's file imports; because of these imports every class brings all heads.
-    """
-    from .heads_mybert import __all__ as task_heads
-    from .pretraining_heads_mybert import __all__ as pretraining_heads
-
-    return {
-        "AutoConfig": "configuration_mybert.MyBertConfig",
-        "AutoModel": "modeling_mybert.MyBertModel",
-        **{
-            name.replace("MyBert", "AutoModel", 1): f"{file}.{name}"
-            for file, names in (("pretraining_heads_mybert", pretraining_heads), ("heads_mybert", task_heads))
-            for name in names
-            if not name.endswith("Output")
-        },
-    }
 
 
 class MyBertModel(MyBertPreTrainedModel):
@@ -225,6 +102,7 @@ class MyBertModel(MyBertPreTrainedModel):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         token_indices: torch.Tensor | None = None,
+        needed_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
         """Encode a batch.
@@ -242,6 +120,8 @@ class MyBertModel(MyBertPreTrainedModel):
             token_indices: Indices into the flattened batch where `attention_mask` (B, L) is 1 (S,), for a batch with
                 all padding at the end of rows and no labels at it. Passing them avoids a synchronization with an
                 accelerator.
+            needed_indices: Indices into the flattened batch of the tokens whose last hidden states the caller reads
+                (P,), besides those of the pooled output; (0,) for that alone. None: all. See "Returns".
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
                 `max_length_q`, the length of the longest of these sequences; `unpad_inputs`, False if the hidden
@@ -252,6 +132,10 @@ class MyBertModel(MyBertPreTrainedModel):
             `last_hidden_state` (B, L, D); `pooler_output` (B, D), or (N, D) if rows hold several sequences, or None
             without a pooler; and, if requested, `hidden_states` (embeddings and each layer, each (B, L, D)) and
             `attentions` (one for each layer, each (B, H, L, L)). Hidden states of removed padding are 0.
+
+            With `needed_indices`, the last layer computes what follows its attention for needed tokens only, and
+            `last_hidden_state` is (P, D). It remains (B, L, D) if all tokens are computed anyway: if hidden states are
+            requested, modules have hooks, or dropout has to draw the random numbers of transformers' BERT.
 
         Raises:
             ValueError: If an argument's shape, dtype or values do not fit the configuration. Values on an accelerator
@@ -283,9 +167,13 @@ class MyBertModel(MyBertPreTrainedModel):
                 )
             if token_indices.shape[0] == shape[0] * shape[1]:
                 attention_mask = token_indices = None  # no padding
+        if needed_indices is not None:
+            check_indices("needed_indices", needed_indices)
         packing = None
         if config.unpad_inputs and kwargs.get("unpad_inputs", True):
             packing = self._pack(words, attention_mask, lengths, longest, token_indices)
+        if needed_indices is not None and self._needs_all_tokens(words, packing, **kwargs):
+            needed_indices = None
         if packing is None:
             sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, longest)
             if token_indices is not None and attention_mask is not None:  # transformers would read its values
@@ -295,6 +183,7 @@ class MyBertModel(MyBertPreTrainedModel):
                     attention_mask = seen_by_all(attention_mask)
             return self._encode(
                 *(input_ids, token_type_ids, position_ids, inputs_embeds, attention_mask),
+                needed_indices=needed_indices,
                 **{**kwargs, **sequences, "return_dict": True},
             )
         if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
@@ -310,8 +199,11 @@ class MyBertModel(MyBertPreTrainedModel):
             ),
             pooled_tokens=packing.pooled_tokens,
             packing=None if limits else packing,
+            needed_indices=None if needed_indices is None else packing.places(needed_indices),
             **{**kwargs, **limits, "return_dict": True},
         )
+        if needed_indices is not None:
+            return outputs
         outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
         if outputs.hidden_states is not None:
             outputs.hidden_states = tuple(
@@ -383,6 +275,23 @@ class MyBertModel(MyBertPreTrainedModel):
             packing = pack_full(shape, config.is_decoder)
         return packing
 
+    def _needs_all_tokens(
+        self,
+        words: torch.Tensor,
+        packing: Packing | None,
+        output_hidden_states: bool | None = None,
+        **kwargs: Any,
+    ) -> bool:
+        """Whether the last layer computes all tokens, although the caller does not need all."""
+        is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        layers = cast(nn.ModuleList, self.encoder["layer"])
+        if is_requested or not layers or type(layers[-1]).forward is not MyBertLayer.forward:
+            return True  # a layer of somebody else's does not know which tokens are needed
+        if packing is not None:  # there are no hooks further down, and fewer random numbers are drawn in any case
+            return has_hook_from_outside(self)
+        has_dropout = self.training and self.config.hidden_dropout_prob > 0
+        return has_dropout or (not is_tracing(words) and hooks_from_outside(self))
+
     def _boundary_arguments(
         self,
         words: torch.Tensor,
@@ -442,9 +351,14 @@ class MyBertModel(MyBertPreTrainedModel):
         numbers: torch.Tensor | None = None,
         pooled_tokens: torch.Tensor | None = None,
         packing: Packing | None = None,
+        needed_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Run a batch, packed or not, through the network; for the arguments see `_boundary_arguments`."""
+        """Run a batch, packed or not, through the network; for the arguments see `_boundary_arguments`.
+
+        The last layer computes all tokens, or those that are pooled and `needed_indices`; `last_hidden_state` is
+        (B, L, D) or (P, D).
+        """
         hidden_states: torch.Tensor = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
         if packing is None:
             create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
@@ -455,15 +369,32 @@ class MyBertModel(MyBertPreTrainedModel):
                 past_key_values=None,
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
-        for layer in cast(nn.ModuleList, self.encoder["layer"]):  # `children()` skips repeats of a shared layer
+        layers = list(cast(nn.ModuleList, self.encoder["layer"]))  # `children()` skips repeats of a shared layer
+        for layer in layers if needed_indices is None else layers[:-1]:
             hidden_states = layer(hidden_states, attention_mask, packing=packing, **kwargs)
-        pooled = None
-        if self.pooler is not None:
+        if needed_indices is None:
             pooled_states = hidden_states
-            if pooled_tokens is not None:
+            if self.pooler is not None and pooled_tokens is not None:
                 pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
-            pooled = self.pooler(pooled_states)
+        else:
+            if self.pooler is None:
+                pooled_tokens = needed_indices[:0]
+            elif pooled_tokens is None:
+                batch_size, length = hidden_states.shape[:2]
+                pooled_tokens = torch.arange(0, batch_size * length, length, device=hidden_states.device)
+            num_pooled = pooled_tokens.shape[0]
+            tokens = torch.cat([pooled_tokens, needed_indices])
+            kwargs["needed_tokens"] = filled_up(tokens, multiple=16)
+            (hidden_states,) = layers[-1](hidden_states, attention_mask, packing=packing, **kwargs)
+            pooled_states = hidden_states[:num_pooled, None]
+            hidden_states = hidden_states[num_pooled : tokens.shape[0]]
+        pooled = None if self.pooler is None else self.pooler(pooled_states)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
-__all__ = ["MyBertModel", "MyBertPreTrainedModel", "auto_map"]
+def no_indices(*inputs: torch.Tensor | None) -> torch.Tensor | None:
+    """`needed_indices` of heads that read the pooled output alone, on the device of the first input that is given."""
+    return next((tensor.new_empty(0, dtype=torch.long) for tensor in inputs if tensor is not None), None)
+
+
+__all__ = ["MyBertModel", "no_indices"]

@@ -68,6 +68,15 @@ class Packing:
         padded = padded.view(batch_size, length, -1)
         return padded if self.padding is None else padded.masked_fill(self.padding[..., None], 0)
 
+    def places(self, indices: torch.Tensor) -> torch.Tensor:
+        """Indices in the packed row of tokens (n,) from those in the flattened batch; 0 for removed padding."""
+        if self.index is None:
+            return indices
+        kept = self.index[: len(self.index) - self.fill]
+        places = indices.new_zeros(self.shape[0] * self.shape[1])
+        places = places.index_copy(0, kept, torch.arange(len(kept), dtype=places.dtype, device=places.device))
+        return places.index_select(0, indices)
+
     def attend(
         self,
         query: torch.Tensor,

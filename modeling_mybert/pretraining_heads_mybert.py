@@ -15,11 +15,12 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
+from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import filled_up, has_hooks, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of, padding_is_ignored
-from .modeling_mybert import MyBertModel, MyBertPreTrainedModel
+from .modeling_mybert import MyBertModel, no_indices
 from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
 
@@ -82,29 +83,51 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         if isinstance(module, MyBertPredictionHead):
             init.zeros_(module.bias)
 
+    def _indices_to_predict(
+        self,
+        words: torch.Tensor | None,
+        labels: torch.Tensor | None,
+        prediction_indices: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; None: all are.
+
+        The vocabulary product is most of the cost of a small model. In training, or with `sparse_prediction`, it and
+        the end of the last layer run only on the labelled positions (15 % of the tokens). `words` are token ids or
+        word embeddings (B, L, ...).
+        """
+        if labels is None or words is None:  # the trunk refuses a call without input
+            return None
+        check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
+        # In a compiled graph the number of labelled positions is a shape, so the caller must give their indices.
+        is_known = prediction_indices is not None or not torch.compiler.is_compiling()
+        if not (is_known and (self.training or self.config.sparse_prediction)):
+            return None
+        if prediction_indices is None:
+            prediction_indices = flat_indices(labels != IGNORED_LABEL)
+        check_indices("prediction_indices", prediction_indices)
+        return prediction_indices
+
     def _predict(
         self,
         hidden_states: torch.Tensor,
         labels: torch.Tensor | None,
-        prediction_indices: torch.Tensor | None,
+        indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits and masked-LM loss of hidden states (B, L, D).
+        """Logits, (B, L, V) or (P, V), and masked-LM loss.
 
-        The vocabulary product is most of the cost of a small model. In training, or with `sparse_prediction`, it runs
-        only on the labelled positions (15 % of the tokens), and the logits are (labelled positions, V).
+        Args:
+            hidden_states: (B, L, D), or (P, D) of the positions to predict.
+            labels: (B, L), or None.
+            indices: The result of `_indices_to_predict`.
+            num_items_in_batch: See `MyBertForPreTraining`.
         """
         if labels is None:
             return self.cls["predictions"](hidden_states), None
-        check_labels("labels", labels, hidden_states.shape[:2], self.config.vocab_size, self.training)
-        # In a compiled graph the number of labelled positions is a shape, so the caller must give their indices.
-        is_known = prediction_indices is not None or not torch.compiler.is_compiling()
-        if is_known and (self.training or self.config.sparse_prediction):
-            if prediction_indices is None:
-                prediction_indices = flat_indices(labels != IGNORED_LABEL)
-            check_indices("prediction_indices", prediction_indices)
-            hidden_states = hidden_states.flatten(0, 1).index_select(0, prediction_indices)
-            labels = labels.flatten().index_select(0, prediction_indices)
+        if indices is not None:
+            if hidden_states.dim() == 3:
+                hidden_states = hidden_states.flatten(0, 1).index_select(0, indices)
+            labels = labels.flatten().index_select(0, indices)
             head = self.cls["predictions"]
             if type(head) is MyBertPredictionHead and not has_hooks(head):
                 return head.with_loss(hidden_states, labels, num_items_in_batch)
@@ -186,6 +209,8 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         Raises:
             ValueError: If labels or indices have the wrong shape, dtype or values.
         """
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        indices = self._indices_to_predict(words, labels, prediction_indices)
         unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
@@ -193,11 +218,10 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            needed_indices=indices,
             **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
-        prediction_logits, mlm_loss = self._predict(
-            outputs.last_hidden_state, labels, prediction_indices, num_items_in_batch
-        )
+        prediction_logits, mlm_loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
         seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
         nsp_loss = None
         if next_sentence_label is not None:
@@ -253,6 +277,8 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             `loss` (None without labels) and `logits`: (B, L, V), or (labelled positions, V) in training with labels or
             with `sparse_prediction`.
         """
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        indices = self._indices_to_predict(words, labels, prediction_indices)
         unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
@@ -260,9 +286,10 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            needed_indices=indices,
             **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
-        logits, loss = self._predict(outputs.last_hidden_state, labels, prediction_indices, num_items_in_batch)
+        logits, loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -304,6 +331,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            needed_indices=no_indices(input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         logits = self.cls["seq_relationship"](outputs.pooler_output)
