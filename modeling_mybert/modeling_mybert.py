@@ -285,8 +285,10 @@ class MyBertModel(MyBertPreTrainedModel):
         """Whether the last layer computes all tokens, although the caller does not need all."""
         is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         layers = cast(nn.ModuleList, self.encoder["layer"])
-        if is_requested or not layers or type(layers[-1]).forward is not MyBertLayer.forward:
-            return True  # a layer of somebody else's does not know which tokens are needed
+        if is_requested or not layers:
+            return True
+        if type(self).forward is not MyBertModel.forward or type(layers[-1]).forward is not MyBertLayer.forward:
+            return True  # a derived trunk may read all tokens, and another layer does not know which are needed
         if packing is not None:  # there are no hooks further down, and fewer random numbers are drawn in any case
             return has_hook_from_outside(self)
         has_dropout = self.training and self.config.hidden_dropout_prob > 0

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from mybert import MyBertModel
 from mybert.modeling_mybert.layers_mybert import MyBertLayer
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -108,6 +109,25 @@ def test_a_layer_of_somebody_elses_computes_all_tokens(heads, name):
     expected = model(**batch).loss
     model.bert.encoder["layer"][-1] = OwnLayer(model.bert.encoder["layer"][-1])
     torch.testing.assert_close(model(**batch).loss, expected, rtol=0, atol=1e-6)
+
+
+class OwnTrunk(MyBertModel):
+    """A trunk of a user's, which goes on with the hidden states of all tokens."""
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        outputs = super().forward(*inputs, **kwargs)
+        outputs.pooler_output = outputs.last_hidden_state.mean(1)
+        return outputs
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_derived_trunk_gets_all_tokens(heads, name):
+    head = heads(name)
+    model, batch = head.model(), head.batch(None)
+    expected = model.classifier if hasattr(model, "classifier") else model.cls["seq_relationship"]
+    states = model(**batch, output_hidden_states=True).hidden_states[-1]
+    model.bert.__class__ = OwnTrunk
+    torch.testing.assert_close(model(**batch).logits.flatten(), expected(states.mean(1)).flatten(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("checkpointing", [{"use_reentrant": False}, {"use_reentrant": True}])
