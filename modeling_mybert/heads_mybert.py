@@ -27,7 +27,7 @@ from .losses_mybert import (
     position_loss,
     squared_error,
 )
-from .modeling_mybert import MyBertModel, no_indices
+from .modeling_mybert import MyBertModel, needed_by_pooled_head
 from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
@@ -75,7 +75,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=no_indices(input_ids, inputs_embeds),
+            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
@@ -162,7 +162,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             token_type_ids=flatten(token_type_ids),
             position_ids=flatten(position_ids),
             inputs_embeds=flatten(inputs_embeds),
-            needed_indices=no_indices(input_ids, inputs_embeds),
+            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         assert first is not None  # the trunk refuses a call without input

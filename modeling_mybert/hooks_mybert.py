@@ -6,14 +6,14 @@ from torch import nn
 _KNOWN = ("torch.distributed.", "torch.nn.utils.", "transformers.utils.output_capturing", "deepspeed.")
 
 
-def hooks_from_outside(*modules: nn.Module, leave_out: nn.Module | None = None) -> bool:
+def hooks_from_outside(*modules: nn.Module | None, leave_out: nn.Module | None = None) -> bool:
     """Whether a module or one of its submodules has hooks that may depend on the shape of the hidden states.
 
     Args:
-        modules: The modules to search, with their submodules.
+        modules: The modules to search, with their submodules; None is skipped.
         leave_out: A submodule to skip, with its own submodules.
     """
-    left: list[nn.Module | None] = list(modules)
+    left = list(modules)
     while left:  # runs on every call of a model, and `modules()` is slow
         module = left.pop()
         if module is None or module is leave_out:
@@ -37,4 +37,9 @@ def has_hook_from_outside(module: nn.Module) -> bool:
     return False
 
 
-__all__ = ["has_hook_from_outside", "hooks_from_outside"]
+def runs_own_forward(module: nn.Module, module_class: type[nn.Module]) -> bool:
+    """Whether a module's forward is that of `module_class`: not of another class, and not replaced in this module."""
+    return type(module).forward is module_class.forward and "forward" not in module.__dict__
+
+
+__all__ = ["has_hook_from_outside", "hooks_from_outside", "runs_own_forward"]

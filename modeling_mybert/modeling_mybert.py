@@ -34,7 +34,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_attention_mask, check_borders, check_ids, check_indices, check_longest, check_words
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import has_hook_from_outside, hooks_from_outside
+from .hooks_mybert import has_hook_from_outside, hooks_from_outside, runs_own_forward
 from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler
 from .linear_mybert import filled_up
 from .padding_mybert import (
@@ -134,8 +134,9 @@ class MyBertModel(MyBertPreTrainedModel):
             `attentions` (one for each layer, each (B, H, L, L)). Hidden states of removed padding are 0.
 
             With `needed_indices`, the last layer computes what follows its attention for needed tokens only, and
-            `last_hidden_state` is (P, D). It remains (B, L, D) if all tokens are computed anyway: if hidden states are
-            requested, modules have hooks, or dropout has to draw the random numbers of transformers' BERT.
+            `last_hidden_state` is (P, D), undefined at removed padding. It remains (B, L, D) if all tokens are
+            computed anyway: if hidden states are requested, the last layer is not a plain `MyBertLayer` or has hooks,
+            or dropout has to draw the random numbers of transformers' BERT.
 
         Raises:
             ValueError: If an argument's shape, dtype or values do not fit the configuration. Values on an accelerator
@@ -172,7 +173,7 @@ class MyBertModel(MyBertPreTrainedModel):
         packing = None
         if config.unpad_inputs and kwargs.get("unpad_inputs", True):
             packing = self._pack(words, attention_mask, lengths, longest, token_indices)
-        if needed_indices is not None and self._needs_all_tokens(words, packing, **kwargs):
+        if needed_indices is not None and self._computes_all_tokens(packing, **kwargs):
             needed_indices = None
         if packing is None:
             sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, longest)
@@ -275,24 +276,16 @@ class MyBertModel(MyBertPreTrainedModel):
             packing = pack_full(shape, config.is_decoder)
         return packing
 
-    def _needs_all_tokens(
-        self,
-        words: torch.Tensor,
-        packing: Packing | None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> bool:
+    def _computes_all_tokens(self, packing: Packing | None, output_hidden_states: Any = None, **kwargs: Any) -> bool:
         """Whether the last layer computes all tokens, although the caller does not need all."""
         is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         layers = cast(nn.ModuleList, self.encoder["layer"])
-        if is_requested or not layers:
+        if is_requested or not layers or not runs_own_forward(layers[-1], MyBertLayer):
             return True
-        if type(self).forward is not MyBertModel.forward or type(layers[-1]).forward is not MyBertLayer.forward:
-            return True  # a derived trunk may read all tokens, and another layer does not know which are needed
-        if packing is not None:  # there are no hooks further down, and fewer random numbers are drawn in any case
-            return has_hook_from_outside(self)
+        if packing is not None:  # there are no hooks, and dropout draws other random numbers in any case
+            return False
         has_dropout = self.training and self.config.hidden_dropout_prob > 0
-        return has_dropout or (not is_tracing(words) and hooks_from_outside(self))
+        return has_dropout or hooks_from_outside(layers[-1], self.pooler)
 
     def _boundary_arguments(
         self,
@@ -381,22 +374,29 @@ class MyBertModel(MyBertPreTrainedModel):
         else:
             if self.pooler is None:
                 pooled_tokens = needed_indices[:0]
-            elif pooled_tokens is None:
+            elif pooled_tokens is None:  # the first of each row
                 batch_size, length = hidden_states.shape[:2]
-                pooled_tokens = torch.arange(0, batch_size * length, length, device=hidden_states.device)
-            num_pooled = pooled_tokens.shape[0]
-            tokens = torch.cat([pooled_tokens, needed_indices])
+                pooled_tokens = torch.arange(batch_size, device=needed_indices.device) * length
+            num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, needed_indices])
             kwargs["needed_tokens"] = filled_up(tokens, multiple=16)
-            (hidden_states,) = layers[-1](hidden_states, attention_mask, packing=packing, **kwargs)
-            pooled_states = hidden_states[:num_pooled, None]
-            hidden_states = hidden_states[num_pooled : tokens.shape[0]]
+            states = layers[-1](hidden_states, attention_mask, packing=packing, **kwargs)[0]
+            pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
         pooled = None if self.pooler is None else self.pooler(pooled_states)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
-def no_indices(*inputs: torch.Tensor | None) -> torch.Tensor | None:
-    """`needed_indices` of heads that read the pooled output alone, on the device of the first input that is given."""
-    return next((tensor.new_empty(0, dtype=torch.long) for tensor in inputs if tensor is not None), None)
+def needed_by_head(trunk: nn.Module, indices: torch.Tensor | None) -> torch.Tensor | None:
+    """`needed_indices` of a head that reads only these; None, which is all, if somebody else may read others.
+
+    These are the hooks of the trunk, and what a user or an adapter has put in its place or around it.
+    """
+    return indices if runs_own_forward(trunk, MyBertModel) and not has_hook_from_outside(trunk) else None
 
 
-__all__ = ["MyBertModel", "no_indices"]
+def needed_by_pooled_head(trunk: nn.Module, *inputs: torch.Tensor | None) -> torch.Tensor | None:
+    """The same for a head that reads the pooled output alone, on the device of the first input that is given."""
+    given = next((tensor for tensor in inputs if tensor is not None), None)  # the trunk refuses a call without input
+    return None if given is None else needed_by_head(trunk, given.new_empty(0, dtype=torch.long))
+
+
+__all__ = ["MyBertModel", "needed_by_head", "needed_by_pooled_head"]

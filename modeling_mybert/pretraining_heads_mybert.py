@@ -20,7 +20,7 @@ from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import filled_up, has_hooks, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of, padding_is_ignored
-from .modeling_mybert import MyBertModel, no_indices
+from .modeling_mybert import MyBertModel, needed_by_head, needed_by_pooled_head
 from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
 
@@ -218,7 +218,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=indices,
+            needed_indices=needed_by_head(self.bert, indices),
             **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
         prediction_logits, mlm_loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
@@ -286,7 +286,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=indices,
+            needed_indices=needed_by_head(self.bert, indices),
             **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
         )
         logits, loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
@@ -331,7 +331,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=no_indices(input_ids, inputs_embeds),
+            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
             **{**kwargs, "return_dict": True},
         )
         logits = self.cls["seq_relationship"](outputs.pooler_output)

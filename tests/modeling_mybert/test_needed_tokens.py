@@ -1,5 +1,7 @@
 """The last layer computes, after its attention, only the tokens that a head reads; outputs and gradients are equal."""
 
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -90,46 +92,78 @@ def test_a_hook_on_the_trunk_sees_all_hidden_states(heads, name, settings):
     torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)
 
 
-class OwnLayer(nn.Module):
-    """A layer of a user's, which knows nothing of needed tokens."""
-
-    def __init__(self, layer: MyBertLayer) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, hidden_states: torch.Tensor, *inputs: Any, needed_tokens: Any = None, **kwargs: Any) -> Any:
-        assert needed_tokens is None
-        return self.layer(hidden_states, *inputs, **kwargs)
+def derived(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
+    """A trunk of a class of a user's."""
+    trunk.__class__ = type("OwnTrunk", (MyBertModel,), {"forward": forward})
+    return trunk
 
 
+def replaced(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
+    """A trunk whose forward somebody has replaced."""
+    trunk.forward = MethodType(forward, trunk)
+    return trunk
+
+
+def wrapped(trunk: MyBertModel, forward: Callable[..., Any]) -> nn.Module:
+    """A trunk in a module of a user's."""
+    wrapper = type(
+        "Wrapper", (nn.Module,), {"forward": lambda self, *inputs, **kwargs: forward(trunk, *inputs, **kwargs)}
+    )()
+    wrapper.trunk = trunk
+    return wrapper
+
+
+def pooled_by_mean(trunk: MyBertModel, *inputs: Any, **kwargs: Any) -> Any:
+    """A forward that goes on with the hidden states of all tokens."""
+    outputs = MyBertModel.forward(trunk, *inputs, **kwargs)
+    outputs.pooler_output = outputs.last_hidden_state.mean(1)
+    return outputs
+
+
+@pytest.mark.parametrize("change", [derived, replaced, wrapped])
+@pytest.mark.parametrize("name", POOLED)
+def test_a_trunk_of_somebody_elses_gets_all_tokens(heads, name, change):
+    model, batch = heads(name).model(), heads(name).batch(None)
+    classifier = model.classifier if hasattr(model, "classifier") else model.cls["seq_relationship"]
+    expected = classifier(model(**batch, output_hidden_states=True).hidden_states[-1].mean(1))
+    model.bert = change(model.bert, pooled_by_mean)
+    torch.testing.assert_close(model(**batch).logits.flatten(), expected.flatten(), rtol=0, atol=1e-5)
+
+
+def own_layer(layer: MyBertLayer, hidden_states: torch.Tensor, *inputs: Any, **kwargs: Any) -> torch.Tensor:
+    """A forward that knows nothing of needed tokens."""
+    context, _ = layer.attention["self"](hidden_states, *inputs, packing=kwargs["packing"])
+    return layer.feed_forward(layer.attention["output"](context, hidden_states))
+
+
+@pytest.mark.parametrize("in_its_class", [True, False])
 @pytest.mark.parametrize("name", POOLED + PREDICTING)
-def test_a_layer_of_somebody_elses_computes_all_tokens(heads, name):
+def test_a_layer_of_somebody_elses_computes_all_tokens(heads, name, in_its_class):
     head = heads(name)
     model, batch = head.model(sparse_prediction=True), head.batch("right", labels=True)
-    expected = model(**batch).loss
-    model.bert.encoder["layer"][-1] = OwnLayer(model.bert.encoder["layer"][-1])
+    expected, layer = model(**batch).loss, model.bert.encoder["layer"][-1]
+    if in_its_class:
+        layer.__class__ = type("OwnLayer", (MyBertLayer,), {"forward": own_layer})
+    else:
+        layer.forward = MethodType(own_layer, layer)
     torch.testing.assert_close(model(**batch).loss, expected, rtol=0, atol=1e-6)
 
 
-class OwnTrunk(MyBertModel):
-    """A trunk of a user's, which goes on with the hidden states of all tokens."""
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:`is_gradient")  # about transformers' code
+@pytest.mark.parametrize("place", ["bert", "bert.encoder.layer.1", "bert.encoder.layer.1.output", "bert.pooler"])
+def test_a_hook_sees_the_rows_of_the_batch_in_a_graph(heads, place):
+    """There the batch stays padded, hooks or not; PEFT's choose an adapter for each row and are compiled."""
+    model, batch, seen = heads("ForSequenceClassification").model(return_dict=False), heads("Model").batch(), []
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        outputs = super().forward(*inputs, **kwargs)
-        outputs.pooler_output = outputs.last_hidden_state.mean(1)
-        return outputs
+    def see(module: nn.Module, inputs: Any, output: Any) -> None:
+        seen.append(output if isinstance(output, torch.Tensor) else output.last_hidden_state)
 
-
-@pytest.mark.parametrize("name", POOLED)
-def test_a_derived_trunk_gets_all_tokens(heads, name):
-    head = heads(name)
-    model, batch = head.model(), head.batch(None)
-    expected = model.classifier if hasattr(model, "classifier") else model.cls["seq_relationship"]
-    states = model(**batch, output_hidden_states=True).hidden_states[-1]
-    model.bert.__class__ = OwnTrunk
-    torch.testing.assert_close(model(**batch).logits.flatten(), expected(states.mean(1)).flatten(), rtol=0, atol=1e-5)
+    model.get_submodule(place).register_forward_hook(see)
+    torch.jit.trace(model, (batch["input_ids"], batch["attention_mask"]), check_trace=False)
+    assert seen and {len(states) for states in seen} == {len(batch["input_ids"])}
 
 
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing_enable` is deprecated")  # its new name is not in 5.13
 @pytest.mark.parametrize("checkpointing", [{"use_reentrant": False}, {"use_reentrant": True}])
 def test_gradient_checkpointing(heads, checkpointing):
     head = heads("ForPreTraining")
