@@ -86,7 +86,7 @@ def load_with_head(
         model, loaded = auto_class.from_pretrained(
             name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
-    check_encoder(name, model, loaded)
+    check_encoder(name, model, loaded, advice=", or pass --from_scratch True")
     new = {*loaded["missing_keys"], *(key[0] for key in loaded["mismatched_keys"])}
     if beginning.new_head:
         new |= set(reset_head(model))
@@ -116,13 +116,14 @@ def _starting_config(
     return read_config(name, beginning.keep_model_type, **fields)
 
 
-def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) -> None:
+def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], advice: str = "") -> None:
     """Reject a model whose encoder was not completely loaded from its folder.
 
     Args:
         name: Folder or Hub name.
         model: The model, with or without a head.
         loaded: transformers' loading information.
+        advice: End of the message, what else a user may do.
 
     Raises:
         ValueError: If weights are missing or have other shapes than the configuration implies.
@@ -135,7 +136,7 @@ def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any]) 
     if missing:
         raise ValueError(
             f"The weights in {name} lack {len(missing)} of the encoder's, such as {missing[0]}; expected all that a "
-            f"{type(model).__name__} has, or pass --from_scratch True."
+            f"{type(model).__name__} has{advice}."
         )
 
 

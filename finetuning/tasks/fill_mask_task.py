@@ -31,11 +31,13 @@ class MaskedText:
         text: The text.
         row: Number of its row in the data, from 1.
         hidden: The word at each mask, or None if unknown.
+        tokens: The same as a model predicts it: an uncased one in lower case. None before tokenizing.
     """
 
     text: str
     row: int
     hidden: tuple[str, ...] | None = None
+    tokens: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,8 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
                 if own:
                     add_sequence(inputs, tokenizer, ids[window.start : window.end])
                     sequences.append((number, range(before, before + own)))
-            hidden = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
-            known.append(replace(example, hidden=hidden))
+            tokens = example.hidden and tuple(_as_token(word, tokenizer) for word in example.hidden)
+            known.append(replace(example, tokens=tokens))
         return TaskData(known, inputs, source, _Masks(sequences, tokenizer.mask_token), windowed=windowed)
 
     def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
@@ -199,19 +201,25 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         pairs = [
             pair
             for prediction, example in zip(predictions, examples, strict=True)
-            for pair in zip(prediction.tokens, example.hidden or (), strict=True)
+            for pair in zip(prediction.tokens, example.tokens or example.hidden or (), strict=True)
         ]
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 
     def right_prediction(self, example: MaskedText) -> FilledMasks:
         """The true words."""
-        return FilledMasks(tuple(((word, 1.0),) for word in example.hidden or ()))
+        return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
 
     def write_predictions(
         self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
     ) -> None:
-        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces."""
-        rows = [f"{index}\t{' '.join(prediction.tokens)}" for index, prediction in enumerate(predictions)]
+        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces.
+
+        A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
+        """
+        rows = [
+            f"{index}\t{' '.join(_in_words_of_the_data(prediction.tokens, example))}"
+            for index, (prediction, example) in enumerate(zip(predictions, examples, strict=True))
+        ]
         write_lines(folder / f"predictions{suffix}.tsv", ["\t".join(prediction_columns(())), *rows])
 
     def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
@@ -240,6 +248,14 @@ def _check_masks(example: MaskedText, masks: int, mask_token: str, source: DataS
 def _as_token(word: str, tokenizer: PreTrainedTokenizerBase) -> str:
     ids = tokenizer(word, add_special_tokens=False, verbose=False)["input_ids"]
     return tokenizer.decode(ids).strip() if len(ids) == 1 else word
+
+
+def _in_words_of_the_data(tokens: Sequence[str], example: MaskedText) -> list[str]:
+    """Predicted tokens, with the example's words for those that are right."""
+    if example.hidden is None or example.tokens is None:
+        return list(tokens)
+    known = zip(tokens, example.tokens, example.hidden, strict=True)
+    return [word if token == wanted else token for token, wanted, word in known]
 
 
 def _filled(text: str, mask_token: str, tokens: Sequence[str]) -> str:

@@ -280,10 +280,12 @@ def test_models_of_other_types_whose_encoder_does_not_fit(tmp_path, tokenizer):
         ({"n_layers": 2}, r"lack 16 of the encoder's, such as distilbert.transformer.layer.1.attention.k_lin.bias"),
     ):
         (tmp_path / "model" / "config.json").write_text(json.dumps(config | change))
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=message) as training:
             finetune(FinetuningArguments(**settings))
-        with pytest.raises(ValueError, match=message.replace("distilbert.", "")):
+        with pytest.raises(ValueError, match=message.replace("distilbert.", "")) as extraction:
             extract_features(FeaturesArguments(str(tmp_path / "model"), **features))
+        assert ("--from_scratch" in str(training.value)) == ("n_layers" in change)
+        assert "--from_scratch" not in str(extraction.value)  # which has no such flag
         assert not list(tmp_path.glob("out*"))
 
 
