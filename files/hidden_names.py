@@ -6,8 +6,9 @@ from pathlib import Path
 PARTIAL = ".partial"  # suffix of incomplete files and folders
 OLD = ".old"  # follows it for a folder that is being replaced
 LOCK = ".lock"  # suffix of lock files
-# names from mkdtemp; other incomplete folders are reused
-_MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?\w{{8}}{re.escape(PARTIAL)}")
+_OF_MKDTEMP = r"\w{8}"
+# other incomplete folders are reused
+_MADE_BESIDE = re.compile(rf"\.(?:(.+)\.)?{_OF_MKDTEMP}{re.escape(PARTIAL)}")
 
 
 def is_bookkeeping(entry: Path) -> bool:
@@ -17,7 +18,9 @@ def is_bookkeeping(entry: Path) -> bool:
 
 def is_incomplete(entry: Path, path: Path) -> bool:
     """Whether a file or folder is what a writer of `path` has not completed, next to `path` or in it."""
-    if re.fullmatch(rf"\.{re.escape(path.name)}\.\w+{re.escape(PARTIAL)}({re.escape(OLD)})?", entry.name):
+    # The writer's process, or mkdtemp's letters: an ending (.NAME.csv.partial) is of what another command resumes.
+    writer = rf"(\d+|{_OF_MKDTEMP})"
+    if re.fullmatch(rf"\.{re.escape(path.name)}\.{writer}{re.escape(PARTIAL)}({re.escape(OLD)})?", entry.name):
         return True
     made = _MADE_BESIDE.fullmatch(entry.name)
     return made is not None and made[1] is None and entry.parent == path

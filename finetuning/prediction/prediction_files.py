@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import math
+import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
@@ -126,7 +127,7 @@ def _plain(value: Any) -> Any:
 
 
 def merge_parts(folder: Path, count: int, output: Path) -> None:
-    """Merge the parts in order.
+    """Merge the parts in order, and delete their folder.
 
     Args:
         folder: Folder of the parts.
@@ -147,15 +148,18 @@ def merge_parts(folder: Path, count: int, output: Path) -> None:
         return (output_row(kept, answer, columns) for kept, answer in map(json.loads, lines))
 
     parts = [partial(rows_of_part, file) for file in files]
-    with locked(output), written_beside(output) as path:
-        match output.suffix.lower():
-            case ".jsonl":
-                with path.open("w", encoding="utf-8", newline="") as target:
-                    target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
-            case ".parquet":
-                _write_parquet(path, parts, output)
-            case ending:
-                _write_separated(path, parts, ending)
+    with locked(output):
+        with written_beside(output) as path:
+            match output.suffix.lower():
+                case ".jsonl":
+                    with path.open("w", encoding="utf-8", newline="") as target:
+                        target.writelines(f"{json_line(row)}\n" for rows in parts for row in rows())
+                case ".parquet":
+                    _write_parquet(path, parts, output)
+                case ending:
+                    _write_separated(path, parts, ending)
+        folder.rename(path)  # to the name of what is incomplete: if this call is killed now, the next lock removes it
+        shutil.rmtree(path)
 
 
 _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from the start

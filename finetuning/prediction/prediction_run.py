@@ -21,6 +21,7 @@ from ...files import (
     check_output_files,
     deciding_files,
     leave_standard_output,
+    locked,
     refuse_address,
 )
 from ...files.text import STDIN
@@ -223,7 +224,6 @@ class _Prediction:
             found.cut, found.windowed = sum(cut for cut, _ in shares), sum(windowed for _, windowed in shares)
             if self.state.is_main_process:
                 merge_parts(folder.path, len(counts), output)
-                shutil.rmtree(folder.path)
                 self._tell_long_texts(rows)
                 logger.info("%s: %s rows.", output, f"{rows:,}")
         return {"rows": rows, "cut": found.cut, "windowed": found.windowed}
@@ -237,7 +237,8 @@ class _Prediction:
         arguments, model, task = self.arguments, Path(str(self.arguments.model)), self.predictor.task
         files = [str(source) for source in self.data] if self._can_resume() else []
         check_not_read(output, files)
-        check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
+        with locked(output):  # which removes what a call left that was killed after it had written the output
+            check_output_files([output], arguments.overwrite or (folder.path / _MAY_REPLACE).is_file())
         settings = {
             "command": "predict",
             "model": str(model),

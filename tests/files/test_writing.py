@@ -123,6 +123,7 @@ def test_what_a_killed_process_left_goes_with_the_next_lock(tmp_path, within):
     beside = place if within else tmp_path
     beside.mkdir(exist_ok=True)
     others = [".a+b.bin.partial", ".aab.bin.41.partial", ".a+b.bin.old", "a+b.bin.x"]
+    others.append(".a+b.bin.safetensors.partial")  # the chunks of a token store
     for name in (".a+b.bin.41.partial", *others):
         (beside / name).touch()
     (beside / ".a+b.bin.x0_abcde.partial" / "files").mkdir(parents=True)

@@ -28,7 +28,7 @@ from mybert import (
 from mybert.cli import main
 from mybert.finetuning import TASKS, Predictor
 from mybert.finetuning.data.rows import DataRow
-from mybert.finetuning.prediction import prediction_run, predictor
+from mybert.finetuning.prediction import prediction_files, prediction_run, predictor
 from mybert.finetuning.prediction.prediction_rows import task_for_columns
 from mybert.finetuning.tasks.task_record import task_record
 
@@ -352,6 +352,19 @@ def test_a_killed_call_goes_on_and_gives_the_same_bytes(tmp_path, models, interr
     assert parts == [3, 4, 5, 6, 7]
     assert output.read_bytes() == (tmp_path / "whole.csv").read_bytes()
     assert names(tmp_path) == ["o.csv", "t.csv", "whole.csv"]
+
+
+def test_a_call_that_is_killed_behind_its_output_leaves_nothing_for_good(tmp_path, models, interrupted, monkeypatch):
+    data, output = interrupted
+    with monkeypatch.context() as patch:
+        patch.setattr(prediction_files.shutil, "rmtree", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            mybert.predict(models / "sst2", data, output=output)
+    written = output.read_bytes()
+    assert len(names(tmp_path)) == 3
+    with pytest.raises(ValueError, match=r"o.csv exists; name another place or pass --overwrite"):
+        mybert.predict(models / "sst2", data, output=output)
+    assert names(tmp_path) == ["o.csv", "t.csv"] and output.read_bytes() == written
 
 
 def test_a_call_that_goes_on_counts_the_long_texts_of_all(tmp_path, models, monkeypatch, small_parts, caplog):
