@@ -1,7 +1,7 @@
 """Settings: fields of dataclasses, whose types say what they may be, a number by a `Range`, a word by `Literal`."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -53,6 +53,22 @@ def check_settings(settings: Any) -> None:
         if words and value not in (*words, option.default):
             expected = f"{'one of ' if len(words) > 1 else ''}{', '.join(map(str, words))}"
             raise ValueError(f"{option.name} is {value!r}; expected {expected}.")
+
+
+def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
+    """Reject settings that are given but have no effect.
+
+    Args:
+        arguments: A dataclass of settings.
+        names: Names of settings that must have their defaults.
+        why: Continues "<name> is <value>" in the message.
+
+    Raises:
+        ValueError: If one has another value.
+    """
+    for name in names:
+        if (value := getattr(arguments, name)) != arguments.__dataclass_fields__[name].default:
+            raise ValueError(f"{name} is {value!r} {why}; leave it out.")
 
 
 def settings_of(kind: type, source: Any) -> dict[str, Any]:

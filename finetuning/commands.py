@@ -22,7 +22,7 @@ from ..files import (
 )
 from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available, local_folder
-from ..files.settings import AT_LEAST_1, check_settings
+from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import CutTexts, encode_and_cut
 from .data.given_data import files_of, sources_of
 from .data.rows import DataSource
@@ -47,7 +47,6 @@ from .tasks.task_arguments import (
     TaskArguments,
     benchmark_files,
     evaluation_names,
-    refuse_given,
 )
 
 logger = logging.getLogger(__name__)

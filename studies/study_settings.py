@@ -58,7 +58,7 @@ def names_a_folder(name: Any) -> bool:
 
 
 def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
-    """Arguments of a command from several maps; later ones take precedence.
+    """Arguments of a command from several maps; later ones take precedence, also over what contradicts them.
 
     Args:
         kind: Class of the arguments.
@@ -73,13 +73,16 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
     actions = {action.dest: action for action in parser._actions}
-    nullable = may_be_none(kind)
+    nullable, displaces = may_be_none(kind), getattr(kind, "displaces", {})
     for name, some in settings.items():
         if unknown := sorted(set(some) - set(kind.__dataclass_fields__)):  # type: ignore[attr-defined]
             raise ValueError(f"{name} has unknown settings: {', '.join(unknown)}.")
         if doubled := sorted(set(some) & set(own)):
             raise ValueError(f"{name} sets {', '.join(doubled)}, which {study} decides.")
         for setting, value in some.items():
+            for contradicting in displaces.get(setting, ()) if value not in (None, False, -1) else ():
+                if contradicting not in some:
+                    chosen.pop(contradicting, None)
             if value is None and setting not in nullable:
                 chosen.pop(setting, None)
                 continue

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from ...files.hub_names import check_available
-from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings
+from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
 from ...modeling_mybert.configuration_mybert import fields_of_size, is_size
@@ -14,7 +14,7 @@ from ..data.given_data import data_name, files_of, sources_of
 from ..network.heads import check_model, check_start
 from ..tasks.registry import TASKS
 from ..tasks.task import Task
-from ..tasks.task_arguments import refuse_given, task_for_model
+from ..tasks.task_arguments import task_for_model
 from ..training.finetuning_arguments import FinetuningArguments
 from .layer_losses import RELATIONS
 

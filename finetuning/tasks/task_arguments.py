@@ -1,6 +1,6 @@
 """Settings shared by all commands on task data: the task and its data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -203,22 +203,6 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
     ]
     files = [str(path) for path in found if path]
     return files if len(task.evaluations) > 1 else files[:1]
-
-
-def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
-    """Reject settings that are given but have no effect.
-
-    Args:
-        arguments: A dataclass of settings.
-        names: Names of settings that must have their defaults.
-        why: Continues "<name> is <value>" in the message.
-
-    Raises:
-        ValueError: If one has another value.
-    """
-    for name in names:
-        if (value := getattr(arguments, name)) != arguments.__dataclass_fields__[name].default:
-            raise ValueError(f"{name} is {value!r} {why}; leave it out.")
 
 
 def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:

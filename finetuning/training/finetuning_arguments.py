@@ -10,12 +10,12 @@ from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
 from ...files.frames import GivenData
-from ...files.settings import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings
+from ...files.settings import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings, refuse_given
 from ...runs import RunArguments, started_on_cpus
 from ..data.given_data import source_of, sources_of
 from ..data.rows import DataSource, hub_splits
 from ..tasks.task import Task
-from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names, refuse_given
+from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
 from .samples import SAMPLE_SETTINGS, SampleSettings
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import FIELDS_OF_A_HEAD, without_foreign_code
-from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings, settings_of
+from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings, refuse_given, settings_of
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import TICKS, RunArguments, started_on_cpus
@@ -39,6 +39,11 @@ _DECISIVE = (
 _DECISIVE_IF_OTHER = (
     *("phase2_positions", "optim_args", "optim_target_modules", "neftune_noise_alpha", "tf32", "ignore_data_skip"),
     *("load_best_model_at_end", "metric_for_best_model", "greater_is_better"),
+)
+# Settings without effect on an initial model, which has its own sizes, vocabulary and embeddings.
+_OF_A_NEW_MODEL = (
+    *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
+    *("vocab_size", "layout", "lower_case", "embeddings", "phase2_positions"),
 )
 
 
@@ -82,7 +87,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         "num_train_epochs": ("max_steps", "max_hours"),
         "text": ("data",),
         "data": ("text", "drop"),
-        "model": ("embeddings", "phase2_positions"),
+        "model": _OF_A_NEW_MODEL,
     }
 
     text: list[str] = field(
@@ -213,12 +218,8 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         if self.output_dir is None:
             raise ValueError("output_dir is not set; give the folder to write the model to.")
         fields_of_size(self.model_size)  # checks it
-        if self.embeddings != "random" and self.model:
-            raise ValueError(f"embeddings is {self.embeddings!r} and model {self.model!r}, which has its own.")
-        if self.phase2_positions != "new" and self.model:
-            raise ValueError(
-                f"phase2_positions is {self.phase2_positions!r} and model {self.model!r}, which already has its own."
-            )
+        if self.model:
+            refuse_given(self, _OF_A_NEW_MODEL, f"and model {self.model!r}, which has its own")
         if self.phase2_positions != "new" and self.phase2_max_length is None:
             raise ValueError(
                 f"phase2_positions is {self.phase2_positions!r} without phase2_max_length; expected both."

@@ -186,6 +186,7 @@ def test_what_a_command_requires_is_refused_without_it(name):
         ("fp16: yes\ntext: a.txt", "--bf16", {"bf16": True, "fp16": False}),
         ("fp16: yes\ntext: a.txt", "--bf16 False", {"bf16": False, "fp16": True}),
         ("embeddings: cooccurrence\ntext: a.txt", "--model m", {"model": "m", "embeddings": "random"}),
+        ("vocab_size: 60\nmodel_size: tiny\ntext: a.txt", "--model m", {"vocab_size": 30522, "model_size": "base"}),
         ("model: m\ntext: a.txt", "--embeddings random", {"model": "m", "embeddings": "random"}),
     ],
 )

@@ -191,6 +191,7 @@ def test_an_encoder_without_head_has_nothing_before(tmp_path, text, old):
         ({"new_pieces": -1}, "new_pieces is -1; expected at least 0"),
         ({"tokenizer": "bert"}, "tokenizer is set and new_pieces is 4; new pieces are learned from text"),
         ({"model": "gone"}, "gone"),
+        ({"vocab_size": 40000}, "vocab_size is 40000 and model .*, which has its own; leave it out"),
         ({"train_embeddings_first": 1.0}, r"train_embeddings_first is 1.0; expected a share in \[0, 1\)"),
         ({"train_embeddings_first": 0.5, "max_steps": -1}, "max_steps is not set; train_embeddings_first is a share"),
     ],

@@ -20,6 +20,15 @@ from mybert.pretraining.training import pretraining_run
 from mybert.runs import MyBertAdamW, StopOnInterrupt
 
 SIZE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+OF_A_NEW_MODEL = {
+    "model_size": "tiny",
+    "num_hidden_layers": 1,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "vocab_size": 60,
+    "layout": "compact",
+    "lower_case": False,
+}
 
 
 @pytest.fixture
@@ -45,6 +54,8 @@ def arguments(tmp_path, text_file):
             "use_cpu": True,
             "num_processes": 1,
         }
+        if "model" in settings:
+            defaults = {name: value for name, value in defaults.items() if name not in OF_A_NEW_MODEL}
         return PretrainingArguments(**defaults | settings)
 
     return make
@@ -167,7 +178,7 @@ def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch
 
 
 def test_positions_that_were_learnt_stay(arguments):
-    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which already has its own"):
+    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has its own; leave it out"):
         arguments(phase2_positions="repeated", model="m")
 
 
@@ -185,6 +196,12 @@ def test_positions_in_shards(tmp_path):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(("name", "value"), OF_A_NEW_MODEL.items())
+def test_settings_of_a_new_model_with_an_initial_one(arguments, name, value):
+    with pytest.raises(ValueError, match=rf"^{name} is {value!r} and model 'm', which has its own; leave it out\."):
+        arguments(model="m", **{name: value})
 
 
 def test_a_model_goes_on_learning(tmp_path, arguments):

@@ -48,6 +48,14 @@ def settings(tmp_path, text_file, task_file):
     }
 
 
+def test_a_row_goes_before_what_contradicts_it(tmp_path, text_file, task_file):
+    rows = {"new": {}, "old": {"pretraining": {"model": "m", "max_hours": 1, "warmup_steps": 0.1}}}
+    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), variants=rows)
+    new, old = (arguments.pretraining_of(name, None) for name in rows)
+    assert (new.vocab_size, new.hidden_size, new.max_hours) == (60, 16, None)
+    assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
+
+
 @pytest.mark.slow
 def test_every_row_is_pretrained_and_fine_tuned_as_it_says(tmp_path, text_file, task_file):
     table = run_ablation(AblationArguments(**settings(tmp_path, text_file, task_file)))
