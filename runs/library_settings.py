@@ -1,5 +1,6 @@
 """Checks of settings that transformers, accelerate and PyTorch would look at only when training begins."""
 
+import copy
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,10 +17,13 @@ from transformers.integrations.integration_utils import (
 )
 from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.trainer_utils import SchedulerType
+from transformers.training_args import OptimizerNames
 
 from ..files import read_json_object
 
 _MAY_BE_FILES = ("accelerator_config", "fsdp_config", "deepspeed")
+_OF_MODULES = ("galore", "apollo")  # optimizers for some of the layers
+_OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with the model
 
 
 def check_objects(arguments: TrainingArguments) -> None:
@@ -74,11 +78,8 @@ def check_libraries(arguments: TrainingArguments) -> None:
 
 
 def _check_optimization(arguments: TrainingArguments) -> None:
-    """Refuse an optimizer without its package, settings of it without names, and a schedule without its settings."""
-    if any("=" not in part for part in (arguments.optim_args or "=").split(",")):
-        raise ValueError(f"optim_args is {arguments.optim_args!r}; expected name=value, several separated by commas.")
-    with suppress(ValueError):  # some ask for the model
-        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    """Refuse an optimizer and a schedule without what they need, and settings that they do not read."""
+    _check_optimizer(arguments)
     settings: Any = arguments.lr_scheduler_kwargs or {}
     if arguments.lr_scheduler_type == "linear" and settings:
         raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
@@ -90,6 +91,44 @@ def _check_optimization(arguments: TrainingArguments) -> None:
         raise ValueError(
             f"lr_scheduler_type is {name!r} with lr_scheduler_kwargs {settings}, which do not fit: {error}."
         ) from error
+
+
+def _check_optimizer(arguments: TrainingArguments) -> None:
+    given, name = arguments.optim_args, OptimizerNames(arguments.optim).value
+    parts = given.split(",") if given else []
+    if any(part.count("=") != 1 for part in parts):
+        raise ValueError(f"optim_args is {given!r}; expected name=value, several separated by commas.")
+    if name.startswith(_OF_MODULES) and not arguments.optim_target_modules:
+        raise ValueError(f"optim is {name!r} without optim_target_modules; expected the layers that it is for.")
+    if arguments.optim_target_modules and not name.startswith(_OF_MODULES):
+        raise ValueError(
+            f"optim_target_modules is {arguments.optim_target_modules!r}, which only optimizers of type "
+            f"{' and '.join(_OF_MODULES)} read; leave it out."
+        )
+    if name.startswith(_OF_A_MODEL):
+        with suppress(ValueError):  # the model is not loaded yet
+            Trainer.get_optimizer_cls_and_kwargs(arguments)
+        return
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(arguments)
+    except (AttributeError, ValueError) as error:
+        with_settings = f" with optim_args {given!r}" if given else ""
+        raise ValueError(f"optim is {name!r}{with_settings}, which does not fit: {error}.") from error
+    if unread := [key for key in (part.partition("=")[0].strip() for part in parts) if not _reads(arguments, key)]:
+        raise ValueError(f"optim_args has {', '.join(unread)}, which the optimizer does not read; leave it out.")
+
+
+def _reads(arguments: TrainingArguments, key: str) -> bool:
+    """Whether an optimizer reads a setting of `optim_args`: its value changes the optimizer's arguments."""
+    made = []
+    for value in "01":
+        changed = copy.copy(arguments)
+        changed.optim_args = f"{key}={value}"
+        try:
+            made.append(Trainer.get_optimizer_cls_and_kwargs(changed))
+        except (AttributeError, ValueError):  # it is not a number
+            return True
+    return made[0] != made[1]
 
 
 def _check_compilation(arguments: TrainingArguments) -> None:

@@ -219,6 +219,15 @@ def test_a_package_that_is_missing(settings, package):
     ("settings", "message"),
     [
         ({"optim_args": "rank:3"}, "optim_args is 'rank:3'; expected name=value, several separated by commas"),
+        ({"optim_args": "a=b=c"}, "optim_args is 'a=b=c'; expected name=value, several separated by commas"),
+        ({"optim_args": "rank=3"}, "optim_args has rank, which the optimizer does not read; leave it out"),
+        (
+            {"optim": "sgd", "optim_args": "momentum=0.0, momentun=0.9"},
+            "optim_args has momentun, which the optimizer does not read",
+        ),
+        ({"optim": "sgd", "optim_args": "momentum=high"}, "optim is 'sgd' with optim_args 'momentum=high', which does not fit: could"),
+        ({"optim": "galore_adamw"}, "optim is 'galore_adamw' without optim_target_modules; expected the layers"),
+        ({"optim_target_modules": ["attn"]}, r"optim_target_modules is \['attn'\], which only .* galore and apollo"),
         ({"torch_compile_mode": "fast"}, "torch_compile_mode is 'fast'; expected one of default, "),
         ({"torch_compile_backend": "fast"}, "torch_compile_backend is 'fast'; expected one of .*inductor, "),
         ({"report_to": ["tensorboard", "paper"]}, "report_to is 'paper'; expected none, all or .*wandb"),
