@@ -86,6 +86,14 @@ class _Watched(NamedTuple):
     learning_rate: float
 
 
+class _Evaluated(NamedTuple):
+    """An evaluation in training: at which step, of which model, and its output."""
+
+    step: int
+    model: Any
+    output: EvalLoopOutput
+
+
 class ResumableTrainer(Trainer):
     """`Trainer` whose checkpoints are always complete, and which stops before it writes NaN.
 
@@ -129,6 +137,7 @@ class ResumableTrainer(Trainer):
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
+        self._evaluated: dict[str, _Evaluated] = {}  # the last one, by prefix
         self._has_trained = False
         self._last_step_seen = -1
         self._saves_at_epoch_end = False
@@ -209,8 +218,30 @@ class ResumableTrainer(Trainer):
         A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
         otherwise continue with different ones.
         """
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        self._evaluated.pop(prefix, None)  # which frees its memory
         with self.averaged_weights(), torch.random.fork_rng(devices=[]):
-            return super().evaluation_loop(*args, **kwargs)
+            output = super().evaluation_loop(*args, **kwargs)
+        if self.is_in_train:
+            self._evaluated[prefix] = _Evaluated(self.state.global_step, self.model, output)
+        return output
+
+    def evaluation_in_training(self, prefix: str = "eval") -> EvalLoopOutput | None:
+        """The evaluation of the weights with which training ended, so that it need not be repeated.
+
+        Args:
+            prefix: Prefix of its metrics' names.
+
+        Returns:
+            It; None if these weights were not evaluated in training, or not as they would be now.
+        """
+        state, evaluated = self.state, self._evaluated.get(prefix)
+        loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
+        step = state.best_global_step if loads_best else state.global_step
+        is_rounded = self.args.bf16_full_eval or self.args.fp16_full_eval  # only after training
+        if evaluated is None or is_rounded or evaluated.step != step or evaluated.model is not self.model:
+            return None
+        return evaluated.output
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the schedule of the hook."""

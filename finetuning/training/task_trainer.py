@@ -140,7 +140,7 @@ class TaskTrainer(ResumableTrainer):
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
-        """Predict every data set of a split.
+        """Predict every data set of a split, unless training ended with that.
 
         Args:
             split: Prefix of the metrics' names.
@@ -153,7 +153,7 @@ class TaskTrainer(ResumableTrainer):
         outputs: dict[str, Any] = {}
         for name, examples in data.items():
             prefix = f"{split}_{name}" if name else split
-            output = self.predict(examples, metric_key_prefix=prefix)
+            output = self.evaluation_in_training(prefix) or self.predict(examples, metric_key_prefix=prefix)
             outputs[name] = output.predictions
             measured = {key: float(value) for key, value in (output.metrics or {}).items()}
             metrics |= {key: measured[key] for key in measured if key.removeprefix(f"{prefix}_") not in _BOOKKEEPING}

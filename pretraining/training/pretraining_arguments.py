@@ -9,7 +9,16 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import FIELDS_OF_A_HEAD, without_foreign_code
-from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_BELOW_1, check_settings, refuse_given, settings_of
+from ...files.settings import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE,
+    SHARE_BELOW_1,
+    check_settings,
+    refuse_given,
+    settings_of,
+)
 from ...modeling_mybert import MODEL_SIZES, MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import TICKS, RunArguments, started_on_cpus

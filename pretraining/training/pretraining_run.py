@@ -133,7 +133,10 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
             logger.warning("Stopped after phase %d; the same command continues from there.", number)
             return {"interrupted": True}
         checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
-    metrics = trainer.evaluate() if trainer.eval_dataset is not None else {}
+    metrics: dict[str, float] = {}
+    if trainer.eval_dataset is not None:
+        evaluated = trainer.evaluation_in_training()
+        metrics = trainer.evaluate() if evaluated is None else evaluated.metrics
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
         "metrics": _last_logged(trainer.state.log_history) | metrics,

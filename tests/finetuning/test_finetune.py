@@ -4,10 +4,12 @@ import shutil
 import pytest
 import torch
 from huggingface_hub import metadata_load
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForPreTraining, pipeline
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForPreTraining, Trainer, pipeline
 
 from mybert import MyBertConfig, MyBertForPreTraining, MyBertForSequenceClassification, MyBertModel
 from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning.training.task_trainer import TaskTrainer
+from mybert.runs import ResumableTrainer
 
 
 def write(path, rows, header=("text", "label")):
@@ -48,6 +50,44 @@ def test_test_data_that_cannot_be_measured_is_refused_before_training(tmp_path, 
     with pytest.raises(ValueError, match="test_file cannot be measured: a correlation needs at least two examples"):
         finetune(arguments(tmp_path, pretrained, **settings))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("loads_best", [True, False])
+def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, pretrained, monkeypatch, loads_best):
+    settings = {
+        "max_steps": 6,
+        "eval_strategy": "steps",
+        "save_strategy": "steps",
+        "load_best_model_at_end": loads_best,
+    }
+    settings |= {"eval_steps": 6, "save_steps": 6}
+    steps, loop = [], Trainer.evaluation_loop
+
+    def evaluated(trainer, *args, **kwargs):
+        steps.append(trainer.state.global_step)
+        return loop(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "evaluation_loop", evaluated)
+    metrics = finetune(arguments(tmp_path, pretrained, **settings))
+    assert steps == [6]
+    written = {path.name: path.read_text() for path in (tmp_path / "out").glob("predictions*")}
+    monkeypatch.setattr(ResumableTrainer, "evaluation_in_training", lambda *_: None)
+    again = finetune(arguments(tmp_path, pretrained, **settings, output_dir=str(tmp_path / "again")))
+    assert steps == [6, 6, 6]
+    assert {**metrics, "examples": None} == {**again, "examples": None}
+    assert written == {path.name: path.read_text() for path in (tmp_path / "again").glob("predictions*")}
+    logs = [
+        json.loads((tmp_path / name / "trainer_state.json").read_text())["log_history"] for name in ("out", "again")
+    ]
+    assert [list(entry) for entry in logs[0]] == [list(entry) for entry in logs[1]]
+
+
+def test_the_best_step_is_evaluated_if_it_is_not_the_last(tmp_path, pretrained, monkeypatch):
+    kept, evaluate = [], TaskTrainer.evaluation_in_training
+    monkeypatch.setattr(TaskTrainer, "evaluation_in_training", lambda *args: kept.append(evaluate(*args)))
+    settings = {"num_train_epochs": 2, "eval_strategy": "epoch", "save_strategy": "epoch", "learning_rate": 0.0}
+    finetune(arguments(tmp_path, pretrained, **settings, metric_for_best_model="accuracy"))
+    assert kept == [None]  # accuracy is equal, so that the first step stays the best
 
 
 def test_a_classifier_learns_and_is_written(tmp_path, pretrained):

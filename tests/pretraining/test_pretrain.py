@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer, pipeline
+from transformers import AutoModelForMaskedLM, AutoTokenizer, Trainer, pipeline
 
 from mybert import MyBertForPreTraining
 from mybert.pretraining import PretrainingArguments, pretrain
 from mybert.pretraining.store import store_builder, store_format
 from mybert.pretraining.training import pretraining_run
 from mybert.pretraining.training.preparation import split_documents
+from mybert.runs import ResumableTrainer
 
 
 def arguments(tmp_path, text_file, **settings):
@@ -39,6 +40,24 @@ def arguments(tmp_path, text_file, **settings):
         "num_processes": 1,
     }
     return PretrainingArguments(**defaults | settings)
+
+
+def test_the_evaluation_of_the_last_step_is_not_repeated(tmp_path, text_file, monkeypatch):
+    steps, loop = [], Trainer.evaluation_loop
+
+    def evaluated(trainer, *args, **kwargs):
+        steps.append(trainer.state.global_step)
+        return loop(trainer, *args, **kwargs)
+
+    monkeypatch.setattr(Trainer, "evaluation_loop", evaluated)
+    settings = {"eval_strategy": "steps", "eval_steps": 2, "max_steps": 4}
+    metrics = pretrain(arguments(tmp_path, text_file, **settings))
+    assert steps == [2, 4]
+    monkeypatch.setattr(ResumableTrainer, "evaluation_in_training", lambda *_: None)
+    again = pretrain(arguments(tmp_path, text_file, **settings, output_dir=str(tmp_path / "again")))
+    assert steps == [2, 4, 2, 4, 4]
+    assert metrics.keys() == again.keys()
+    assert all(metrics[name] == again[name] for name in metrics if name.endswith(("loss", "accuracy", "perplexity")))
 
 
 def test_text_becomes_a_model_folder(tmp_path, text_file):

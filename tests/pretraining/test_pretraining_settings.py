@@ -178,7 +178,9 @@ def test_a_signal_at_the_end_of_a_phase_says_how_to_go_on(arguments, monkeypatch
 
 
 def test_positions_that_were_learnt_stay(arguments):
-    with pytest.raises(ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has its own; leave it out"):
+    with pytest.raises(
+        ValueError, match=r"phase2_positions is 'repeated' and model 'm', which has its own; leave it out"
+    ):
         arguments(phase2_positions="repeated", model="m")
 
 

@@ -225,7 +225,10 @@ def test_a_package_that_is_missing(settings, package):
             {"optim": "sgd", "optim_args": "momentum=0.0, momentun=0.9"},
             "optim_args has momentun, which the optimizer does not read",
         ),
-        ({"optim": "sgd", "optim_args": "momentum=high"}, "optim is 'sgd' with optim_args 'momentum=high', which does not fit: could"),
+        (
+            {"optim": "sgd", "optim_args": "momentum=high"},
+            "optim is 'sgd' with optim_args 'momentum=high', which does not fit: could",
+        ),
         ({"optim": "galore_adamw"}, "optim is 'galore_adamw' without optim_target_modules; expected the layers"),
         ({"optim_target_modules": ["attn"]}, r"optim_target_modules is \['attn'\], which only .* galore and apollo"),
         ({"torch_compile_mode": "fast"}, "torch_compile_mode is 'fast'; expected one of default, "),
