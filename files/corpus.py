@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from .columns import read_column
-from .frames import GivenData, frame_column, is_frame
+from .frames import GivenData, frame_column, is_frame, items_of
 from .line_layout import DocumentEnd, LineLayout, guess_layout, marked_documents, sentences_of_lines
 from .parquet import first_line, lacks_column
 from .settings import check_settings
@@ -219,7 +219,7 @@ class Corpus:
         column = self._settings.text_column
         if source in self._given:
             data = self._given[source]
-            return frame_column(data, column) if is_frame(data) else iter(data)
+            return frame_column(data, column) if is_frame(data) else items_of(data)
         if source.startswith(HUB):
             return _hub_column(source, column)
         return read_column(source, column, self._settings.encoding, digests)

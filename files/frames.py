@@ -1,7 +1,7 @@
 """Tables in memory, row by row: data frames (pandas, polars), data sets (`datasets`), batches of cluster engines."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -64,6 +64,23 @@ def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
         return
     for row in frame.iter_rows(named=True) if hasattr(frame, "iter_rows") else frame:
         yield {name: _plain(value) for name, value in row.items()}
+
+
+def has_items(data: object) -> bool:
+    """Whether `items_of` can read it."""
+    return is_frame(data) or isinstance(data, Iterable) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
+
+
+def items_of(data: Any) -> Iterator[Any]:
+    """Read data in memory, one item after the other.
+
+    Args:
+        data: A table, whose items are its rows; an iterable; or a map-style data set (`torch.utils.data.Dataset`),
+            which is read by index.
+    """
+    if is_frame(data):
+        return frame_rows(data)
+    return iter(data) if isinstance(data, Iterable) else (data[index] for index in range(len(data)))
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
@@ -143,7 +160,7 @@ class GivenData:
 
     Attributes:
         name: Name of the argument, also used in messages.
-        data: A table, see `is_frame`, or an iterable of rows or texts; an iterator is read at once.
+        data: Rows or texts, see `items_of`; an iterator is read at once.
         part: Its name if the argument has several tables, otherwise "".
     """
 
@@ -170,6 +187,6 @@ class GivenData:
     def recorded(self) -> str:
         """A record that identifies the data: its kind, and a digest of all rows."""
         digest = new_digest()
-        for row in frame_rows(self.data) if is_frame(self.data) else self.data:
+        for row in items_of(self.data):
             digest.update(f"{json.dumps(_plain(row), default=str)}\n".encode())
         return f"{type(self.data).__name__} {digest.hexdigest()}"

@@ -5,6 +5,7 @@ from .commands import VocabArguments, train_vocabulary
 from .cutting import CutTexts, encode_and_cut
 from .extension import Extension, count_corpus_words, extend_vocabulary, spell
 from .tokenization_mybert import MyBertTokenizer, train_wordpiece
+from .unknown_tokens import unknown_warning
 from .vocab import load_vocab, save_vocab
 from .vocabulary_report import VocabularyReport
 from .vocabulary_settings import VocabularyBasics, VocabularySettings
@@ -27,4 +28,5 @@ __all__ = [
     "spell",
     "train_vocabulary",
     "train_wordpiece",
+    "unknown_warning",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from ...files.frames import GivenData, frame_rows, is_frame
+from ...files.frames import GivenData, has_items, items_of
 from .rows import DataRow, DataSource, HubSplit, with_class_names
 
 
@@ -50,8 +50,9 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
     """Yield rows of data in memory, one after the other.
 
     Args:
-        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable of dictionaries, texts, pairs of texts, or
-            lists of words for tagging; for labelled data, of dictionaries or tuples of one of these and its label.
+        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of
+            dictionaries, texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or
+            tuples of one of these and its label.
         name: Name of the argument, for messages.
         task: The task.
         labelled: Whether it is labelled data. Items other than dictionaries then get the task's columns, otherwise
@@ -60,14 +61,14 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
     Raises:
         ValueError: If the data, or an item, is of another kind.
     """
-    if isinstance(data, Mapping) or not isinstance(data, Iterable):
+    if isinstance(data, Mapping) or not has_items(data):
         found = " ".join(repr(data).split())
         if isinstance(data, Mapping):
             found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
         raise ValueError(
             f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
         )
-    for number, item in enumerate(frame_rows(data) if is_frame(data) else data, start=1):
+    for number, item in enumerate(items_of(data), start=1):
         values = dict(item) if isinstance(item, Mapping) else None
         if values is None:
             values = _labelled(item, task) if labelled else _texts(item, task)

@@ -87,8 +87,9 @@ def predict(model: str | Path, data: Any, output: str | Path | None = None, **se
         >>> mybert.predict("my-sst2", ["a fine film", "a bore"])
         [{"label": "1", "score": 0.98}, {"label": "0", "score": 0.93}]
 
-    Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list or other iterable of
-    texts, pairs of texts, lists of words (for tagging) or dictionaries; a `pandas.DataFrame`; or a `datasets.Dataset`.
+    Task, columns and lengths are stored in the model. Data is a file or a list of paths; a list, other iterable or
+    `torch.utils.data.Dataset` of texts, pairs of texts, lists of words (for tagging) or dictionaries; a
+    `pandas.DataFrame`; or a `datasets.Dataset`.
     `text_column` and `text_pair_column` name columns with other names.
 
     Args:

@@ -6,7 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from ...metrics.class_report import shortened
+from ...tokenization import unknown_warning
 from ..data.labels import quoted
 from .task import Task, TaskData
 
@@ -17,13 +20,20 @@ _MOST_CLASSES, _FEWEST_CLASSES = 20, 3  # numbers of classes listed; the latter 
 _ONE_CLASS = 0.95  # share of one class above which a warning is logged
 
 
-def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], folds: int = 0) -> None:
+def describe_data(
+    task: Task,
+    train: TaskData,
+    validation: dict[str, TaskData],
+    tokenizer: PreTrainedTokenizerBase,
+    folds: int = 0,
+) -> None:
     """Log a description of the data, and warnings.
 
     Args:
         task: The task.
         train: The training data.
         validation: Evaluation data by name.
+        tokenizer: The tokenizer.
         folds: Number of folds for cross-validation, or 0.
     """
     for line in data_lines(task, train):
@@ -43,7 +53,7 @@ def describe_data(task: Task, train: TaskData, validation: dict[str, TaskData], 
             "There is no validation data, so nothing is measured; --validation_split 0.1 holds out a tenth of the "
             "training data."
         )
-    for warning in data_warnings(task, train, validation):
+    for warning in filter(None, (unknown_share_warning(train, tokenizer), *data_warnings(task, train, validation))):
         logger.warning("%s", warning)
 
 
@@ -102,6 +112,19 @@ def data_warnings(task: Task, train: TaskData, validation: dict[str, TaskData]) 
         *_text_warnings(task, train.examples),
         *filter(None, (_leak(task, train.examples, data) for data in validation.values())),
     ]
+
+
+def unknown_share_warning(data: TaskData, tokenizer: PreTrainedTokenizerBase) -> str:
+    """A warning about data of which many tokens are unknown, see `unknown_warning`; special tokens do not count."""
+    sequences: Iterable[Any] = data.inputs.get("input_ids", ())
+    counts: Counter[int] = Counter()
+    for ids in sequences:
+        for choice in ids if len(ids) and isinstance(ids[0], (list, tuple)) else [ids]:
+            counts.update(choice)
+    tokens = counts.total() - sum(counts[number] for number in {*tokenizer.all_special_ids})
+    unknown = counts[tokenizer.unk_token_id]
+    advice = "Begin with a model of it, or add its characters with mybert adapt."
+    return unknown_warning(unknown, tokens + unknown, advice)
 
 
 def _class_warnings(task: Task, examples: Sequence[Any]) -> Iterable[str]:

@@ -153,7 +153,7 @@ class Finetuning:
     def _finetune_all(self, run: TaskRun, tasks: Mapping[str, Task], start: StartingModel | None) -> dict[str, Any]:
         """Train on the data of a run: once, or with every row of table 7."""
         arguments = self.arguments
-        describe_data(run.task, run.train, dict(run.validation), arguments.folds)
+        describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
         _show_sequence(run)
         results: dict[str, dict[str, Any]] = {}
         for name, task in tasks.items():

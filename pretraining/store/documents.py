@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files.corpus import Corpus, DocumentSettings
-from ...files.frames import GivenData, is_frame
+from ...files.frames import GivenData, has_items
 from ...files.sentences import split_sentences
 
 
@@ -81,7 +81,7 @@ def named_or_given(text: Any) -> list[Any]:
     is_list = isinstance(text, (list, tuple, set, frozenset))
     if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
         return [str(item) if isinstance(item, Path) else item for item in text]
-    if not is_frame(text) and (isinstance(text, Mapping) or not isinstance(text, Iterable)):
+    if isinstance(text, Mapping) or not has_items(text):
         raise ValueError(
             f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
         )

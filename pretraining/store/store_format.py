@@ -20,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from ...files import refuse_address
-from ...tokenization import MyBertTokenizer
+from ...tokenization import MyBertTokenizer, unknown_warning
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ FILTERS, LEFT_OUT = "filters", "left_out"
 ARRAYS = ("document_starts", "sentence_starts", "tokens")  # the widest dtype first keeps every array aligned
 SHARD = "tokens-{:05d}-of-{:05d}.safetensors"
 _SHARD_NAME = re.compile(r"tokens-(\d{5})-of-(\d{5})\.safetensors")
-_MANY_UNKNOWN = 0.1  # share of [UNK] above which a warning is logged; of text in the right language it is below 0.01
 _COPIED_AT_A_TIME = 1 << 20  # entries
 _SAFETENSORS_TYPES = {"uint16": "U16", "uint32": "U32", "int64": "I64"}
 
@@ -59,12 +58,9 @@ class StoreSummary:
     def log(self, name: str) -> None:
         """Log the contents of the store called `name`, and warn if the vocabulary does not fit the text."""
         logger.info("%s: %s.", name, self)
-        if self.unknown_share > _MANY_UNKNOWN:
-            logger.warning(
-                "%.0f %% of the tokens are [UNK], from which nothing can be learned: the vocabulary lacks characters "
-                "of this text. Is it of another language? mybert vocab learns one from the text.",
-                100 * self.unknown_share,
-            )
+        advice = "mybert vocab learns one from the text."
+        if warning := unknown_warning(self.unknown_tokens, self.tokens, advice):
+            logger.warning("%s", warning)
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:

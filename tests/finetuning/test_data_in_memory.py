@@ -34,7 +34,21 @@ def frames(rows):
         "dataset": datasets.Dataset.from_list(rows),
         "rows": rows,
         "tuples": (tuple(row.values()) for row in rows),
+        "map_style": MapStyle(rows),
     }
+
+
+class MapStyle(torch.utils.data.Dataset):
+    """A data set that has no end for Python's protocol of sequences."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index % len(self.rows)]
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +76,7 @@ def test_a_card_has_no_example_of_pages(tmp_path, pretrained):
     assert mybert.finetune(model=str(pretrained), max_steps=1, **alone, **SETTINGS)["examples"] == []
 
 
-@pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples"])
+@pytest.mark.parametrize("kind", ["frame", "dataset", "rows", "tuples", "map_style"])
 def test_every_kind_of_data_teaches_as_a_file_does(tmp_path, pretrained, from_file, kind):
     metrics, folder = from_file
     train, validation = frames(ROWS)[kind], frames(ROWS[::3])[kind]

@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from mybert.finetuning import TASKS, FinetuningArguments, finetune
 from mybert.finetuning.data.rows import DataRow
 from mybert.finetuning.tasks.classification_task import TextExample
-from mybert.finetuning.tasks.data_report import data_lines, data_warnings
+from mybert.finetuning.tasks.data_report import data_lines, data_warnings, unknown_share_warning
 from mybert.finetuning.tasks.question_answering_task import QuestionExample
 from mybert.finetuning.tasks.task import TaskData
 from mybert.finetuning.training.samples import balanced_weights, sample, split_off, weighted_loss
@@ -165,6 +165,20 @@ def test_lengths_are_those_of_sequences_of_every_kind_of_task(ids):
 def test_what_looks_wrong_is_said(examples, message):
     assert any(message in warning for warning in data_warnings(CLASSIFICATION, data(examples), {}))
     assert data_warnings(CLASSIFICATION, data(EXAMPLES), {}) == []
+
+
+@pytest.mark.parametrize("ids", [[2, 1, 1, 9, 8, 3], np.array([2, 1, 1, 9, 8, 3]), [[2, 1, 1, 9], [8, 3]]])
+def test_texts_of_another_language_are_said(tokenizer, ids):
+    """The pieces 8 and 9 are known, 1 is [UNK]; [CLS] and [SEP] do not count."""
+    assert tokenizer.convert_ids_to_tokens([1, 2, 3]) == ["[UNK]", "[CLS]", "[SEP]"]
+    known = [[9] * 19] if isinstance(ids[0], list) else [9] * 19
+    found = [
+        unknown_share_warning(TaskData(EXAMPLES[:1], {"input_ids": [ids, *more]}, ""), tokenizer)
+        for more in ([], [known])
+    ]
+    assert found[0].startswith("50 % of the tokens are [UNK], from which nothing can be learned")
+    assert found[1] == ""
+    assert unknown_share_warning(TaskData(EXAMPLES[:1], {"labels": [1]}, ""), tokenizer) == ""
 
 
 def test_texts_that_are_validated_on_and_learnt_are_said():
