@@ -378,8 +378,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 batch_size, length = hidden_states.shape[:2]
                 pooled_tokens = torch.arange(batch_size, device=needed_indices.device) * length
             num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, needed_indices])
-            kwargs["needed_tokens"] = filled_up(tokens, multiple=16)
-            states = layers[-1](hidden_states, attention_mask, packing=packing, **kwargs)[0]
+            filled = filled_up(tokens, multiple=16)
+            states = layers[-1](hidden_states, attention_mask, needed_tokens=filled, packing=packing, **kwargs)[0]
             pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
         pooled = None if self.pooler is None else self.pooler(pooled_states)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
