@@ -165,6 +165,11 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
+def has_weights(model_dir: str | os.PathLike[str]) -> bool:
+    """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
+    return any(Path(model_dir).glob("model*.safetensors"))
+
+
 def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
     """The safetensors files of a model folder: one, or the parts that its index names.
 
@@ -201,7 +206,7 @@ def deciding_files(model: str | os.PathLike[str]) -> list[str]:
         FileNotFoundError, ValueError: See `weight_files`.
     """
     folder = Path(model)
-    weights = weight_files(folder) if any(folder.glob("*.safetensors")) else []
+    weights = weight_files(folder) if has_weights(folder) else []
     return [str(path) for path in (*weights, *(folder / name for name in _READ_BESIDE_WEIGHTS)) if path.is_file()]
 
 

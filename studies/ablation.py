@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ..files import write_json, write_text
+from ..files import files_written_beside, write_json, write_text
 from ..finetuning import FinetuningArguments, finetune
 from ..finetuning.network.heads import check_model
 from ..pretraining import PretrainingArguments, pretrain
 from ..pretraining.store.store_settings import CorpusSettings
+from ..pretraining.training.preparation import prepare_run
+from ..runs import RunFolder, prepare_once
 from ..tokenization import VocabularyBasics
 from .study_settings import (
     MAJORITY,
@@ -155,6 +157,14 @@ class AblationArguments(StudySettings):
             if not row.model
         }
 
+    def needs_weights(self, row: str) -> bool:
+        """Whether a row's pretrained model is more than the sizes and vocabulary of fine-tunings from scratch."""
+        place = Path(self.output_dir) / "pretrained" / row
+        if any(Path(self.all_rows[name].model or "").resolve() == place.resolve() for name in self.rows):
+            return True
+        users = [name for name, model in self.models().items() if model == row]
+        return not all(self.finetuning_of(name, task).from_scratch for name in users for task in self.map_of("tasks"))
+
     def pretraining_of(self, row: str, shared: Path | None) -> PretrainingArguments:
         """Settings of a row's pretraining; with `shared`, vocabulary and tokens are those of that run.
 
@@ -267,7 +277,8 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
     pretrained: dict[str, dict[str, Any]] = {}
     tokens: dict[str, Path] = {}  # by the settings that determine them
     for row in dict.fromkeys(arguments.models().values()):
-        logger.info("\n== Pretraining: %s ==", arguments.all_rows[row].title)
+        trains = arguments.needs_weights(row)
+        logger.info("\n== %s: %s ==", "Pretraining" if trains else "Vocabulary", arguments.all_rows[row].title)
         settings = arguments.pretraining_of(row, None)
         if settings.text and not (settings.tokenizer or settings.model):
             kind = repr([getattr(settings, name) for name in _OF_THE_TOKENS])
@@ -275,10 +286,23 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
                 settings = arguments.pretraining_of(row, tokens[kind])
             else:
                 tokens[kind] = Path(str(settings.output_dir))
+        if not trains:
+            _write_without_weights(settings)
+            pretrained[row] = {}
+            continue
         pretrained[row] = pretrain(settings)
         if pretrained[row]["interrupted"]:
             return None
     return pretrained
+
+
+def _write_without_weights(settings: PretrainingArguments) -> None:
+    """Write the folder of a pretraining run without its model: what fine-tuning from scratch reads."""
+    with RunFolder(settings.output_dir, settings.overwrite) as folder:
+        run = prepare_once(settings, lambda: prepare_run(settings, folder))
+        with files_written_beside(folder.path) as place:
+            run.tokenizer.save_pretrained(place)
+            run.config.save_pretrained(place)
 
 
 def _without_examples(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from ...files import check_model_folder, only_errors, refuse_quantized_weights, without_foreign_code
+from ...files import check_model_folder, has_weights, only_errors, refuse_quantized_weights, without_foreign_code
 from ...files.hub_names import check_available, check_path
 from ...modeling_mybert import MyBertConfig
 from ..data.labels import Labels, listed
@@ -196,7 +196,7 @@ def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = Tr
     """
     path = Path(name)
     (check_available if ask_hub else check_path)(path)
-    if path.is_dir() and (not from_scratch or any(path.glob("*.safetensors"))):
+    if path.is_dir() and (not from_scratch or has_weights(path)):
         check_model_folder(path)
 
 

@@ -6,7 +6,7 @@ import pytest
 from mybert import cli
 from mybert.command_line.flags import parse_flags
 from mybert.pretraining import MODEL_SIZES
-from mybert.studies import ROWS, AblationArguments, run_ablation
+from mybert.studies import ROWS, AblationArguments, ablation, run_ablation
 from mybert.studies.study_settings import markdown_table
 
 
@@ -54,6 +54,22 @@ def test_a_row_goes_before_what_contradicts_it(tmp_path, text_file, task_file):
     new, old = (arguments.pretraining_of(name, None) for name in rows)
     assert (new.vocab_size, new.hidden_size, new.max_hours) == (60, 16, None)
     assert (old.model, old.vocab_size, old.hidden_size, old.max_hours) == ("m", 30522, None, 1)
+
+
+def test_what_is_fine_tuned_from_scratch_alone_is_not_pretrained(tmp_path, text_file, task_file, monkeypatch):
+    arguments = AblationArguments(**settings(tmp_path, text_file, task_file))
+    assert arguments.needs_weights("mlm+nsp")  # which the first row needs, too
+    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), rows=["untrained", "ltr"])
+    assert [arguments.needs_weights(row) for row in arguments.rows] == [False, True]
+    arguments = AblationArguments(**settings(tmp_path, text_file, task_file), rows=["untrained"])
+    monkeypatch.setattr(ablation, "pretrain", None)
+    for _ in range(2):
+        assert run_ablation(arguments)["untrained"].keys() == {"classification"}
+    folder = tmp_path / "out" / "pretrained" / "untrained"
+    assert json.loads((folder / "config.json").read_text())["hidden_size"] == 16
+    assert not (folder / "model.safetensors").exists()
+    config = json.loads((tmp_path / "out" / "finetuned" / "untrained" / "classification" / "config.json").read_text())
+    assert (config["hidden_size"], config["vocab_size"]) == (16, 60)
 
 
 @pytest.mark.slow
