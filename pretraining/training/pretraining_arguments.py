@@ -51,8 +51,8 @@ _DECISIVE_IF_OTHER = (
 )
 # Settings without effect on an initial model, which has its own sizes, vocabulary and embeddings.
 _OF_A_NEW_MODEL = (
+    *("embeddings", "phase2_positions", "vocab_size", "layout", "lower_case"),
     *("model_size", "num_hidden_layers", "hidden_size", "num_attention_heads"),
-    *("vocab_size", "layout", "lower_case", "embeddings", "phase2_positions"),
 )
 
 

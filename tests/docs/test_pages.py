@@ -177,6 +177,8 @@ def shorten(monkeypatch) -> None:
         def construct(self, *args, _short=short, _construct=arguments_class.__init__, **kwargs):
             kwargs.pop("max_hours", None)  # a recipe's; the steps are counted
             fitting = _short if kwargs.get("approach") == "features" else {**_short, "lstm_size": None}
+            if kwargs.get("model"):  # which has its own size
+                fitting = {**fitting, "model_size": None}
             _construct(self, *args, **kwargs | {name: value for name, value in fitting.items() if value is not None})
 
         monkeypatch.setattr(arguments_class, "__init__", construct)
