@@ -91,7 +91,8 @@ def test_text_becomes_a_model_folder(tmp_path, text_file):
 def test_a_model_to_start_from_says_what_is_new(tmp_path, text_file, caplog, capsys):
     pretrain(arguments(tmp_path, text_file, objective="mlm", output_dir=str(tmp_path / "first")))
     capsys.readouterr()
-    settings = {"model": str(tmp_path / "first"), "max_steps": 1}
+    of_its_own = {"vocab_size": 30522, "layout": "google", "model_size": "base", "hidden_size": None}
+    settings = {"model": str(tmp_path / "first"), "max_steps": 1, **of_its_own, "num_hidden_layers": None}
     with caplog.at_level("INFO", logger="mybert"):
         pretrain(arguments(tmp_path, text_file, **settings))
     assert f"Weights from {tmp_path / 'first'}; new ones: bert.pooler, cls.seq_relationship." in caplog.text
