@@ -143,15 +143,20 @@ def check_labels(name: str, labels: torch.Tensor, shape: torch.Size, num_classes
     _check_values(name, labels.masked_fill(labels == IGNORED_LABEL, 0), num_classes, training)
 
 
-def check_indices(name: str, indices: torch.Tensor) -> None:
-    """Check that indices into the flattened batch have shape (n,) and an integer dtype.
+def check_indices(name: str, indices: torch.Tensor, count: int, training: bool) -> None:
+    """Check indices into the flattened batch of `count` tokens: shape (n,), an integer dtype and values in [0, count).
+
+    Values are not checked in a graph that is being compiled or exported.
 
     Raises:
-        ValueError: If the shape or the dtype is wrong.
+        ValueError: If their shape, dtype or values are wrong.
     """
     if indices.dim() != 1:
         raise ValueError(f"{name} has shape {shape_of(indices)}; expected indices into the flattened batch (n,).")
-    check_type(name, indices)
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or not indices.shape[0]:
+        check_type(name, indices)
+    else:
+        _check_values(name, indices, count, training)
 
 
 def check_type(name: str, ids: torch.Tensor) -> None:

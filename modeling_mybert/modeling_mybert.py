@@ -161,7 +161,7 @@ class MyBertModel(MyBertPreTrainedModel):
         # With a mask, positions do not mark sequence boundaries.
         lengths = sequence_lengths(shape, None if attention_mask is not None else position_ids, borders)
         if token_indices is not None:
-            check_indices("token_indices", token_indices)
+            check_indices("token_indices", token_indices, shape[0] * shape[1], self.training)
             if attention_mask is None or len(attention_mask.shape) != 2:
                 raise ValueError(
                     "token_indices is given without the attention_mask (batch, tokens) that it belongs to."
@@ -169,7 +169,7 @@ class MyBertModel(MyBertPreTrainedModel):
             if token_indices.shape[0] == shape[0] * shape[1]:
                 attention_mask = token_indices = None  # no padding
         if needed_indices is not None:
-            check_indices("needed_indices", needed_indices)
+            check_indices("needed_indices", needed_indices, shape[0] * shape[1], self.training)
         packing = None
         if config.unpad_inputs and kwargs.get("unpad_inputs", True):
             packing = self._pack(words, attention_mask, lengths, longest, token_indices)

@@ -104,7 +104,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
             return None
         if prediction_indices is None:
             prediction_indices = flat_indices(labels != IGNORED_LABEL)
-        check_indices("prediction_indices", prediction_indices)
+        check_indices("prediction_indices", prediction_indices, labels.numel(), self.training)
         return prediction_indices
 
     def _predict(

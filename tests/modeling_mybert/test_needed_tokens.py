@@ -182,3 +182,13 @@ def test_indices_of_a_wrong_shape_or_type(heads):
         model(**batch, needed_indices=torch.tensor([[0, 1]]))
     with pytest.raises(ValueError, match=r"needed_indices has type torch.float32; expected int64 or int32"):
         model(**batch, needed_indices=torch.tensor([0.0]))
+
+
+@pytest.mark.parametrize("wrong", [44, -1])
+@pytest.mark.parametrize("name", ["token_indices", "needed_indices", "prediction_indices"])
+def test_indices_outside_the_batch(heads, name, wrong):
+    """The batch has 4 rows of 11 tokens."""
+    head = heads("ForMaskedLM" if name == "prediction_indices" else "Model")
+    batch = head.batch("right", labels=True)
+    with pytest.raises(ValueError, match=rf"^{name} holds {wrong}; expected values from 0 to 43\.$"):
+        head.model(sparse_prediction=True)(**batch, **{name: torch.tensor([3, wrong])})
