@@ -6,6 +6,9 @@ import sys
 def main() -> int:
     """Run a command, see `cli.main`; Ctrl-C during the imports is one line, too."""
     try:
+        from .files.machine import set_thread_defaults
+
+        set_thread_defaults()  # before torch is imported
         from . import cli
 
         return cli.main()

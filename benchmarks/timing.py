@@ -13,13 +13,15 @@ import torch
 from tqdm import tqdm
 
 from ..files import describe_environment
+from ..files.machine import describe_waiting
 
 
 def describe_setting() -> str:
-    """Processor or GPU with its features, threads and versions, in one line."""
+    """Processor or GPU with its features, threads, how they wait, and versions, in one line."""
     environment = describe_environment()
     versions = ", ".join(f"{package} {version}" for package, version in environment["versions"].items())
-    return f"{environment['hardware']}, {torch.get_num_threads()} threads; {versions}."
+    threads = f"{torch.get_num_threads()} threads ({describe_waiting()})"
+    return f"{environment['hardware']}, {threads}; {versions}."
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:

@@ -1,5 +1,6 @@
 """The machine and the packages: cores, memory, processor features, and a description as text."""
 
+import math
 import os
 import platform
 import re
@@ -18,6 +19,9 @@ _FEATURES = {
     "avx512_bf16": "AVX-512 BF16",
     "amx_tile": "AMX",
 }
+_CPU_INFO = Path("/proc/cpuinfo")
+_LIMITS = ("quota", "period")  # of a control group of version 1, in microseconds
+WAITING_VARIABLES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}  # libgomp's, and that of LLVM and Intel
 _MULTIPLY_BFLOAT16 = ("AVX-512 BF16", "AMX")
 
 
@@ -29,14 +33,51 @@ class Environment(TypedDict):
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores that this process may use: those of its affinity, or fewer by its control group's CPU quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, math.ceil(min(cores, cpu_quota())))
+
+
+def cpu_quota(root: Path = Path("/")) -> float:
+    """CPU seconds a second that Linux's control groups (v1 and v2) allow this process; infinity without a limit."""
+    quota, mounts = math.inf, root / "sys/fs/cgroup"
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = mounts / "cpu" if controllers else mounts  # version 2 lists no controllers
+        group = mount / path.lstrip("/")
+        for folder in (group, *group.parents):  # a container may see the host's path, but not the folder
+            limit = _read(folder / "cpu.max") or " ".join(_read(folder / f"cpu.cfs_{name}_us") for name in _LIMITS)
+            if match := re.fullmatch(r"(\d+)\s+(\d+)\s*", limit):  # otherwise "max", or -1
+                quota = min(quota, int(match[1]) / int(match[2]))
+            if folder == mount:
+                break
+    return quota
+
+
+def set_thread_defaults() -> None:
+    """Set how OpenMP's threads wait, and how many there are under a CPU quota, unless the user has set it.
+
+    libgomp reads these variables when torch is imported. By default its threads wait actively, so that one other busy
+    process slows a model down several times (`benchmarks/waiting_threads.py`).
+    """
+    if not WAITING_VARIABLES & os.environ.keys():
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    if cpu_quota() < (os.cpu_count() or 1):
+        os.environ.setdefault("OMP_NUM_THREADS", str(usable_cores()))
+
+
+def describe_waiting() -> str:
+    """The environment variables by which OpenMP's threads wait, as text."""
+    found = [f"{name}={os.environ[name]}" for name in sorted(WAITING_VARIABLES) if name in os.environ]
+    return ", ".join(found) or "OMP_WAIT_POLICY not set"
 
 
 @cache
 def cpu_features() -> tuple[str, ...]:
     """Names of the instruction sets for matrix products that the processor has; empty if they are not listed."""
-    match = re.search(r"^flags\s*:\s*(.+)$", _cpu_info(), re.MULTILINE)
+    match = re.search(r"^flags\s*:\s*(.+)$", _read(_CPU_INFO), re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     return tuple(name for flag, name in _FEATURES.items() if flag in flags)
 
@@ -67,13 +108,14 @@ def describe_hardware() -> str:
     return f"{usable_cores()} CPU cores" + (f" ({details})" if details else "")
 
 
-def _cpu_info() -> str:
+def _read(path: Path) -> str:
+    """The text of a file, or "" where there is none: on other systems than Linux."""
     try:
-        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:  # not Linux
+        return path.read_text(encoding="utf-8")
+    except OSError:
         return ""
 
 
 def _processor() -> str:
-    match = re.search(r"model name\s*:\s*(.+)", _cpu_info())
+    match = re.search(r"model name\s*:\s*(.+)", _read(_CPU_INFO))
     return match[1].strip() if match else platform.processor() or platform.machine()

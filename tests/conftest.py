@@ -4,12 +4,15 @@ import gc
 import importlib
 import logging
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # tiny tensors: more threads only get in each other's way
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # pytest's workers share the cores
 
 import pytest
 import torch
@@ -103,6 +106,22 @@ def like_a_gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(optimizers, "_get_fused_kernels_supported_devices", lambda: [*fused_on, "meta"])
     monkeypatch.setattr(MyBertModel, "_takes_any_length", lambda model, words: request.param)
     monkeypatch.setattr(padding_mybert, "varlen_attn", lambda query, *args, **kwargs: query.clone(), raising=False)
+
+
+@pytest.fixture
+def run_in_two_processes(tmp_path: Path) -> Callable[[str], None]:
+    """Run a script in two processes of one group, on CPUs; it fails if one of them does."""
+
+    def run(script: str) -> None:
+        # The threads of a group that a process does not leave now and then abort the process at its end.
+        leave = "import torch.distributed\ntorch.distributed.destroy_process_group()\n"
+        (tmp_path / "ranks.py").write_text(f"{script}\n{leave}")
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "ranks.py"]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
+        assert done.returncode == 0, done.stderr[-2000:]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,9 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     """
     from matplotlib.font_manager import fontManager
 
-    installed = {font.name: font.fname for font in reversed(fontManager.ttflist) if "Color" not in font.name}
+    # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
+    faces = sorted(reversed(fontManager.ttflist), key=_is_regular)
+    installed = {face.name: face.fname for face in faces if "Color" not in face.name}
     lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
     names = [_OWN_FONT]
     for name in [*(font for font in _FURTHER_FONTS if font in installed), *sorted(installed)]:
@@ -63,6 +65,10 @@ def fonts_for(text: str) -> tuple[list[str], str]:
             names.append(name)
             lacking -= found
     return names, "".join(sorted(lacking))
+
+
+def _is_regular(face: Any) -> bool:
+    return (face.weight, face.style, face.stretch) == (400, "normal", "normal")
 
 
 @functools.cache

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -150,7 +148,6 @@ for weight in (whole, sharded):
     repeat_positions(weight, 4)
 assert whole[:, 0].tolist() == [0, 2, 4, 6, 2, 4, 6, 2, 4, 6]
 assert torch.equal(sharded.full_tensor(), whole)
-torch.distributed.destroy_process_group()  # or its threads now and then abort the process at its end
 """
 
 
@@ -191,13 +188,9 @@ def test_positions_across_which_fsdp_1_cuts_are_refused_before_training(argument
         pretrain(arguments(phase2_max_length=64, phase2_steps=2, phase2_positions="repeated"))
 
 
-def test_positions_in_shards(tmp_path):
+def test_positions_in_shards(run_in_two_processes):
     """With FSDP 2 every process has some of the rows."""
-    (tmp_path / "sharded.py").write_text(SHARDED)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_in_two_processes(SHARDED)
 
 
 @pytest.mark.parametrize(("name", "value"), OF_A_NEW_MODEL.items())

@@ -1,7 +1,4 @@
 import copy
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -173,17 +170,10 @@ for model in (whole, sharded):
 for before, (name, one), other in zip(start, whole.named_parameters(), sharded.parameters(), strict=True):
     assert "encoder" not in name or not torch.equal(before, one.detach()), name
     torch.testing.assert_close(one.detach(), other.full_tensor().detach(), rtol=0, atol=1e-5)
-torch.distributed.destroy_process_group()  # or its threads now and then abort the process at its end
 """
 
 
 @pytest.mark.slow
-def test_matrices_in_shards(tmp_path):
+def test_matrices_in_shards(run_in_two_processes):
     """With FSDP 2 every process has a part of each matrix; the steps equal those on whole matrices."""
-    (tmp_path / "sharded.py").write_text(SHARDED)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "sharded.py"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_in_two_processes(SHARDED)

@@ -7,15 +7,21 @@ from mybert.visualization import pictures
 pytest.importorskip("matplotlib")
 
 
-@pytest.fixture
-def fonts(monkeypatch):
-    """Two installed fonts besides matplotlib's own: one with Korean letters, one with a letter of another script."""
+@pytest.fixture(params=[list, lambda faces: faces[::-1]], ids=["bold first", "regular first"])
+def fonts(request, monkeypatch):
+    """Installed fonts in any order: one with Korean letters, one of another script, and matplotlib's own in two faces."""
     from matplotlib.font_manager import FontEntry, fontManager
 
-    own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans")
-    letters = {"korean": frozenset("한국어"), "other": frozenset("ሀ"), own.fname: frozenset("abc ")}
+    own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans" and pictures._is_regular(font))
+    bold = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans" and font.weight == 700)
+    letters = {
+        "korean": frozenset("한국어"),
+        "other": frozenset("ሀ"),
+        own.fname: frozenset("abc "),
+        bold.fname: frozenset("한"),
+    }
     entries = [FontEntry(fname=name, name=f"A {name} font") for name in ("korean", "other")]
-    monkeypatch.setattr(fontManager, "ttflist", [*entries, own])
+    monkeypatch.setattr(fontManager, "ttflist", request.param([*entries, bold, own]))
     monkeypatch.setattr(pictures, "_letters", lambda file: letters[file])
 
 

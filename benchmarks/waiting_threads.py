@@ -1,0 +1,108 @@
+"""How OpenMP's threads should wait: seconds a call by setting, on an idle machine and next to busy processes.
+
+    python -m mybert.benchmarks.waiting_threads
+    python -m mybert.benchmarks.waiting_threads --busy 1 --sizes tiny --repeats 9
+
+libgomp reads these variables when it is loaded, so that every setting has a process of its own; they take turns. The
+workloads are one query of 32 tokens, a full batch, and a training step (MLM + NSP) on that batch.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from unittest import mock
+
+import torch
+
+from ..files import own_process, usable_cores
+from ..modeling_mybert.configuration_mybert import fields_of_size
+from ..runs import MyBertAdamW
+from .model_speed import TRAINING, TRAINING_LENGTH, _training_batch, training_step
+from .peers import training_twins
+from .runtimes import random_batch
+from .script import script
+from .timing import describe_setting, in_turns, seconds, speed_table
+
+DEFAULT = "active, the default"
+SETTINGS: dict[str, dict[str, str]] = {
+    DEFAULT: {},
+    "passive": {"OMP_WAIT_POLICY": "PASSIVE"},
+    **{f"{count:,} spins": {"GOMP_SPINCOUNT": str(count)} for count in (1_000, 10_000, 100_000)},
+}
+WORKLOADS = ("query", "batch", "training")
+
+
+class Workloads:
+    """The workloads of one model size, for a process of its own."""
+
+    def __init__(self, size: str, threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.model = training_twins(**fields_of_size(size))["mybert"]
+        self.optimizer = MyBertAdamW(self.model.parameters(), lr=1e-4)
+        rows = TRAINING.get(size, 8)
+        self.inputs = {"query": random_batch((32,)), "batch": random_batch((TRAINING_LENGTH,) * rows)}
+        self.inputs["training"] = _training_batch(rows, half_full=False)
+
+    def seconds(self, workload: str) -> float:
+        """Seconds of a call, after another one."""
+        self.model.train(workload == "training")
+        with torch.set_grad_enabled(workload == "training"):
+            self._call(workload)
+            return seconds(partial(self._call, workload))
+
+    def _call(self, workload: str) -> None:
+        if workload == "training":
+            training_step(self.model, self.optimizer, self.inputs[workload])
+        else:
+            self.model.bert(**self.inputs[workload])
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """This many other processes that each keep one core busy."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def measure(size: str, threads: int, busy: list[int], repeats: int) -> None:
+    """Print a table for each workload and number of busy processes."""
+    variables = {name for setting in SETTINGS.values() for name in setting}
+    plain = {name: value for name, value in os.environ.items() if name not in variables}
+    with ExitStack() as stack:
+        sides = {}
+        for name, setting in SETTINGS.items():
+            with mock.patch.dict(os.environ, plain | setting, clear=True):
+                sides[name] = stack.enter_context(own_process(name, Workloads, size, threads))
+        for number in busy:
+            with busy_processes(number):
+                for workload in WORKLOADS:
+                    turns = {name: partial(side, "seconds", workload) for name, side in sides.items()}
+                    print(f"\n## {size} {workload}, {number} busy processes\n")
+                    print(speed_table(in_turns(turns, repeats), DEFAULT), flush=True)
+
+
+@script
+def main() -> None:
+    """Print the machine and the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=list(TRAINING), help="sizes of the model")
+    parser.add_argument("--busy", nargs="+", type=int, default=[0, 1, 2], help="numbers of busy processes")
+    parser.add_argument("--threads", type=int, default=usable_cores(), help="threads of PyTorch")
+    parser.add_argument("--repeats", type=int, default=5, help="timed calls of each; medians are reported")
+    arguments = parser.parse_args()
+    print(f"Machine: {describe_setting()} Calls on {arguments.threads} threads.")
+    for size in arguments.sizes:
+        measure(size, arguments.threads, arguments.busy, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
