@@ -236,7 +236,7 @@ def _kernels(arguments: BenchArguments) -> list[str]:
     return _section("kernels: float32 products by MKL -> oneDNN (times as fast)", kernel_table(arguments.repeats))
 
 
-def _training_batch(size: int, half_full: bool) -> Batch:
+def training_batch(size: int, half_full: bool) -> Batch:
     lengths = (TRAINING_LENGTH,) * size
     if half_full:  # evenly spaced from an eighth to seven eighths of the length, and one of full length
         steps = torch.linspace(TRAINING_LENGTH / 8, TRAINING_LENGTH * 7 / 8, size).int().tolist()
@@ -278,7 +278,7 @@ def _training(arguments: BenchArguments) -> list[str]:
     for size in arguments.training_sizes:
         rows = TRAINING.get(size, 8)
         for half_full in (False, True):
-            batch = _training_batch(rows, half_full)
+            batch = training_batch(rows, half_full)
             _assert_same_gradient(size, batch)
             steps: dict[str, Callable[[], Any]] = {}
             for in_bfloat16 in (False, True)[: 1 + bool(bfloat16_features())]:
@@ -308,7 +308,7 @@ class TrainingStep:
         self._model = training_twins(**settings)[name]
         # Without optimizer moments, which are the same on both sides.
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.0)
-        self._batch = _training_batch(batch_size, half_full=False)
+        self._batch = training_batch(batch_size, half_full=False)
 
     def memory(self) -> int:
         """Increase of the process's peak memory, in bytes."""

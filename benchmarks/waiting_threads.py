@@ -19,9 +19,10 @@ from unittest import mock
 import torch
 
 from ..files import own_process, usable_cores
+from ..files.machine import WAITING_VARIABLES
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..runs import MyBertAdamW
-from .model_speed import TRAINING, TRAINING_LENGTH, _training_batch, training_step
+from .model_speed import TRAINING, TRAINING_LENGTH, training_batch, training_step
 from .peers import training_twins
 from .runtimes import random_batch
 from .script import script
@@ -45,7 +46,7 @@ class Workloads:
         self.optimizer = MyBertAdamW(self.model.parameters(), lr=1e-4)
         rows = TRAINING.get(size, 8)
         self.inputs = {"query": random_batch((32,)), "batch": random_batch((TRAINING_LENGTH,) * rows)}
-        self.inputs["training"] = _training_batch(rows, half_full=False)
+        self.inputs["training"] = training_batch(rows, half_full=False)
 
     def seconds(self, workload: str) -> float:
         """Seconds of a call, after another one."""
@@ -63,7 +64,7 @@ class Workloads:
 
 @contextmanager
 def busy_processes(number: int) -> Iterator[None]:
-    """This many other processes that each keep one core busy."""
+    """Other processes, each of which keeps one core busy."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
     try:
         yield
@@ -75,8 +76,7 @@ def busy_processes(number: int) -> Iterator[None]:
 
 def measure(size: str, threads: int, busy: list[int], repeats: int) -> None:
     """Print a table for each workload and number of busy processes."""
-    variables = {name for setting in SETTINGS.values() for name in setting}
-    plain = {name: value for name, value in os.environ.items() if name not in variables}
+    plain = {name: value for name, value in os.environ.items() if name not in WAITING_VARIABLES}
     with ExitStack() as stack:
         sides = {}
         for name, setting in SETTINGS.items():

@@ -54,7 +54,7 @@ def fonts_for(text: str) -> tuple[list[str], str]:
     from matplotlib.font_manager import fontManager
 
     # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
-    faces = sorted(reversed(fontManager.ttflist), key=_is_regular)
+    faces = sorted(fontManager.ttflist, key=_is_regular)
     installed = {face.name: face.fname for face in faces if "Color" not in face.name}
     lacking = {letter for letter in text if not letter.isspace()} - _letters(installed[_OWN_FONT])
     names = [_OWN_FONT]

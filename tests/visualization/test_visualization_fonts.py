@@ -9,7 +9,7 @@ pytest.importorskip("matplotlib")
 
 @pytest.fixture(params=[list, lambda faces: faces[::-1]], ids=["bold first", "regular first"])
 def fonts(request, monkeypatch):
-    """Installed fonts in any order: one with Korean letters, one of another script, and matplotlib's own in two faces."""
+    """Fonts in any order: one with Korean letters, one of another script, and matplotlib's own in two faces."""
     from matplotlib.font_manager import FontEntry, fontManager
 
     own = next(font for font in fontManager.ttflist if font.name == "DejaVu Sans" and pictures._is_regular(font))
