@@ -33,19 +33,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row of the table.
-
-    Attributes:
-        title: Title in the table.
-        pretraining: Settings of `mybert pretrain` for the row; rows with equal settings share the pretrained model.
-        finetuning: Settings of `mybert finetune` for the row.
-        model: A model to fine-tune, folder or Hub name, instead of one pretrained here.
-    """
+    """A row of the table; rows with equal settings of pretraining share the pretrained model."""
 
     title: str
-    pretraining: dict[str, Any] = field(default_factory=dict)
-    finetuning: dict[str, Any] = field(default_factory=dict)
-    model: str | None = None
+    pretraining: dict[str, Any] = field(default_factory=dict)  # settings of `mybert pretrain`
+    finetuning: dict[str, Any] = field(default_factory=dict)  # settings of `mybert finetune`
+    model: str | None = None  # folder or Hub name, to fine-tune instead of one pretrained here
 
 
 _BERT, _LTR = {"objective": "mlm+nsp"}, {"objective": "ltr"}
@@ -96,11 +89,7 @@ class AblationArguments(StudySettings):
     )
 
     def __post_init__(self) -> None:
-        """Read JSON, and check what can be checked before hours of training.
-
-        Raises:
-            ValueError: If a setting is missing or unknown.
-        """
+        """Read JSON, and check what can be checked before hours of training."""
         for name in ("tasks", "pretraining", "finetuning", "variants"):
             setattr(self, name, as_map(name, getattr(self, name)))
         self.all_rows = self._own_rows() or ROWS
@@ -123,11 +112,7 @@ class AblationArguments(StudySettings):
                 self.pretraining_of(name, None)
 
     def _own_rows(self) -> dict[str, AblationRow]:
-        """The rows of `variants`.
-
-        Raises:
-            ValueError: If a name is not a valid folder name, or a row has unknown keys.
-        """
+        """Return the rows of `variants`."""
         rows = {}
         for name, row in self.map_of("variants").items():
             if not names_a_folder(name):
@@ -273,7 +258,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
 
 
 def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | None:
-    """Pretrain each model; returns its metrics, or None if Ctrl-C ended it early."""
+    """Pretrain each model; return its metrics, or None if Ctrl-C ended it early."""
     pretrained: dict[str, dict[str, Any]] = {}
     tokens: dict[str, Path] = {}  # by the settings that determine them
     for row in dict.fromkeys(arguments.models().values()):
@@ -314,12 +299,12 @@ def _markdown(
     table: Mapping[str, Mapping[str, float]],
     deviations: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The table; a left-to-right model predicts other words, so its perplexity is not comparable with the others'."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
 
     def cell(row: str, name: str) -> str:
         if name not in table[row]:
             return ""
+        # a left-to-right model predicts other words, so its perplexity is not comparable with the others'
         if name == "perplexity":
             return f"{table[row][name]:.1f}"
         return percent(table[row][name], deviations[row].get(name))
