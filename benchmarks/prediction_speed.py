@@ -36,11 +36,6 @@ class PredictionSpeedArguments:
 
 
 def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[str]:
-    """A column of a file's rows, as text.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
     if missing := next((row for row in rows if name not in row), None):
         raise ValueError(f"{path} has the columns {', '.join(missing)}; expected {name}.")
     return [str(row[name]) for row in rows]
@@ -48,7 +43,7 @@ def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[
 
 @script
 def main() -> None:
-    """Run the benchmark and print rows per second, without loading time on either side."""
+    """Print rows per second, without loading time on either side."""
     (arguments,) = HfArgumentParser(PredictionSpeedArguments).parse_args_into_dataclasses()
     texts = column(read_rows(arguments.data)[: arguments.rows], arguments.text_column, arguments.data)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)

@@ -84,7 +84,6 @@ def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]
 def plain_loop(
     model: Any, tokenizer: Any, examples: list[dict[str, str]], arguments: AnsweringSpeedArguments
 ) -> list[dict[str, Any]]:
-    """One question at a time."""
     results = []
     for example in examples:
         encoded = tokenizer(
@@ -115,7 +114,6 @@ def plain_loop(
 @script
 @only_errors()
 def main() -> None:
-    """Measure and print."""
     (arguments,) = HfArgumentParser(AnsweringSpeedArguments).parse_args_into_dataclasses()
     examples = questions_of(arguments)
     model, tokenizer = model_for(arguments, examples)
