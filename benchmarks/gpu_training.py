@@ -118,7 +118,6 @@ class _Measurement:
         self._optimizer = torch.optim.AdamW(side.model.parameters(), lr=0.0, fused=True)
 
     def loss_and_gradient(self, batch: Batch) -> tuple[float, float]:
-        """Return the loss, and the norm of its gradient."""
         self._optimizer.zero_grad()  # an earlier batch may have run out of memory halfway
         loss = self._forward_and_backward(batch)
         gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]

@@ -19,8 +19,6 @@ from .timing import describe_setting, timed
 
 @dataclass
 class PredictionSpeedArguments:
-    """Settings of the benchmark."""
-
     model: str = field(metadata={"help": "Model for text classification, folder or Hub name."})
     data: str = field(metadata={"help": "A table of texts."})
     text_column: str = field(default="sentence", metadata={"help": "Column of the text."})

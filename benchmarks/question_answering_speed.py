@@ -26,8 +26,6 @@ from .timing import describe_setting, take_turns
 
 @dataclass
 class AnsweringSpeedArguments:
-    """What to measure."""
-
     model: str | None = field(default=None, metadata={"help": "Model folder or Hub name; without it random weights."})
     model_type: str = field(default="bert", metadata={"help": "Type of the random model: bert or mybert."})
     layers: int = field(default=4, metadata={"help": "Layers of the random model."})

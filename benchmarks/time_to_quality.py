@@ -129,7 +129,6 @@ class TransformersWay:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train and measure the parts that are missing; see the module."""
     recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
     documents = read_documents(str(arguments.heldout))

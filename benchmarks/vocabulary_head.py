@@ -45,7 +45,6 @@ def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch
 
 
 def ways(settings: GpuSettings) -> dict[str, Way]:
-    """The implementations available here, by name."""
     found: dict[str, Way] = {"mybert": plain, "mybert, compiled": torch.compile(plain, backend=settings.backend)}
     if hasattr(nn, "LinearCrossEntropyOptions"):
         found["torch, in chunks"] = torch_in_chunks

@@ -30,8 +30,6 @@ _COLUMNS = 80
 
 @dataclass(frozen=True)
 class Closing:
-    """The closing message of a command."""
-
     made: str | Path = ""  # file or folder; "" if there is none
     said: str = ""  # its main figures, in a few words
     next_call: Sequence[str | Path] = ()  # words of a command, of `mybert` or another program

@@ -67,7 +67,6 @@ def _settable(parser: ArgumentParser) -> dict[str, Action]:
 
 
 def _nullable(parser: ArgumentParser) -> frozenset[str]:
-    """Return the settings that may be None."""
     return frozenset().union(*map(may_be_none, getattr(parser, "dataclass_types", ())))
 
 

@@ -131,7 +131,6 @@ def make_output_safe() -> None:
 
 
 def drop_output() -> None:
-    """Discard all further standard output."""
     with suppress(OSError):  # a stream without a file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

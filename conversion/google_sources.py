@@ -45,8 +45,6 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class GoogleSource:
-    """What a conversion reads."""
-
     name: str  # as the user gave it; "cased" or "uncased" in it is a hint
     prefix: Path
     config_file: Path | None

@@ -61,7 +61,6 @@ class GoogleVariables:
         return any(self.key(row.variable(self.layout)) for row in GROUPS[group])
 
     def head(self) -> str:
-        """Infer the trained head from the variables."""
         if self.has("question answering"):
             return "question-answering"
         if self.has("classifier"):

@@ -38,8 +38,6 @@ _HEADS_IN = ("num_attention_heads", "head_size", "hidden_size")  # output of the
 
 @dataclass(frozen=True)
 class WeightRow:
-    """One parameter and its names."""
-
     parameter: str  # in transformers' BERT and in MyBERT, with the encoder's prefix `bert.`
     google: str  # variable in Google's TensorFlow 1 code; empty if there is none
     keras: str  # path of the variable in a TF2 checkpoint; empty if there is none
@@ -264,7 +262,6 @@ def name_in_model(parameter: str, head: str) -> str:
 
 
 def sizes_of(config: Any) -> dict[str, int]:
-    """Collect the sizes that occur in shapes."""
     fields = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
               "type_vocab_size", "num_labels")  # fmt: skip
     sizes = {field: getattr(config, field) for field in fields}

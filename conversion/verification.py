@@ -24,8 +24,6 @@ _TOLERANCE = 1e-4  # between two implementations of one model on the same weight
 
 @dataclass(frozen=True)
 class TensorCheck:
-    """Comparison of one tensor."""
-
     parameter: str
     shape: tuple[int, ...]
     max_abs_diff: float  # 0 if the bits agree

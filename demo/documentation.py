@@ -104,8 +104,6 @@ _MAXIMUM_SYMBOL_SHARE = 0.08
 
 @dataclass(frozen=True)
 class DocumentationModule:
-    """The documentation of one Python module."""
-
     library: str  # top-level package without leading underscores; "python" for the standard library
     module: str  # dotted, such as "torch.nn.functional"
     paragraphs: tuple[str, ...]  # English, without line breaks or markup, in the order of the file; never empty

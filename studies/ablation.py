@@ -112,7 +112,6 @@ class AblationArguments(StudySettings):
                 self.pretraining_of(name, None)
 
     def _own_rows(self) -> dict[str, AblationRow]:
-        """Return the rows of `variants`."""
         rows = {}
         for name, row in self.map_of("variants").items():
             if not names_a_folder(name):

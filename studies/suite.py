@@ -202,8 +202,6 @@ class SuiteArguments(StudySettings):
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """Result of a task."""
-
     # The main metric: the one that selects the best model, or, with several validation sets, the task's.
     metric: str
     scores: list[Score]  # for each validation set, with its deviation over seeds

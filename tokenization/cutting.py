@@ -106,7 +106,6 @@ def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequ
 
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:
-    """Return the indices of the tokens to keep."""
     places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
     room = max_length - side.count(None)
     if room < 0:

@@ -235,8 +235,6 @@ class _Layout(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """A planned group."""
-
     plan: ExamplePlan
     sequences: np.ndarray  # indices of the sequences of all rows, row by row
     row_starts: np.ndarray  # offset of each row in `sequences`, and the end

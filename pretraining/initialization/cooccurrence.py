@@ -31,8 +31,6 @@ _DEVIATION = 3  # times that of random weights, so that words outweigh the posit
 
 
 class PieceStatistics(NamedTuple):
-    """The statistics of a text's pieces."""
-
     # (vocab_size, hidden_size), float32: mean 0 and mean length 1 over the pieces that occur, 0 for the others
     embeddings: np.ndarray
     counts: np.ndarray  # (vocab_size,)

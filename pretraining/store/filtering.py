@@ -116,7 +116,6 @@ class CorpusFilter:
                 yield ""
 
     def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        """Return the lines of a document to keep."""
         counts = self._counts(number)
         if counts:
             self.report.read.add(document, whole=bool(document))

@@ -24,8 +24,6 @@ ShardBy = Literal["documents", "files"]
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    """How text is read and processed."""
-
     num_processes: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Processes that work on the text; by default one per core."}
     )
