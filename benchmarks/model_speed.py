@@ -117,17 +117,7 @@ class BenchArguments:
 
 
 def run_benchmarks(arguments: BenchArguments) -> str:
-    """Run the workloads, print a table after each, and write all tables to a file if one is given.
-
-    Args:
-        arguments: The settings.
-
-    Returns:
-        The tables, in Markdown.
-
-    Raises:
-        AssertionError: If two sides disagree, which makes timings meaningless.
-    """
+    """Run the workloads, print a Markdown table after each, and return all, which a file may get, too."""
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]

@@ -64,21 +64,11 @@ class DemoArguments:
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:
-    """Run the whole pipeline of a BERT.
+    """Run the whole pipeline of a BERT; return the report, or only `interrupted`.
 
     The output folder contains `text/` and `task/` (the training data), `pretrained/` and `classifier/` (model folders,
     each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (the returned
     report, marked as the demo's) and `result.png`, the same as a picture.
-
-    Args:
-        arguments: The settings.
-
-    Returns:
-        The report; only `interrupted` if Ctrl-C ended the demo early.
-
-    Raises:
-        ValueError: If the text cannot be used, or the output folder contains anything but an earlier demo.
-        OSError: If a file cannot be read or written.
     """
     started = time.perf_counter()
     output_dir = Path(arguments.output_dir)

@@ -130,10 +130,7 @@ class AblationArguments(StudySettings):
         return rows
 
     def models(self) -> dict[str, str]:
-        """For each row, the row whose pretrained model it uses: the first with the same pretraining settings.
-
-        Rows of finished models are left out.
-        """
+        """Return for each row, except those of finished models, the first row with the same pretraining settings."""
         chosen = [(name, self.all_rows[name]) for name in self.rows]
         return {
             name: next(other for other, first in chosen if not first.model and first.pretraining == row.pretraining)
@@ -150,11 +147,7 @@ class AblationArguments(StudySettings):
         return not all(self.finetuning_of(name, task).from_scratch for name in users for task in self.map_of("tasks"))
 
     def pretraining_of(self, row: str, shared: Path | None) -> PretrainingArguments:
-        """Settings of a row's pretraining; with `shared`, vocabulary and tokens are those of that run.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-        """
+        """Return a row's settings of pretraining; with `shared`, vocabulary and tokens are those of that run."""
         own = self.all_rows[row].pretraining
         if doubled := [
             name
@@ -174,11 +167,6 @@ class AblationArguments(StudySettings):
         )
 
     def finetuning_of(self, row: str, task: str) -> FinetuningArguments:
-        """Settings of a row's fine-tuning on a task.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-        """
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
         return finetuning_settings(

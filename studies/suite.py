@@ -48,12 +48,7 @@ class Suite:
 
 
 def read_suite(name: str) -> Suite:
-    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`.
-
-    Raises:
-        FileNotFoundError: If there is no such file or suite.
-        ValueError: If it is not YAML in UTF-8, or not a suite.
-    """
+    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
     if not path.is_file():
         refuse_address(name)
@@ -153,16 +148,7 @@ class SuiteArguments(StudySettings):
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
     def finetuning_of(self, task: str, chosen: Mapping[str, Any]) -> FinetuningArguments:
-        """Settings of one run.
-
-        Args:
-            task: The task's name in the suite.
-            chosen: One of `combinations`.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-            OSError: If a file of the task is missing.
-        """
+        """Return the settings of one run; `chosen` is one of `combinations`."""
         settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
         settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
