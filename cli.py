@@ -23,14 +23,7 @@ _HELP = {"-h", "--help", "--help_all", "--help-all"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command.
-
-    Args:
-        argv: The command and its flags; those of the process by default.
-
-    Returns:
-        The exit status: 0, 2 for a user error, 130 if the command was interrupted, 141 if its output pipe is closed.
-    """
+    """Run a command; return 0, 2 for a user error, 130 if it was interrupted, 141 if its output pipe is closed."""
     make_output_safe()
     try:
         with interruptible():

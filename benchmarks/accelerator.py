@@ -29,41 +29,28 @@ def matrix_rate(device: str, dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class GpuSettings:
-    """What to measure, and on which device.
-
-    Attributes:
-        sizes: Model sizes, by name.
-        lengths: Maximum sequence lengths of batches, in tokens.
-        fills: Ratios of mean to maximum length: 1, 1/2, 1/3 and so on.
-        tokens: Real tokens in a batch, a multiple of the lengths.
-        steps: Timed calls, of which medians are reported.
-        recipe_steps: Training steps of the recipe.
-        backend: Backend of torch.compile.
-        vocabulary: Vocabulary size.
-        device: See `accelerator`.
-    """
+    """What to measure, and on which device."""
 
     sizes: tuple[str, ...] = ("base", "large")
-    lengths: tuple[int, ...] = (128, 512)
-    fills: tuple[float, ...] = (0.5, 1.0)
-    tokens: int = 32768
-    steps: int = 10
-    recipe_steps: int = 60
-    backend: str = "inductor"
-    vocabulary: int = VOCABULARY
+    lengths: tuple[int, ...] = (128, 512)  # maximum sequence lengths of batches, in tokens
+    fills: tuple[float, ...] = (0.5, 1.0)  # ratios of mean to maximum length: 1, 1/2, 1/3 and so on
+    tokens: int = 32768  # real tokens in a batch, a multiple of the lengths
+    steps: int = 10  # timed calls, of which medians are reported
+    recipe_steps: int = 60  # training steps of the recipe
+    backend: str = "inductor"  # of torch.compile
+    vocabulary: int = VOCABULARY  # its size
     device: str = field(default_factory=accelerator)
 
     def network(self, size: str) -> dict[str, Any]:
-        """Fields of a configuration, without dropout."""
+        """Return fields of a configuration, without dropout."""
         without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
         return {"vocab_size": self.vocabulary, **fields_of_size(size), **without_dropout}
 
     def autocast(self) -> torch.autocast:
-        """Autocast to bfloat16."""
         return torch.autocast(self.device, dtype=torch.bfloat16)
 
     def measured(self, call: Callable[[], Any]) -> tuple[float, float]:
-        """Median seconds of a call, and its peak memory in GB, NaN on a CPU."""
+        """Return the median seconds of a call, and its peak memory in GB, NaN on a CPU."""
         on_gpu = self.device == "cuda"
         if on_gpu:
             torch.cuda.empty_cache()

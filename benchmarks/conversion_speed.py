@@ -62,7 +62,7 @@ def make_checkpoint(folder: Path, adam: bool) -> int:
 
 
 def peak_memory(folder: Path, *options: str) -> float:
-    """Convert in a fresh process; by how many MB its peak grew."""
+    """Convert in a fresh process; return by how many MB its peak grew."""
     with tempfile.TemporaryDirectory(dir=folder) as output:
         return run_apart(_MEMORY, folder, f"{output}/model", *options)
 
@@ -111,7 +111,6 @@ def measure_conversion(folder: Path, adam: bool, repeats: int) -> list[tuple[str
 
 @script
 def main() -> None:
-    """Print a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adam", action="store_true", help="with the moments of the optimizer")
     parser.add_argument("--repeats", type=int, default=5)

@@ -53,11 +53,7 @@ FEATURES |= {"learning_rate": 1e-3}
 
 
 def train_once(settings: dict[str, Any], output_dir: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train; a finished run with the same settings is only read.
-
-    Returns:
-        The metrics, and `seconds` of training if there is a single training.
-    """
+    """Train, or read a finished run with the same settings; return metrics, and `seconds` of a single training."""
     metrics_file, state_file = output_dir / "metrics.json", output_dir / "trainer_state.json"
     settings = COMMON | settings | {"model": arguments.model, "output_dir": str(output_dir)}
     if arguments.max_steps:
@@ -83,7 +79,6 @@ def show(values: list[float], full: float = 1.0) -> str:
 
 
 def compare_classes(arguments: argparse.Namespace) -> None:
-    """Print the table of the tasks."""
     results: dict[tuple[str, bool], list[dict[str, Any]]] = {}
     for seed in range(42, 42 + arguments.seeds):
         for name in arguments.tasks:
@@ -104,7 +99,6 @@ def compare_classes(arguments: argparse.Namespace) -> None:
 
 
 def compare_modes(arguments: argparse.Namespace) -> None:
-    """Print the table of parts to train."""
     print("\n| STS-B: what learns | Pearson | seconds |\n|---|---:|---:|")
     for number, (name, settings) in enumerate(MODES.items()):
         folder = f"modes/{number}" if settings else "STS-B/mybert_42"  # the first one is also in the other table
@@ -113,8 +107,8 @@ def compare_modes(arguments: argparse.Namespace) -> None:
 
 
 def compare_features(arguments: argparse.Namespace) -> None:
-    """Print the rows of the paper's table 7."""
     rows = train_once(FEATURES, arguments.output_dir / "table7", arguments)
+    # as in the paper's table 7
     print("\n| WNUT-17: features of the frozen encoder | validation F1 | test F1 |\n|---|---:|---:|")
     for name, metrics in rows.items():
         print(f"| {name} | {show([metrics['f1']])} | {show([metrics['test_f1']])} |")
@@ -125,7 +119,6 @@ PARTS = {"tasks": compare_classes, "modes": compare_modes, "features": compare_f
 
 @script
 def main() -> None:
-    """Run the requested parts and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="A pretrained model folder.")
     parser.add_argument("--data", type=Path, required=True, help="Folder with glue/, ner/ and squad/.")

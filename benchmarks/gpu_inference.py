@@ -31,11 +31,7 @@ def batches(settings: GpuSettings) -> dict[str, Batch]:
 
 
 def inference_section(settings: GpuSettings) -> Section:
-    """A row for every size, batch and side.
-
-    Raises:
-        AssertionError: If hidden states differ, which makes timings meaningless.
-    """
+    """Yield a row for every size, batch and side; different hidden states are an error."""
     yield HEADER
     for size in settings.sizes:
         network = settings.network(size) | {"max_position_embeddings": max(512, *settings.lengths)}

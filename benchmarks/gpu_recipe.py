@@ -33,19 +33,13 @@ def made_up_documents(tokens: int, words: int) -> Iterator[list[str]]:
 
 
 def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any]) -> Section:
-    """A row for the recipe's training, without its batch ramp, each part of which would be compiled again.
-
-    Args:
-        settings: Settings of the report.
-        rate: Operations per second of a large matrix product on the device.
-        changes: Settings that replace the recipe's.
-    """
+    """Yield a row for the recipe's training with `changes`; `rate` is the device's in operations per second."""
     yield HEADER
     recipe = yaml.safe_load(RECIPE.read_text(encoding="utf-8"))
     steps = settings.recipe_steps
     recipe |= {"max_hours": None, "max_steps": steps, "logging_steps": max(1, steps // 6)}
     recipe |= {"eval_strategy": "no", "eval_steps": None, "save_strategy": "no", "disable_tqdm": True}
-    recipe |= {"batch_ramp": 0.0, "heldout": 0.0}
+    recipe |= {"batch_ramp": 0.0, "heldout": 0.0}  # each part of the ramp would be compiled again
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         words = [f"w{number}" for number in range(settings.vocabulary - len(SPECIAL))]

@@ -38,18 +38,13 @@ TITLES = {
 
 
 class ReportFile:
-    """A Markdown file that is complete after every line.
-
-    Args:
-        path: The file.
-    """
+    """A Markdown file that is complete after every line."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._text = ""
 
     def add(self, lines: str) -> None:
-        """Print lines and append them to the file."""
         print(lines, flush=True)
         self._text += f"{lines}\n"
         write_text(self.path, self._text)
@@ -69,7 +64,7 @@ def tests_section(path: Path) -> tuple[Section, bool]:
 
 
 def measure_and_write(arguments: argparse.Namespace, settings: GpuSettings) -> bool:
-    """Measure the requested sections, and write them line by line; returns whether all succeeded."""
+    """Measure the requested sections, and write them line by line; return whether all succeeded."""
     report, begin, is_good = ReportFile(arguments.output), time.perf_counter(), True
     rate = matrix_rate(settings.device, torch.bfloat16)
     report.add(f"# Report of a GPU\n\n{describe_setting()}")

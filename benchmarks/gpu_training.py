@@ -63,16 +63,10 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batc
 
 
 def needed_work(size: str, lengths: torch.Tensor, masked: int, vocabulary: int) -> float:
-    """Floating-point operations of a step: three times the forward products (Kaplan et al., 2020).
-
-    Args:
-        size: Model size, by name.
-        lengths: Length of each sequence, in tokens.
-        masked: Number of labels; only these positions run through the output layer.
-        vocabulary: Vocabulary size.
-    """
+    """Return the floating-point operations of a step: three times the forward products (Kaplan et al., 2020)."""
     layers, width, _ = MODEL_SIZES[size]
     tokens = float(lengths.sum())
+    # only labels run through the output layer
     products = layers * 12 * width * width * tokens + masked * (width * width + width * vocabulary)
     attention = layers * 2 * width * float((lengths.double() ** 2).sum())
     return 3 * 2 * (products + attention)
@@ -116,12 +110,7 @@ class _Ours:
 
 
 class _Measurement:
-    """One side in training, with learning rate 0, so that the weights stay the same.
-
-    Args:
-        side: `_Theirs` or `_Ours`, on the device.
-        settings: Settings of the report.
-    """
+    """One side in training, with learning rate 0, so that the weights stay the same."""
 
     def __init__(self, side: _Theirs | _Ours, settings: GpuSettings) -> None:
         self._side = side
@@ -129,7 +118,6 @@ class _Measurement:
         self._optimizer = torch.optim.AdamW(side.model.parameters(), lr=0.0, fused=True)
 
     def loss_and_gradient(self, batch: Batch) -> tuple[float, float]:
-        """The loss, and the norm of its gradient."""
         self._optimizer.zero_grad()  # an earlier batch may have run out of memory halfway
         loss = self._forward_and_backward(batch)
         gradients = [p.grad for p in self._side.model.parameters() if p.grad is not None]
@@ -138,7 +126,6 @@ class _Measurement:
         return found
 
     def step(self, batch: Batch) -> None:
-        """Loss, gradient, update."""
         self._forward_and_backward(batch)
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -151,15 +138,7 @@ class _Measurement:
 
 
 def training_section(settings: GpuSettings, rate: float) -> Section:
-    """A row for every size, side, length and fill.
-
-    Args:
-        settings: Settings of the report.
-        rate: Operations per second of a large matrix product on the device.
-
-    Raises:
-        AssertionError: If losses or gradients differ, which makes timings meaningless.
-    """
+    """Yield a row for every size, side, length and fill; different losses or gradients are an error."""
     yield HEADER
     for size in settings.sizes:
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):  # otherwise it would continue uncompiled

@@ -16,11 +16,7 @@ _KERNELS = ("mkl", "onednn")
 
 
 def kernel_table(repeats: int) -> str:
-    """A Markdown table of median milliseconds of MKL and oneDNN, and the choice of "auto".
-
-    Args:
-        repeats: Timed calls of each, alternating.
-    """
+    """Return a Markdown table of median milliseconds of MKL and oneDNN, in turns, and the choice of "auto"."""
     chosen = linear_kernels()
     lines = [
         "| rows, width -> width | product | gradient of the states | gradient of the weight |",

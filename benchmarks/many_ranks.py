@@ -89,11 +89,9 @@ class SaveTime(TrainerCallback):
     _begin = 0.0
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Start the clock."""
         self._begin = time.perf_counter()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Stop the clock."""
         self.seconds = time.perf_counter() - self._begin
 
 
@@ -119,7 +117,6 @@ def save_once(model_size: str, folder: str) -> str:
 
 @script
 def main() -> None:
-    """Measure and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", type=Path)
     parser.add_argument("--tokenizer", required=True)

@@ -87,12 +87,7 @@ class BenchArguments:
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that --output names."})
 
     def __post_init__(self) -> None:
-        """Check the settings before hours of measuring.
-
-        Raises:
-            ValueError: If one is unknown or out of range, needs a missing file or folder, or the output exists and
-                must not be replaced.
-        """
+        """Check the settings before hours of measuring."""
         if self.workloads is None:
             self.workloads = [name for name in WORKLOADS if self.sst2 is not None or name not in ON_SENTENCES]
             if self.sst2 is None:
@@ -122,17 +117,7 @@ class BenchArguments:
 
 
 def run_benchmarks(arguments: BenchArguments) -> str:
-    """Run the workloads, print a table after each, and write all tables to a file if one is given.
-
-    Args:
-        arguments: The settings.
-
-    Returns:
-        The tables, in Markdown.
-
-    Raises:
-        AssertionError: If two sides disagree, which makes timings meaningless.
-    """
+    """Run the workloads, print a Markdown table after each, and return all, which a file may get, too."""
     if arguments.threads is not None:
         torch.set_num_threads(arguments.threads)
     parts = [f"Machine: {describe_setting()} In turns; medians of {arguments.repeats} unless said."]
@@ -210,18 +195,11 @@ def _inference_section(name: str, encoders: Mapping[str, list[_Side]], arguments
 
 
 def differences(states: Mapping[str, np.ndarray | None], is_token: np.ndarray) -> dict[str, str]:
-    """Maximum difference of each side's hidden states at tokens from the peer's, as text.
-
-    Args:
-        states: `(B, T, D)`, by side; None for a side without hidden states.
-        is_token: `(B, T)`.
-
-    Raises:
-        AssertionError: If a side in float32 differs.
-    """
+    """Return the maximum difference of each side's states `(B, T, D)` at tokens `(B, T)` from the peer's, as text."""
     expected, notes = states[PEER], {}
     assert expected is not None, "the peer is an encoder"
     for name, found in states.items():
+        # a side without hidden states has None
         if found is not None:
             difference = float(abs(found[is_token] - expected[is_token]).max())
             assert difference < TOLERANCE or "int8" in name or "bfloat16" in name, f"{name} differs by {difference}"
@@ -296,13 +274,7 @@ def _training(arguments: BenchArguments) -> list[str]:
 
 
 class TrainingStep:
-    """A side's first training step, for a separate process.
-
-    Args:
-        name: Name of the side in `training_twins`.
-        settings: Settings of the model.
-        batch_size: Number of sequences in the batch.
-    """
+    """A side's first training step, for a separate process; `name` is one of `training_twins`."""
 
     def __init__(self, name: str, settings: Mapping[str, int], batch_size: int) -> None:
         self._model = training_twins(**settings)[name]
@@ -311,7 +283,7 @@ class TrainingStep:
         self._batch = training_batch(batch_size, half_full=False)
 
     def memory(self) -> int:
-        """Increase of the process's peak memory, in bytes."""
+        """Return the increase of the process's peak memory, in bytes."""
         before = _memory_status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # reset the peak
         training_step(self._model, self._optimizer, self._batch)

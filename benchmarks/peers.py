@@ -29,8 +29,6 @@ def twins(**settings: int) -> tuple[MyBertModel, BertModel]:
 
 
 def encoder_of(model: Callable[..., Any]) -> Encoder:
-    """The encoder function of a PyTorch model."""
-
     def encode(batch: Batch) -> torch.Tensor:
         with torch.no_grad():
             return model(**batch).last_hidden_state

@@ -19,8 +19,6 @@ from .timing import describe_setting, timed
 
 @dataclass
 class PredictionSpeedArguments:
-    """Settings of the benchmark."""
-
     model: str = field(metadata={"help": "Model for text classification, folder or Hub name."})
     data: str = field(metadata={"help": "A table of texts."})
     text_column: str = field(default="sentence", metadata={"help": "Column of the text."})
@@ -36,11 +34,6 @@ class PredictionSpeedArguments:
 
 
 def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[str]:
-    """A column of a file's rows, as text.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
     if missing := next((row for row in rows if name not in row), None):
         raise ValueError(f"{path} has the columns {', '.join(missing)}; expected {name}.")
     return [str(row[name]) for row in rows]
@@ -48,7 +41,7 @@ def column(rows: Sequence[dict[str, Any]], name: str, path: str | Path) -> list[
 
 @script
 def main() -> None:
-    """Run the benchmark and print rows per second, without loading time on either side."""
+    """Print rows per second, without loading time on either side."""
     (arguments,) = HfArgumentParser(PredictionSpeedArguments).parse_args_into_dataclasses()
     texts = column(read_rows(arguments.data)[: arguments.rows], arguments.text_column, arguments.data)
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)

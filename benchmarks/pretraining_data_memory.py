@@ -61,7 +61,6 @@ def memory_of(process: int) -> float:
 
 
 def family(process: int) -> list[int]:
-    """Return a process and its children."""
     children = [
         int(child)
         for task in Path(f"/proc/{process}/task").iterdir()
@@ -136,7 +135,6 @@ def benchmark_drawing(tokens: int, folder: Path) -> None:
 
 @script
 def main() -> None:
-    """Run one of the two benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--vocab")

@@ -88,7 +88,6 @@ def google_rows(arguments: argparse.Namespace, lines: list[str], folder: str) ->
 
 @script
 def main() -> None:
-    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--vocab", required=True)

@@ -40,12 +40,7 @@ def megabytes(model: PreTrainedModel) -> float:
 
 
 def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
-    """Each model with its weights in each dtype, in the order of `DTYPES`, by name.
-
-    Raises:
-        ValueError: If a model has no head for a task.
-        OSError: If a model cannot be read.
-    """
+    """Return by name each model with its weights in each dtype, in the order of `DTYPES`."""
     tasks = {model: FinetunedModelArguments(model=model).resolve_task() for model in models}
     return {
         model: [load_finetuned_model(task, model, dtype=dtype) for dtype in DTYPES] for model, task in tasks.items()
@@ -53,17 +48,7 @@ def load_all(models: Sequence[str]) -> dict[str, list[FinetunedModel]]:
 
 
 def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: int) -> str:
-    """Measure models on a file with labels: a row for each model and dtype.
-
-    Args:
-        models: The result of `load_all`.
-        path: The file.
-        repeats: Timed runs of each, at least 1.
-
-    Raises:
-        ValueError: If the file does not fit a model, or there are no runs.
-        OSError: If the file cannot be read.
-    """
+    """Measure models, as from `load_all`, on a file with labels: a row for each model and dtype."""
     runs = {}
     for model, variants in models.items():
         examples = variants[0].task.read(str(path))
@@ -95,7 +80,6 @@ def table(models: Mapping[str, Sequence[FinetunedModel]], path: Path, repeats: i
 
 @script
 def main() -> None:
-    """Print a table for each file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="fine-tuned models, folders or Hub names")
     parser.add_argument("--data", nargs="+", type=Path, required=True, help="files with labels")

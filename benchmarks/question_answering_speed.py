@@ -26,8 +26,6 @@ from .timing import describe_setting, take_turns
 
 @dataclass
 class AnsweringSpeedArguments:
-    """What to measure."""
-
     model: str | None = field(default=None, metadata={"help": "Model folder or Hub name; without it random weights."})
     model_type: str = field(default="bert", metadata={"help": "Type of the random model: bert or mybert."})
     layers: int = field(default=4, metadata={"help": "Layers of the random model."})
@@ -84,7 +82,6 @@ def model_for(arguments: AnsweringSpeedArguments, examples: list[dict[str, str]]
 def plain_loop(
     model: Any, tokenizer: Any, examples: list[dict[str, str]], arguments: AnsweringSpeedArguments
 ) -> list[dict[str, Any]]:
-    """One question at a time."""
     results = []
     for example in examples:
         encoded = tokenizer(
@@ -115,7 +112,6 @@ def plain_loop(
 @script
 @only_errors()
 def main() -> None:
-    """Measure and print."""
     (arguments,) = HfArgumentParser(AnsweringSpeedArguments).parse_args_into_dataclasses()
     examples = questions_of(arguments)
     model, tokenizer = model_for(arguments, examples)

@@ -59,14 +59,7 @@ def sorted_by_length(encode: Encoder) -> Encoder:
 
 
 class RuntimeEncoders:
-    """The encoders of one runtime, in the process that measures them.
-
-    Args:
-        make: Creates the encoders: `pytorch_encoders` or one of `RUNTIMES`.
-        settings: Settings of the model, as for `MyBertConfig`.
-        threads: Number of threads of the runtime.
-        folder: Folder for model files.
-    """
+    """The encoders of one runtime, which `make` creates, in the process that measures them."""
 
     def __init__(
         self, make: Callable[..., dict[str, Any]], settings: Mapping[str, int], threads: int, folder: Path
@@ -76,7 +69,6 @@ class RuntimeEncoders:
             self._encoders = make(settings, threads, folder)
 
     def names(self) -> list[str]:
-        """Names of the encoders."""
         return list(self._encoders)
 
     def states(self, name: str, lengths: tuple[int, ...], is_sorted: bool) -> np.ndarray | None:

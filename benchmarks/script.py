@@ -35,11 +35,7 @@ def script(main: Callable[[], None]) -> Callable[[], None]:
 
 
 def pretraining_settings(text: str | bytes, source: str | Path) -> dict[str, Any]:
-    """Read settings of `mybert pretrain` from YAML.
-
-    Raises:
-        ValueError: If it is something else.
-    """
+    """Read settings of `mybert pretrain` from YAML; `source` is its name in error messages."""
     from ..pretraining import PretrainingArguments  # imports torch; some scripts measure memory
 
     try:

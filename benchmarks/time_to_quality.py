@@ -58,22 +58,14 @@ class Sequences(Dataset):
         self._begin, self._end = tokenizer.cls_token_id, tokenizer.sep_token_id
 
     def __len__(self) -> int:
-        """Number of sequences."""
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict[str, list[int]]:
-        """`input_ids` of a sequence."""
         return {"input_ids": [self._begin, *self._rows[index].tolist(), self._end]}
 
 
 class TransformersWay:
-    """Masked LM training as in transformers' example.
-
-    Args:
-        files: Text files.
-        settings: Settings of our recipe, for sizes, length and batch.
-        folder: Folder for vocabulary and model.
-    """
+    """Masked LM training as in transformers' example, with the sizes, length and batch of our recipe."""
 
     def __init__(self, files: Sequence[str], settings: PretrainingArguments, folder: Path) -> None:
         self._folder = folder
@@ -96,11 +88,7 @@ class TransformersWay:
         return np.concatenate(parts)
 
     def train(self, rate: float, steps: int, name: str) -> tuple[PreTrainedModel, float]:
-        """Train for a number of steps.
-
-        Returns:
-            The model, and the training time in seconds.
-        """
+        """Train for a number of steps; return the model and the training time in seconds."""
         set_seed(42)
         ours = self._settings.model_config(self.tokenizer)
         model = BertForMaskedLM(
@@ -141,7 +129,6 @@ class TransformersWay:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train and measure the parts that are missing; see the module."""
     recipe = pretraining_settings(arguments.ours.read_bytes(), arguments.ours)
     recipe |= {"text": arguments.text, "max_steps": -1, "disable_tqdm": True}
     documents = read_documents(str(arguments.heldout))
@@ -191,7 +178,6 @@ def _loaded(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
 
 @script
 def main() -> None:
-    """Read the arguments, measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", nargs="+")
     parser.add_argument("--heldout", type=Path, required=True)

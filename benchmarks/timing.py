@@ -25,12 +25,8 @@ def describe_setting() -> str:
 
 
 def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
-    """Seconds of a call, including its work on a GPU, and its result.
-
-    Args:
-        function: The function to call.
-        clock: The clock: wall-clock seconds, or `time.process_time`, which other load on the machine affects least.
-    """
+    """Return the seconds of a call, including its work on a GPU, and its result."""
+    # With `time.process_time` as the clock, other load on the machine matters least.
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     start = clock()
@@ -41,26 +37,15 @@ def timed(function: Callable[[], Any], clock: Callable[[], float] = time.perf_co
 
 
 def take_turns(runs: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[float]]:
-    """Time all runs in turns, so that other load on the machine affects all alike.
-
-    Args:
-        runs: Functions to call, by name; each is first called once untimed.
-        repeats: Timed calls of each.
-
-    Returns:
-        Seconds of each call, by name.
-    """
+    """Time all runs in turns, so that other load on the machine affects all alike; return the seconds of each call."""
     for run in runs.values():
+        # untimed
         run()
     return in_turns({name: partial(seconds, run) for name, run in runs.items()}, repeats)
 
 
 def in_turns(measures: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
-    """As `take_turns`, for functions that return their own seconds, such as runs in another process.
-
-    Raises:
-        ValueError: If `repeats` is below 1.
-    """
+    """As `take_turns`, for functions that return their own seconds, such as runs in another process."""
     if repeats < 1:
         raise ValueError(f"repeats is {repeats}; expected at least 1.")
     found: dict[str, list[float]] = {name: [] for name in measures}
@@ -81,13 +66,7 @@ def median_seconds(run: Callable[[], Any], repeats: int) -> float:
 
 
 def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mapping[str, str] | None = None) -> str:
-    """A Markdown table of medians; ratios are medians of the ratio to the peer in the same turn.
-
-    Args:
-        seconds: The result of `take_turns`.
-        peer: The baseline run.
-        notes: Remarks by name of the run.
-    """
+    """Return a Markdown table of medians; ratios are medians of the ratio to the peer in the same turn."""
     notes = notes or {}
     lines = ["| | seconds (median) | times as fast | |", "|---|---|---|---|"]
     for name, values in seconds.items():
@@ -97,11 +76,7 @@ def speed_table(seconds: Mapping[str, Sequence[float]], peer: str, notes: Mappin
 
 
 def run_apart(code: str, *arguments: object, python: str = sys.executable) -> Any:
-    """Run code in a fresh process, with its arguments in `sys.argv[1:]`.
-
-    Returns:
-        The JSON value that it prints last.
-    """
+    """Run code in a fresh process, with its arguments in `sys.argv[1:]`; return the JSON value that it prints last."""
     command = [python, "-c", code, *map(str, arguments)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(printed.splitlines()[-1])

@@ -75,7 +75,6 @@ def benchmark_training(files: list[str], vocab_size: int, repeats: int) -> None:
 
 
 def first_lines(files: list[str], megabytes: float) -> list[str]:
-    """Return the first lines of the files."""
     lines: list[str] = []
     left = megabytes * 1e6
     for file in files:
@@ -171,7 +170,6 @@ def measure_memory(files: list[str], vocab_size: int) -> None:
 
 @script
 def main() -> None:
-    """Run one of the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["train", "encode", "processes", "memory"])
     parser.add_argument("files", nargs="+")

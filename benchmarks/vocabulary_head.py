@@ -38,7 +38,6 @@ def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor
 
 
 def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Liger's kernel, in Triton."""
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss  # type: ignore[import-not-found]
 
     loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED_LABEL)
@@ -46,7 +45,6 @@ def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch
 
 
 def ways(settings: GpuSettings) -> dict[str, Way]:
-    """The implementations available here, by name."""
     found: dict[str, Way] = {"mybert": plain, "mybert, compiled": torch.compile(plain, backend=settings.backend)}
     if hasattr(nn, "LinearCrossEntropyOptions"):
         found["torch, in chunks"] = torch_in_chunks
@@ -56,11 +54,7 @@ def ways(settings: GpuSettings) -> dict[str, Way]:
 
 
 def vocabulary_section(settings: GpuSettings) -> Section:
-    """A row for every width and implementation.
-
-    Raises:
-        AssertionError: If losses or gradients differ, which makes timings meaningless.
-    """
+    """Yield a row for every width and implementation; different losses or gradients are an error."""
     yield HEADER
     count = round(MASKED * settings.tokens)
     for size in settings.sizes:

@@ -30,17 +30,9 @@ _COLUMNS = 80
 
 @dataclass(frozen=True)
 class Closing:
-    """The closing message of a command.
-
-    Attributes:
-        made: File or folder; "" if there is none.
-        said: Its main figures, in a few words.
-        next_call: The command to run next, of `mybert` or another program; its words quoted for a shell.
-    """
-
-    made: str | Path = ""
-    said: str = ""
-    next_call: Sequence[str | Path] = ()
+    made: str | Path = ""  # file or folder; "" if there is none
+    said: str = ""  # its main figures, in a few words
+    next_call: Sequence[str | Path] = ()  # words of a command, of `mybert` or another program
 
     def __str__(self) -> str:
         """Format it in lines of 80 columns."""
@@ -75,7 +67,7 @@ def _shown(value: Any) -> str:
 
 
 def _figures(metrics: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """The available metrics, as `name value`."""
+    """Return the available metrics, as `name value`."""
     return ", ".join(f"{shown} {_shown(metrics[name])}" for name, shown in names.items() if name in metrics)
 
 

@@ -10,28 +10,18 @@ _PACKAGE = __package__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Command:
-    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are.
+    """A command: `function` of `module` takes one `arguments` object, whose class says which flags there are."""
 
-    Attributes:
-        summary: Summary, in the imperative.
-        module: Module of class and function, relative to the package.
-        arguments: Name of the arguments' class.
-        function: Name of the function.
-        positional: Flags whose values may also be given without their names, before all others. A single one takes a
-            list, and so does the last one if dots follow its name.
-        example: Flags of a typical first call.
-        required: Required flags whose fields nevertheless have a default.
-        config_of: Another command whose `--config` file is accepted, too; `of_training` of the arguments' class
-            converts its settings.
-    """
-
-    summary: str
-    module: str
+    summary: str  # in the imperative
+    module: str  # relative to the package
     arguments: str
     function: str
+    # Flags whose values may also be given without their names, before all others. A single one takes a list, and so
+    # does the last one if dots follow its name.
     positional: tuple[str, ...] = ()
-    example: str = ""
-    required: tuple[str, ...] = ()
+    example: str = ""  # flags of a typical first call
+    required: tuple[str, ...] = ()  # required flags whose fields nevertheless have a default
+    # Another command whose `--config` file is accepted, too; `of_training` of the arguments' class converts it.
     config_of: str = ""
 
     def load(self) -> tuple[Any, Callable[[Any], Any]]:

@@ -23,17 +23,7 @@ class CompletionArguments:
 
 
 def print_completion(arguments: CompletionArguments) -> str:
-    """Print a script for a shell to read when it starts.
-
-    Args:
-        arguments: The settings.
-
-    Returns:
-        The script.
-
-    Raises:
-        ImportError: If shtab is not installed.
-    """
+    """Print, and return, a script for a shell to read when it starts."""
     try:
         import shtab
     except ImportError as error:
@@ -44,7 +34,7 @@ def print_completion(arguments: CompletionArguments) -> str:
 
 
 def _all_commands(files: Any) -> ArgumentParser:
-    """One parser with a subparser for each command; `convert google` is one of `convert`'s."""
+    """Return one parser with a subparser for each command; `convert google` is one of `convert`'s."""
     root = ArgumentParser(prog=__package__.partition(".")[0])
     root.add_argument("-V", "--version", action="store_true", help="The version.")
     branches: dict[str, Any] = {"": root.add_subparsers()}

@@ -16,22 +16,7 @@ _RECIPES = Path(__file__).parents[1] / "pretraining" / "recipes"
 def read_settings(
     path: str, parser: ArgumentParser, other: Callable[[], ArgumentParser] | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the settings of a file, or of a recipe that ships with the package.
-
-    `null` is None, and for a setting that cannot be None, as if the file did not name it.
-
-    Args:
-        path: The file, or the recipe's name.
-        parser: Parser of the command that reads the file.
-        other: Creates the parser of another command whose files are accepted; see `Command.config_of`.
-
-    Returns:
-        The command's settings, and those of the other command if it has a setting that only that one knows.
-
-    Raises:
-        FileNotFoundError: If there is no such file or recipe.
-        ValueError: If it is not YAML, or has settings that the parser does not know.
-    """
+    """Read a file's or recipe's settings: the command's, and those that only the `other` command's parser knows."""
     import yaml
 
     from ..files.yaml_keys import refuse_repeated_keys
@@ -57,6 +42,7 @@ def read_settings(
             raise ValueError(f"has unknown settings: {', '.join(unknown)}.{guess}")
         for name, node in nodes.items():
             is_null = node.tag == "tag:yaml.org,2002:null"
+            # a setting that cannot be None: as if the file did not name it
             if is_null and name not in nullable:
                 continue
             action = others.get(name) or own[name]
@@ -75,13 +61,12 @@ def read_settings(
 
 
 def _settable(parser: ArgumentParser) -> dict[str, Action]:
-    """Setting -> action; for `--pack` and `--no_pack`, the first, which takes a value."""
+    """Return the action of each setting; for `--pack` and `--no_pack`, the first, which takes a value."""
     unsettable = ("help", "help_all", "config")
     return {action.dest: action for action in reversed(parser._actions) if action.dest not in unsettable}
 
 
 def _nullable(parser: ArgumentParser) -> frozenset[str]:
-    """The settings that may be None."""
     return frozenset().union(*map(may_be_none, getattr(parser, "dataclass_types", ())))
 
 
@@ -99,7 +84,7 @@ def _config_file(path: str) -> Path:
 
 
 def _strings(node: Any, action: Action) -> list[str]:
-    """The words that the command line would have for a YAML node."""
+    """Return the words that the command line would have for a YAML node."""
     from yaml import SafeLoader, ScalarNode, SequenceNode
 
     takes_several = action.nargs in ("+", "*")

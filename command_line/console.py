@@ -23,10 +23,7 @@ _OF_NO_USE = ("'pin_memory' argument is set as true", "`is_gradient_checkpointin
 
 @contextmanager
 def calm_libraries() -> Iterator[None]:
-    """Suppress output of other libraries that users cannot act on: loading bars, notes to developers.
-
-    If the package logs only warnings (`--quiet`), no library shows a progress bar.
-    """
+    """Suppress output of other libraries that users cannot act on: loading bars, notes to developers."""
     from tqdm import tqdm
     from transformers.utils import logging as hf_logging
 
@@ -39,7 +36,7 @@ def calm_libraries() -> Iterator[None]:
 
     hf_logging.disable_progress_bar()
     hub.setLevel(logging.ERROR)
-    if not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):
+    if not logging.getLogger(_PACKAGE).isEnabledFor(logging.INFO):  # `--quiet`: no bars at all
         tqdm.__init__ = begin_unseen
     try:
         with warnings.catch_warnings():
@@ -61,7 +58,7 @@ class _LinesOfTheTerminal(logging.Formatter):
 
 
 def _fitted(text: str, stream: TextIO) -> str:
-    """Text for a stream; for a terminal, long lines are wrapped."""
+    """Return text for a stream; for a terminal, long lines are wrapped."""
     if not stream.isatty():
         return text
     width = shutil.get_terminal_size().columns
@@ -81,7 +78,6 @@ def _broken(line: str, width: int) -> str:
 
 
 def print_mistake(sentence: str) -> None:
-    """Print an error message on standard error."""
     print(_fitted(sentence, sys.stderr), file=sys.stderr)
 
 
@@ -118,7 +114,7 @@ def set_up_output(quiet: bool) -> None:
 
 
 def _stop_or_go_on(record: logging.LogRecord) -> None:
-    """Called when a line could not be printed: discard output and go on, as the command's result matters more."""
+    """Discard output after a line that could not be printed, and go on: the command's result matters more."""
     if isinstance(sys.exc_info()[1], OSError):
         drop_output()
     else:
@@ -135,18 +131,12 @@ def make_output_safe() -> None:
 
 
 def drop_output() -> None:
-    """Discard all further standard output."""
     with suppress(OSError):  # a stream without a file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def sentence_for_command(sentence: str, arguments_class: Any) -> str:
-    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelt words.
-
-    Args:
-        sentence: The message of the library.
-        arguments_class: The class of the command's arguments, if it is known.
-    """
+    """Adapt an error message to a command: flags instead of keywords, and a suggestion for misspelt words."""
     flags = getattr(arguments_class, "__dataclass_fields__", {})
 
     def as_flag(found: re.Match[str]) -> str:

@@ -60,7 +60,7 @@ class GroupedFormatter(HelpFormatter):
 
 
 def _value_name(action: Action) -> str:
-    """The placeholder of a flag's value in the help: its type, or the last word of the flag's name."""
+    """Return the placeholder of a flag's value in the help: its type, or the last word of the flag's name."""
     if action.metavar:
         return str(action.metavar)
     if action.choices and len(shown := "|".join(map(str, action.choices))) <= 20:
@@ -70,13 +70,7 @@ def _value_name(action: Action) -> str:
 
 
 class CommandParser(HfArgumentParser):
-    """The parser of a command: a flag for each field of a class, in groups, and the common flags.
-
-    Args:
-        name: The command's name.
-        command: The command.
-        arguments_class: The dataclass of its arguments.
-    """
+    """The parser of a command: a flag for each field of a class, in groups, and the common flags."""
 
     def __init__(self, name: str, command: Command, arguments_class: Any) -> None:
         self.command = command
@@ -145,11 +139,7 @@ class CommandParser(HfArgumentParser):
             raise ArgumentError(action, f"invalid choice: {value!r} (choose from {', '.join(choices)}).{guess}")
 
     def full_help(self, every_flag: bool = False) -> str:
-        """The help: usage, example, and the flags group by group.
-
-        Args:
-            every_flag: Whether to include the flags of `TrainingArguments` that are in no group.
-        """
+        """Return usage, example and flags by group; `every_flag`: also those of `TrainingArguments` in no group."""
         groups: dict[str, list[Action]] = {title: [] for title in (*GROUPS, _FURTHER_OWN, _FURTHER_TRAINING)}
         for action in map(copy.copy, self._actions):
             if action.dest in self._as_transformers_has_it and not every_flag:
@@ -176,12 +166,11 @@ class CommandParser(HfArgumentParser):
         return "\n".join(section for section in sections if section)
 
     def format_help(self) -> str:
-        """The help with the everyday flags."""
         return self.full_help()
 
 
 def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """The fields that a class inherits from `TrainingArguments`, and those of them that it does not redefine."""
+    """Return the fields that a class inherits from `TrainingArguments`, and those of them that it leaves unchanged."""
     if not issubclass(arguments_class, TrainingArguments):
         return frozenset(), frozenset()
     package = __package__.partition(".")[0]
@@ -192,7 +181,7 @@ def _fields_of_transformers(arguments_class: Any) -> tuple[frozenset[str], froze
 
 
 def _switch_or_word(text: str) -> bool | str:
-    """The value of a flag that is true, false or a word such as "auto"."""
+    """Return the value of a flag that is true, false or a word such as "auto"."""
     try:
         return string_to_bool(text)
     except ArgumentTypeError:
@@ -208,7 +197,7 @@ def _place(name: str, order: Sequence[str]) -> int:
 
 
 def _words(line: str) -> list[str]:
-    """The words of a shell line, with their quotes."""
+    """Return the words of a shell line, with their quotes."""
     lexer = shlex.shlex(line, posix=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     return list(lexer)
@@ -228,13 +217,7 @@ def shell_lines(words: Sequence[str], width: int = 78) -> str:
 
 
 def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
-    """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`.
-
-    With fewer values than names, the remaining ones must be given as flags.
-
-    Raises:
-        ValueError: If there are too many, or one is also given as a flag.
-    """
+    """Add flags to leading positional values: `MODEL OUTPUT_DIR` becomes `--model MODEL --output_dir OUTPUT_DIR`."""
     leading = list(takewhile(lambda flag: flag == "-" or not flag.startswith("-"), flags))
     rest = flags[len(leading) :]
     if not leading or not names:
@@ -250,26 +233,11 @@ def name_positional(flags: list[str], names: tuple[str, ...]) -> list[str]:
 
 
 def _given(flags: Sequence[str]) -> set[str]:
-    """Names of the flags."""
     return {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
 
 
 def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[str]) -> Any:
-    """Parse a command's flags and set up its output.
-
-    Args:
-        name: The command's name.
-        command: The command.
-        arguments_class: The dataclass of its arguments.
-        flags: The words after the command's name.
-
-    Returns:
-        The arguments.
-
-    Raises:
-        ValueError: If a flag is unknown, lacks a value or has a wrong one, or the class rejects a value.
-        FileNotFoundError: If the settings file does not exist.
-    """
+    """Parse a command's flags and set up its output."""
     parser = CommandParser(name, command, arguments_class)
     flags = name_positional(flags, command.positional)
     finder = ArgumentParser(add_help=False, allow_abbrev=False)
@@ -297,7 +265,7 @@ def parse_flags(name: str, command: Command, arguments_class: Any, flags: list[s
 
 
 def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[str]:
-    """The settings of a file that contradict the given flags; a flag that turns something off replaces none."""
+    """Return the settings of a file that contradict the given flags; a flag that turns something off replaces none."""
     places = getattr(arguments_class, "displaces", {})
     return {
         name
@@ -308,7 +276,7 @@ def _displaced(arguments_class: Any, flags: list[str], known: Namespace) -> set[
 
 
 def _parser_of(name: str) -> Callable[[], ArgumentParser] | None:
-    """A function that creates the parser of a command; None if no command is named."""
+    """Return a function that creates the parser of a command; None if no command is named."""
     return (lambda: CommandParser(name, COMMANDS[name], COMMANDS[name].load()[0])) if name else None
 
 

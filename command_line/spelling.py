@@ -5,12 +5,7 @@ from collections.abc import Iterable
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A question that names the nearest known word, with a space before it; "" if none is near.
-
-    Args:
-        word: The misspelt word. Case, hyphens and underscores do not count.
-        known: The candidates.
-    """
+    """Return a question that names the nearest known word, with a space before it; "" if none is near."""
     spellings = {_plain(name): name for name in known}
     near = difflib.get_close_matches(_plain(word), spellings, n=1)
     return f" Did you mean {spellings[near[0]]}?" if near else ""

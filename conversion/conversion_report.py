@@ -39,7 +39,6 @@ class ConversionReport:
     verification: VerificationReport | None = None
 
     def __str__(self) -> str:
-        """Give a small table."""
         lines = [f"{self.source} -> {self.output}", f"head         {self.head}"]
         lines += [f"decided      {decision}" for decision in self.decisions]
         lines.append(f"taken over   {self.parameters} parameters")

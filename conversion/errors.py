@@ -33,8 +33,6 @@ class ArchiveError(ConversionError):
 
 
 class BrokenArchiveError(ArchiveError):
-    """The archive cannot be read."""
-
     sentence = "{path}: the archive cannot be read: {problem}"
 
 
@@ -45,8 +43,6 @@ class UnsafeMemberError(ArchiveError):
 
 
 class CompressionRatioError(ArchiveError):
-    """The archive expands to absurdly many bytes."""
-
     sentence = "{path}: expands to more than {limit} bytes; at most {ratio} times the compressed size is unpacked"
 
 
@@ -72,28 +68,20 @@ class VocabularyError(ConversionError):
 
 
 class UnknownVariableError(ConversionError):
-    """The checkpoint has unknown variables."""
-
     sentence = (
         "{path}: {count} variables are not known: {names}. Name them in `ignore` if the model does not need them."
     )
 
 
 class MissingVariableError(ConversionError):
-    """The checkpoint lacks variables that the model needs."""
-
     sentence = "{path}: {count} variables of the model are missing: {names}"
 
 
 class ShapeMismatchError(ConversionError):
-    """A variable's shape contradicts the configuration."""
-
     sentence = "{path}: variable {name!r} has shape {found}, but the configuration asks for {expected} ({fields})"
 
 
 class VariableTypeError(ConversionError):
-    """A weight is not stored as floating-point numbers."""
-
     sentence = "{path}: variable {name!r} is of type {dtype}; expected a floating point type"
 
 
@@ -104,8 +92,6 @@ class HeadError(ConversionError):
 
 
 class ActivationError(ConversionError):
-    """Google's code does not compute this activation."""
-
     sentence = (
         "{path}: hidden_act is {found!r}; Google's code computes {expected} only. "
         "Pass allow_other_activation=True to write the weights anyway."
@@ -113,8 +99,6 @@ class ActivationError(ConversionError):
 
 
 class OptimizerStateError(ConversionError):
-    """The checkpoint's optimizer state cannot be converted."""
-
     sentence = "{path}: optimizer state: {problem}"
 
 
@@ -123,6 +107,4 @@ class ModelFolderError(ConversionError):
 
 
 class VerificationError(ConversionError):
-    """The converted model differs from its source."""
-
     sentence = "{path}: the conversion is wrong: {problem}"

@@ -102,7 +102,7 @@ def convert_google_checkpoint(
 
 
 def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[dict[str, Any], list[str]]:
-    """Read `bert_config.json`, or derive it from shapes; returns MyBERT's fields and the decisions made."""
+    """Return MyBERT's fields and the decisions made; without `bert_config.json` the shapes give the fields."""
     if path is None:
         fields: dict[str, Any] = {**variables.configuration(), "hidden_act": ACTIVATIONS["gelu"]}
         return fields, ["configuration: read off the shapes, as there is no bert_config.json; activation tanh-GELU"]
@@ -127,7 +127,7 @@ def _read_configuration(path: Path | None, variables: GoogleVariables) -> tuple[
 def _name_labels(
     settings: FromGoogleOptions, head: str, hidden_size: int, variables: GoogleVariables
 ) -> tuple[list[str], str]:
-    """Name the classes of a classifier in the order of its rows, and report the source of the names."""
+    """Return the names of a classifier's classes in the order of its rows, and a note on where they come from."""
     number = variables.num_labels(hidden_size)
     if settings.task is None and not settings.labels:
         how = f"--task ({', '.join(GOOGLE_LABELS)}) or --labels gives them"
@@ -171,7 +171,7 @@ def _initialise(rows: Sequence[WeightRow], config: MyBertConfig, seed: int) -> d
 
 
 def _still_ignored(plan: ConversionPlan, moments: list[tuple[WeightRow, str, str]]) -> dict[str, tuple[str, ...]]:
-    """Give the ignored variables by kind, without the optimizer slots that are used."""
+    """Return the ignored variables by kind, without the optimizer slots that are used."""
     taken = {slot for _, *slots in moments for slot in slots} | ({"global_step"} if moments else set())
     left = {kind: tuple(key for key in keys if key not in taken) for kind, keys in plan.ignored.items()}
     return {kind: keys for kind, keys in left.items() if keys}
@@ -223,7 +223,7 @@ def _write_tokenizer(
 
 
 def _lower_cases(found: GoogleSource, bundle: TensorBundle, vocab: Mapping[str, int]) -> tuple[bool, str]:
-    """Decide whether the tokenizer lower-cases, and say why: the checkpoint's setting, the vocabulary, or the name."""
+    """Decide whether the tokenizer lower-cases; the reason is the checkpoint's setting, the vocabulary or the name."""
     for key, info in bundle.info.items():
         if "do_lower_case" in key.split("/") and info.dtype == "bool" and not info.shape:
             return bool(bundle[key]), f"the checkpoint's {key} says so"

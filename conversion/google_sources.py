@@ -45,16 +45,7 @@ _BROKEN = (
 
 @dataclass(frozen=True)
 class GoogleSource:
-    """The source of a conversion.
-
-    Args:
-        name: Name given by the user, for messages; `cased` or `uncased` in it is a hint.
-        prefix: The checkpoint's prefix.
-        config_file: `bert_config.json`, if there is one.
-        vocab_file: `vocab.txt`, if there is one.
-    """
-
-    name: str
+    name: str  # as the user gave it; "cased" or "uncased" in it is a hint
     prefix: Path
     config_file: Path | None
     vocab_file: Path | None
@@ -62,16 +53,7 @@ class GoogleSource:
 
 @contextmanager
 def open_source(source: str | os.PathLike[str]) -> Iterator[GoogleSource]:
-    """Locate a checkpoint and its files; an archive is unpacked until the `with` block ends.
-
-    Args:
-        source: A folder, a checkpoint prefix (or one of its files), a `.zip` or `.tar.gz` archive, or a SavedModel
-            folder.
-
-    Raises:
-        ConversionError: If there is no checkpoint, more than one, or the archive is broken or unsafe.
-        FileNotFoundError: If it is a URL.
-    """
+    """Locate a checkpoint and its files; an archive is unpacked until the `with` block ends."""
     refuse_address(source, "a folder, an archive or a checkpoint prefix: copy or mount what an object store has")
     path = Path(source)
     if path.is_file() and (unpack := _archive_kind(path)):
@@ -119,7 +101,7 @@ def _find_prefix(folder: Path, shown: Path) -> Path:
 
 
 def _latest(state: Path) -> Path | None:
-    """Read the latest checkpoint from a `checkpoint` state file; the name may be a path elsewhere."""
+    """Read the latest checkpoint's name from a `checkpoint` state file; it may be a path to another folder."""
     with state.open("rb") as stream:
         found = _STATE.search(stream.read(1 << 16).decode(errors="replace"))
     return state.parent / PurePosixPath(found[1]).name if found else None
@@ -145,7 +127,7 @@ def _limit(compressed_size: int) -> int:
 
 
 def _target(path: Path, folder: Path, name: str, plain: bool, seen: set[Path]) -> Path | None:
-    """Check a member; give the place to unpack it to, or None where it is not needed."""
+    """Check a member of an archive; return the path to unpack it to, or None if the conversion does not need it."""
     parts = PurePosixPath(name).parts
     if "\\" in name or "\0" in name or ":" in name or name.startswith("/") or ".." in parts:
         raise UnsafeMemberError(path=path, name=name, problem="its name leads outside the folder")
@@ -183,7 +165,7 @@ def _unpack_zip(path: Path, folder: Path) -> None:
 
 
 class _CountingReader:
-    """A stream that refuses to give more than `limit` bytes, however they are compressed."""
+    """A stream that yields at most `limit` bytes, however they are compressed."""
 
     def __init__(self, stream: Any, path: Path) -> None:
         self._stream, self._path = stream, path

@@ -28,14 +28,7 @@ _SHOWN = 8  # names in a message
 
 
 class GoogleVariables:
-    """The variables of a checkpoint under the names of `key_map`, whatever their keys are.
-
-    Args:
-        bundle: The checkpoint.
-
-    Raises:
-        SourceError: If it is not a BERT.
-    """
+    """The variables of a checkpoint under the names of `key_map`, whatever their keys are."""
 
     def __init__(self, bundle: TensorBundle) -> None:
         self.bundle = bundle
@@ -55,7 +48,7 @@ class GoogleVariables:
             raise SourceError(path=bundle.prefix, problem=f"the checkpoint is not a BERT; it holds {names}")
 
     def key(self, variable: str) -> str | None:
-        """Give the checkpoint key of a variable of `key_map`, or None."""
+        """Return the checkpoint key of a variable of `key_map`, or None."""
         if self.layout == "google":
             return variable if variable in self.bundle else None
         start, _, path = variable.partition("/")
@@ -64,11 +57,10 @@ class GoogleVariables:
         return key if key in self.bundle else None
 
     def has(self, group: str) -> bool:
-        """Tell whether a group of rows is present, at least in part."""
+        """Tell whether at least one row of a group is present."""
         return any(self.key(row.variable(self.layout)) for row in GROUPS[group])
 
     def head(self) -> str:
-        """Infer the trained head from the variables."""
         if self.has("question answering"):
             return "question-answering"
         if self.has("classifier"):
@@ -79,17 +71,12 @@ class GoogleVariables:
         )
 
     def num_labels(self, hidden_size: int) -> int:
-        """Count the labels of the classifier; 2, as in transformers, if there is no classifier of this width."""
+        """Count the labels of the classifier; 2, as in transformers, if there is no classifier of this hidden size."""
         shape = self._shape("output_weights")
         return shape[0] if len(shape) == 2 and shape[1] == hidden_size else 2
 
     def configuration(self) -> dict[str, int]:
-        """Derive the sizes from the shapes of a TF2 checkpoint.
-
-        Raises:
-            ConfigurationError: If a shape is missing, or the checkpoint is not from TF2, whose shapes alone show the
-                number of attention heads.
-        """
+        """Derive the sizes from the shapes of a TF2 checkpoint; only these show the number of attention heads."""
         path = self.bundle.prefix
         if self.layout == "google":
             problem = (
@@ -116,40 +103,22 @@ class GoogleVariables:
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """The use of every variable and the source of every parameter in a conversion.
+    """The use of every variable and the source of every parameter in a conversion."""
 
-    Args:
-        head: Key of `HEADS`.
-        layout: `google` or `keras`.
-        used: WeightRow and checkpoint key of every parameter that the checkpoint has.
-        initialised: Rows of the parameters that the checkpoint lacks.
-        ignored: Names of the variables that are ignored, by kind.
-    """
-
-    head: str
-    layout: str
-    used: tuple[tuple[WeightRow, str], ...]
+    head: str  # key of `HEADS`
+    layout: str  # "google" or "keras"
+    used: tuple[tuple[WeightRow, str], ...]  # with the checkpoint keys
     initialised: tuple[WeightRow, ...]
-    ignored: Mapping[str, Sequence[str]] = field(repr=False)
+    ignored: Mapping[str, Sequence[str]] = field(repr=False)  # names of variables by kind
 
     def parameters(self, bundle: TensorBundle) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield the parameters that the checkpoint has, one after the other: name and float32 array."""
+        """Yield name and float32 array of each parameter in the checkpoint, one after the other."""
         for row, key in tqdm(self.used, desc="Reading the checkpoint", delay=2):
             yield row.parameter, row.to_parameter(self.layout, bundle[key])
 
 
 def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: Iterable[str] = ()) -> ConversionPlan:
-    """Match the variables of a checkpoint with the parameters of a model.
-
-    Args:
-        variables: The checkpoint.
-        config: Configuration of the model, with `num_labels`.
-        head: Key of `HEADS`.
-        ignore: Regular expressions; checkpoint keys that fully match one are ignored.
-
-    Raises:
-        ConversionError: If a variable is unknown, missing, or of the wrong shape or type.
-    """
+    """Match variables and parameters; variables whose key fully matches a pattern of `ignore` may be unknown."""
     bundle, layout = variables.bundle, variables.layout
     path = bundle.prefix
     if variables.num_layers != config.num_hidden_layers:
@@ -176,14 +145,7 @@ def plan_conversion(variables: GoogleVariables, config: Any, head: str, ignore: 
 
 
 def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, list[tuple[WeightRow, str, str]]]:
-    """Find the step and the two moments of every parameter that was trained.
-
-    Returns:
-        The number of updates, and for each parameter its row and the keys of first and second moment.
-
-    Raises:
-        OptimizerStateError: If the checkpoint has no moments of Google's optimizer, or no step.
-    """
+    """Return the number of updates, and row, key of the first and of the second moment of each trained parameter."""
     if plan.layout == "keras":
         raise OptimizerStateError(
             path=bundle.prefix, problem="only that of Google's TensorFlow 1 optimizer can be converted"
@@ -210,9 +172,9 @@ def optimizer_rows(plan: ConversionPlan, bundle: TensorBundle) -> tuple[int, lis
 
 
 def _groups(variables: GoogleVariables, head: str) -> Iterator[str]:
-    """Give the groups of a head; a pooler of the next sentence head replaces the encoder's."""
     groups = HEADS[head].groups
     for group in groups:
+        # a pooler of the next sentence head replaces the encoder's
         own = group == "pooler" and "next sentence" in groups and variables.has("next sentence pooler")
         yield "next sentence pooler" if own else group
 

@@ -38,32 +38,19 @@ _HEADS_IN = ("num_attention_heads", "head_size", "hidden_size")  # output of the
 
 @dataclass(frozen=True)
 class WeightRow:
-    """One parameter and its names.
-
-    Args:
-        parameter: Name in transformers' BERT and in MyBERT, with the prefix `bert.` of the trunk.
-        google: Name of the variable in Google's TensorFlow 1 code; empty if there is none.
-        keras: Path of the variable in a TF2 checkpoint; empty if there is none.
-        shape: Fields of the configuration (or numbers), as in PyTorch.
-        keras_shape: The same for the Keras variable, if its heads are separate.
-    """
-
-    parameter: str
-    google: str
-    keras: str
-    shape: tuple[str | int, ...]
-    keras_shape: tuple[str | int, ...] = ()
+    parameter: str  # in transformers' BERT and in MyBERT, with the encoder's prefix `bert.`
+    google: str  # variable in Google's TensorFlow 1 code; empty if there is none
+    keras: str  # path of the variable in a TF2 checkpoint; empty if there is none
+    shape: tuple[str | int, ...]  # fields of the configuration, or numbers, as in PyTorch
+    keras_shape: tuple[str | int, ...] = ()  # of the Keras variable, if it keeps heads separate
 
     def variable(self, layout: str) -> str:
-        """Give the variable's name in a layout, `google` or `keras`."""
-        return self.google if layout == "google" else self.keras
+        return self.google if layout == "google" else self.keras  # the other layout is "keras"
 
     def parameter_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Give the shape in PyTorch."""
         return _numbers(self.shape, sizes)
 
     def variable_shape(self, layout: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Give the shape in TensorFlow."""
         if layout == "keras" and self.keras_shape:
             return _numbers(self.keras_shape, sizes)
         shape = self.parameter_shape(sizes)
@@ -79,11 +66,9 @@ class WeightRow:
         return np.ascontiguousarray(array, np.float32)
 
     def to_google(self, array: np.ndarray) -> np.ndarray:
-        """Turn a parameter into Google's variable."""
         return array.T if is_transposed(self.google) else array
 
     def numbered(self, layer: int) -> "WeightRow":
-        """Give the row of one layer."""
         number = str(layer)
         return replace(
             self,
@@ -199,17 +184,11 @@ TIED = {
 
 @dataclass(frozen=True)
 class Head:
-    """A kind of model.
-
-    Args:
-        class_suffix: The class is `MyBert` or `Bert` followed by this.
-        groups: Names of the groups of rows it has besides embeddings and layers.
-        outputs: Names and shapes of its outputs, in fields of the configuration and `batch`, `length`, `choices`.
-    """
+    """A kind of model; its class is `MyBert` or `Bert` followed by `class_suffix`."""
 
     class_suffix: str
-    groups: tuple[str, ...]
-    outputs: dict[str, tuple[str | int, ...]]
+    groups: tuple[str, ...]  # of rows that it has besides embeddings and layers
+    outputs: dict[str, tuple[str | int, ...]]  # shapes in fields of the configuration and `batch`, `length`, `choices`
 
 
 HEADS: dict[str, Head] = {
@@ -253,11 +232,7 @@ SLOTS = (("adam_m", "adam_v"), ("AdamWeightDecayOptimizer", "AdamWeightDecayOpti
 
 
 def find_head(name: str) -> str:
-    """Give the key of `HEADS` for a name given by a user.
-
-    Raises:
-        HeadError: If there is no such head.
-    """
+    """Return the key of `HEADS` for a name given by a user."""
     found = name.replace("_", "-").lower()
     found = _GOOGLES_WORDS.get(found, found)
     if found not in HEADS:
@@ -266,32 +241,27 @@ def find_head(name: str) -> str:
 
 
 def head_of_class(name: str) -> str | None:
-    """Give the key of `HEADS` for the name of a class, `MyBertFor...` or `BertFor...`; None for any other."""
+    """Return the key of `HEADS` for the name of a class, `MyBertFor...` or `BertFor...`; None for any other."""
     suffix = name.removeprefix("My").removeprefix("Bert") if name.startswith(("MyBert", "Bert")) else ""
     return next((key for key, head in HEADS.items() if head.class_suffix == suffix), None)
 
 
 def trunk_rows(num_layers: int) -> list[WeightRow]:
-    """Give the rows of embeddings and layers, which every model has."""
+    """Return the rows of embeddings and layers, which every model has."""
     return [*EMBEDDINGS, *(row.numbered(layer) for layer in range(num_layers) for row in LAYER)]
 
 
 def model_rows(head: str, num_layers: int) -> list[WeightRow]:
-    """Give the rows of all parameters of a model, without tied ones."""
+    """Return the rows of all parameters of a model, without tied ones."""
     return [*trunk_rows(num_layers), *(row for group in HEADS[head].groups for row in GROUPS[group])]
 
 
 def name_in_model(parameter: str, head: str) -> str:
-    """Give a parameter's name in the model of a head: the trunk alone has no prefix `bert.`."""
+    """Return a parameter's name in the model of a head: the encoder alone has no prefix `bert.`."""
     return parameter.removeprefix("bert.") if head == "encoder" else parameter
 
 
 def sizes_of(config: Any) -> dict[str, int]:
-    """Collect the sizes used in shapes.
-
-    Args:
-        config: A configuration with the fields of `BertConfig`.
-    """
     fields = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings",
               "type_vocab_size", "num_labels")  # fmt: skip
     sizes = {field: getattr(config, field) for field in fields}

@@ -35,16 +35,7 @@ _OWN_FILES = ("conversion.json", "optimizer.safetensors", "spiece.model", "model
 
 
 class ModelFolder:
-    """A saved MyBERT or BERT model; tensors are read one at a time, under the parameter names of `key_map`.
-
-    Args:
-        path: The folder.
-        head: Kind of model to take its parameters for; by default the one that `architectures` names.
-
-    Raises:
-        ModelFolderError: If the folder is incomplete, contradicts itself, is of another model type, or has pickled
-            weights only.
-    """
+    """A saved MyBERT or BERT model; tensors are read one at a time, under the parameter names of `key_map`."""
 
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
@@ -74,28 +65,20 @@ class ModelFolder:
         return iter(sorted(self._names))
 
     def read(self, parameter: str) -> torch.Tensor:
-        """Read one parameter, in its stored dtype."""
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
         with safe_open(self._files[name], framework="pt") as weights:
-            return weights.get_tensor(name)
+            return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:
-        """Give the rows of this model's parameters, without tied ones.
-
-        A trunk may have been saved without its pooler, as for sentence embeddings.
-        """
         rows = model_rows(self.head, self.config.get("num_hidden_layers", 12))
+        # an encoder may have been saved without its pooler, as for sentence embeddings
         if self.head == "encoder" and not any(row.parameter in self for row in GROUPS["pooler"]):
             rows = [row for row in rows if row not in GROUPS["pooler"]]
         return rows
 
     def parameters(self) -> list[str]:
-        """Name the parameters of this model.
-
-        Raises:
-            ModelFolderError: If one of them is missing.
-        """
+        """Name the parameters of this model; a missing one is an error."""
         names = [row.parameter for row in self.rows()]
         if not self.config.get("tie_word_embeddings", True) and "masked LM" in HEADS[self.head].groups:
             names += TIED
@@ -108,22 +91,13 @@ class ModelFolder:
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
     def configuration(self) -> MyBertConfig:
-        """Read the configuration as a `MyBertConfig`.
-
-        Raises:
-            ConfigurationError: If MyBERT does not support one of its fields or values.
-        """
         try:
             return MyBertConfig.from_pretrained(self.path)
         except ValueError as error:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
     def require_usual_heads(self) -> None:
-        """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume.
-
-        Raises:
-            ModelFolderError: If it is such a model.
-        """
+        """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
         if (own := self.config.get("head_dim")) is not None:
             heads, width = self.config.get("num_attention_heads"), self.config.get("hidden_size")
             raise self._wrong(
@@ -137,7 +111,7 @@ class ModelFolder:
         return [names[row] for row in sorted(names)] or [f"LABEL_{row}" for row in range(number)]
 
     def _named_head(self) -> str | None:
-        """The head that `architectures` names, if it is a known one."""
+        """Return the head that `architectures` names, if it is a known one."""
         names = self.config.get("architectures")
         return head_of_class(str(names[0])) if isinstance(names, list) and len(names) == 1 else None
 
@@ -162,7 +136,6 @@ def _parameter(name: str) -> str:
 
 
 def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[str, Any]:
-    """Collect parameters under the names in a model with this head."""
     return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
@@ -170,17 +143,7 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
 ) -> Iterator[Path]:
-    """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out.
-
-    Args:
-        output_dir: The folder to write.
-        overwrite: Whether an existing model folder may be replaced.
-        source: The source, which is never replaced.
-
-    Raises:
-        ValueError: If the folder contains something that may not be replaced.
-        OSError: If it cannot be written, or another process is writing there.
-    """
+    """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
     output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
     check_not_read(output, [os.fspath(source)])
     check_output_folder(output, owned, overwrite)

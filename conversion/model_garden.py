@@ -10,11 +10,7 @@ _NUMBERED = ("_embedding_layer", "_position_embedding_layer", "_type_embedding_l
 
 
 class GardenGraph(ObjectGraph):
-    """The objects of a checkpoint; those of older encoders are renamed as in newer ones.
-
-    Args:
-        bundle: A TF2 checkpoint.
-    """
+    """The objects of a TF2 checkpoint; those of older encoders are renamed as in newer ones."""
 
     def __init__(self, bundle: TensorBundle) -> None:
         super().__init__(bundle)
@@ -22,18 +18,13 @@ class GardenGraph(ObjectGraph):
             self._name_numbered_layers(node)
 
     def encoder(self) -> int | None:
-        """Find the node of the encoder.
-
-        Raises:
-            ObjectGraphError: If there are several encoders.
-        """
         found = [node for node, names in enumerate(self.children) if {_LAYERS, _NUMBERED[-1]} <= names.keys()]
         if len(found) > 1:
             raise self.wrong(f"it holds {len(found)} encoders, expected one")
         return found[0] if found else None
 
     def pretrainer(self, encoder: int) -> int | None:
-        """Find the node with the pretraining heads of an encoder: the one with the most heads."""
+        """Find the node around an encoder that has most of the pretraining heads."""
         heads = {"masked_lm", "classification_heads"}
         around = [
             node for node, names in enumerate(self.children) if encoder in names.values() and heads & names.keys()
@@ -41,7 +32,6 @@ class GardenGraph(ObjectGraph):
         return max(around, key=lambda node: len(heads & self.children[node].keys()), default=None)
 
     def num_layers(self, encoder: int) -> int:
-        """Count the blocks of an encoder."""
         layers = self.find(encoder, _LAYERS)
         return 0 if layers is None else sum(name.isdecimal() for name in self.children[layers])
 

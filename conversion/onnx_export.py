@@ -58,7 +58,6 @@ class OnnxReport:
     differences: dict[str, dict[str, float]]
 
     def __str__(self) -> str:
-        """Give a small table."""
         shapes = ", ".join("x".join(map(str, shape)) for shape in self.shapes)
         lines = [
             f"{self.source} -> {self.output}",
@@ -145,12 +144,11 @@ def _load(source: ModelFolder) -> networks.MyBertPreTrainedModel:
 
 
 def _axes(head: str) -> tuple[str, ...]:
-    """Name the dimensions of a head's inputs."""
     return ("batch", "choices", "length") if head == "multiple-choice" else ("batch", "length")
 
 
 def _batch(config: Any, head: str, shape: tuple[int, int, int]) -> _Batch:
-    """Draw a batch of the head's inputs; all rows but the first end in padding, if there is room."""
+    """Draw a batch of the head's inputs; all rows but the first end in padding where the length allows it."""
     sizes = dict(zip(_AXES, shape, strict=True))
     length = sizes["length"] = min(sizes["length"], config.max_position_embeddings)
     dims = [sizes[axis] for axis in _axes(head)]
@@ -169,7 +167,7 @@ def _batches(config: Any, head: str) -> list[_Batch]:
 
 
 def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset: int | None) -> int:
-    """Write the graph; returns its opset."""
+    """Write the graph; return its opset."""
     example = _batch(model.config, head, _EXAMPLE)
     with torch.no_grad():
         outputs = list(model(**example))
@@ -220,10 +218,8 @@ def _quantize(path: Path, target: Path) -> None:
 
 
 def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
-    """Fold constants: the transposed embeddings of a tied output layer become a weight, which can be quantized.
-
-    onnxruntime's `quant_pre_process` would do the same, but infers shapes first, which fails on some graphs.
-    """
+    """Fold constants: the transposed embeddings of a tied output layer become a weight, which can be quantized."""
+    # onnxruntime's `quant_pre_process` would do the same, but infers shapes first, which fails on some graphs.
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -238,11 +234,7 @@ def _fold_constants(path: Path, target: Path, is_large: bool) -> None:
 
 
 def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batches: list[_Batch]) -> dict[str, float]:
-    """Run a graph on the batches; returns the largest difference of each output from the model's.
-
-    Raises:
-        VerificationError: If a shape differs, values are not finite, or in float32 differ by more than rounding.
-    """
+    """Run a graph on the batches; return the largest difference of each output from the model's."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -21,7 +21,7 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def save_optimizer_state(path: Path, step: int, moments: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> None:
-    """Write the state after `step` updates: name, first and second moment of every parameter."""
+    """Write the state after `step` updates; `moments` are a parameter's name, first and second moment."""
     tensors = {
         f"{moment}.{name}": value for name, *values in moments for moment, value in zip(_MOMENTS, values, strict=True)
     }

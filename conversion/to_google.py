@@ -107,7 +107,7 @@ def _whole_prefix(prefix: str | os.PathLike[str]) -> Path:
 
 @contextmanager
 def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
-    """Yield a folder whose files are moved next to the prefix on success; other processes are locked out."""
+    """Yield a folder whose files move next to the prefix on success; other processes are locked out."""
     names = (*bundle_files(prefix), prefix.with_name(_CONFIG_FILE), prefix.with_name(_VOCAB_FILE))
     check_output_files(names, overwrite)
     if not prefix.parent.exists():
@@ -120,7 +120,7 @@ def _files_beside(prefix: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def _label_order(folder: ModelFolder) -> tuple[list[int] | None, list[str]]:
-    """Give the rows of a classifier in Google's order, and a note on their order."""
+    """Return the rows of a classifier in Google's order, and a note on their order."""
     if folder.head != "sequence-classification":
         return None, []
     names = folder.labels()
@@ -161,12 +161,7 @@ class _GoogleTensors(Mapping[str, np.ndarray]):
 def _google_configuration(
     folder: ModelFolder, config: MyBertConfig, allow_other_activation: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Give the fields of `bert_config.json` and the decisions made.
-
-    Raises:
-        ActivationError: If Google's code does not compute the activation.
-        ModelFolderError: If Google's graph cannot express the model.
-    """
+    """Return the fields of `bert_config.json` and the decisions made."""
     decisions = []
     if config.is_decoder:
         problem = "is_decoder is true; Google's graph sees both sides"
@@ -217,7 +212,7 @@ def _left_behind(folder: ModelFolder) -> list[str]:
 
 
 def _vocabulary_of(folder: ModelFolder) -> list[str] | None:
-    """Give the pieces in the order of their ids, or None if the folder has no tokenizer."""
+    """Return the pieces in the order of their ids, or None if the folder has no tokenizer."""
     if (folder.path / "vocab.txt").is_file():
         return list(load_vocab(folder.path / "vocab.txt"))
     if (folder.path / "tokenizer.json").is_file():

@@ -82,7 +82,7 @@ def from_transformers_bert(
 
 
 def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    """The folder itself, or the cached copy of a model on the Hub."""
+    """Return the folder itself, or the cached copy of a model on the Hub."""
     if Path(model).exists():
         return model
     try:
@@ -144,14 +144,12 @@ def _convert(
 
 
 def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
-    """Adapt a folder's card to its converted folder; the owner's text stays.
-
-    Class, model type, tag and path become the new folder's. Examples run without this package, or import it if they
-    need it; references to pictures that are not copied are removed.
-    """
+    """Adapt a folder's card to its converted folder; what the owner wrote remains."""
     old, new = ("MyBert", "Bert") if model_type == "bert" else ("Bert", "MyBert")
     loading = rf"from transformers import pipeline\n\nrun = pipeline\([^\n]*model={re.escape(repr(str(source)))}"
     alone = rf"(?<!{re.escape(IMPORT)}\n)(?<!import mybert\n)^(?={loading})"
+    # Class, model type, tag, title and path become the new folder's; examples import this package if they need it.
+    # References to pictures go, as pictures are not copied.
     for pattern, text in (
         (rf"^{re.escape(IMPORT)}\n", "") if model_type == "bert" else (alone, f"{IMPORT}\n"),
         (rf"^- {old.lower()}$", f"- {new.lower()}"),
@@ -166,14 +164,7 @@ def _card_of(model_type: str, card: str, source: Path, output: Path) -> str:
 
 
 def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
-    """Copy the source's tokenizer and sentence-transformers files into a new model folder.
-
-    Returns:
-        The decisions made.
-
-    Raises:
-        ModelFolderError: If files of the source are broken.
-    """
+    """Copy the source's tokenizer and sentence-transformers files to a new model folder; return the decisions made."""
     try:
         companions = copy_companions(source.path, output)
     except ValueError as error:
@@ -185,16 +176,14 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
 
 
 def _copy_tokenizer(source: ModelFolder, output: Path) -> str:
-    """Copy a tokenizer so that AutoTokenizer loads it as the same class.
-
-    If the files do not name a class, AutoTokenizer goes by the model type, which has changed; and tools without
-    transformers cannot read `vocab.txt` alone. In these cases the tokenizer is saved again, complete.
-    """
+    """Copy a tokenizer so that AutoTokenizer loads it as the same class; return the decision made."""
     files = [name for name in _TOKENIZER_FILES if (source.path / name).is_file()]
     if not set(files) & set(_VOCABULARIES):
         return "tokenizer: none, the source has none"
     settings = read_json_object(source.path / _SETTINGS) if _SETTINGS in files else {}
     name = settings.get("tokenizer_class") or source.config.get("tokenizer_class")
+    # If no file names a class, AutoTokenizer goes by the model type, which has changed; and tools without transformers
+    # cannot read `vocab.txt` alone. In both cases the tokenizer is saved again, complete.
     if name is None or (name in ("BertTokenizer", "BertTokenizerFast") and "tokenizer.json" not in files):
         MyBertTokenizer.from_pretrained(source.path).save_pretrained(output)
         return f"tokenizer: made from {'tokenizer.json' if 'tokenizer.json' in files else 'vocab.txt'}"

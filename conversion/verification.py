@@ -24,19 +24,10 @@ _TOLERANCE = 1e-4  # between two implementations of one model on the same weight
 
 @dataclass(frozen=True)
 class TensorCheck:
-    """Comparison of one tensor.
-
-    Args:
-        parameter: Name of the parameter.
-        shape: Its shape.
-        max_abs_diff: Largest absolute difference from the source; 0 if the bits agree.
-        identical: Whether all bits agree.
-    """
-
     parameter: str
     shape: tuple[int, ...]
-    max_abs_diff: float
-    identical: bool
+    max_abs_diff: float  # 0 if the bits agree
+    identical: bool  # in all bits
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,6 @@ class VerificationReport:
         return not self.problems
 
     def __str__(self) -> str:
-        """Give a small table."""
         identical = sum(check.identical for check in self.tensors)
         values = sum(int(np.prod(check.shape)) for check in self.tensors)
         worst = max((check.max_abs_diff for check in self.tensors), default=0.0)
@@ -145,11 +135,7 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
 
 
 def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
-    """Return the report under the name that the folder will have.
-
-    Raises:
-        VerificationError: If something is wrong.
-    """
+    """Return the report under the name that the folder will have; raise `VerificationError` if something is wrong."""
     if not report.ok:
         raise VerificationError(path=model_dir, problem="; ".join(report.problems))
     return replace(report, model_dir=str(model_dir))
@@ -189,10 +175,7 @@ def _compare(name: str, expected: torch.Tensor, found: torch.Tensor) -> TensorCh
 
 
 def _run(folder: ModelFolder, problems: list[str], kinds: Iterable[str] = ()) -> dict[str, torch.Tensor]:
-    """Load a model and run it on random ids, the second sequence padded.
-
-    Problems are appended; problems of loading only if they are of one of `kinds`.
-    """
+    """Run a model on random ids, the second sequence padded; append problems, of those in loading only `kinds`."""
     import transformers
 
     head = HEADS[folder.head]

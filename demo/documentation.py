@@ -104,37 +104,15 @@ _MAXIMUM_SYMBOL_SHARE = 0.08
 
 @dataclass(frozen=True)
 class DocumentationModule:
-    """The documentation of one Python module.
-
-    Attributes:
-        library: Top-level package without leading underscores, or `"python"` for the standard library.
-        module: Dotted name, e.g. `"torch.nn.functional"`.
-        paragraphs: English paragraphs without line breaks or markup, in the order of the file; never empty.
-    """
-
-    library: str
-    module: str
-    paragraphs: tuple[str, ...]
+    library: str  # top-level package without leading underscores; "python" for the standard library
+    module: str  # dotted, such as "torch.nn.functional"
+    paragraphs: tuple[str, ...]  # English, without line breaks or markup, in the order of the file; never empty
 
 
 def collect_documentation(
     roots: Sequence[Path] | None = None, show_progress: bool = True
 ) -> list[DocumentationModule]:
-    """Collects the documentation of the running interpreter's standard library and installed packages.
-
-    The same installation gives the same list.
-
-    Args:
-        roots: Folders of import packages to read; by default the standard library and every `site-packages` folder
-            on `sys.path`. A folder that is the interpreter's standard library gets the label `"python"`.
-        show_progress: Whether to show a progress bar.
-
-    Returns:
-        Modules with at least one paragraph, sorted by library and module; no paragraph occurs twice.
-
-    Raises:
-        ValueError: If there is no documentation in `roots`.
-    """
+    """Collect the documentation of Python and installed packages, or of `roots`: sorted, no paragraph twice."""
     roots = _installed_roots() if roots is None else [Path(root) for root in roots]
     sources = [source for root in roots for source in _python_sources(root)]
 
@@ -167,14 +145,14 @@ def collect_documentation(
 
 
 def _installed_roots() -> list[Path]:
-    """Folders of the standard library and the installed packages, in the order of `sys.path`."""
+    """Return the folders of the standard library and the installed packages, in the order of `sys.path`."""
     site_packages = [Path(entry) for entry in sys.path if Path(entry).name in _SITE_FOLDERS]
     roots = [Path(sysconfig.get_path("stdlib")), *site_packages]
     return [root for root in dict.fromkeys(root.resolve() for root in roots) if root.is_dir()]
 
 
 def _python_sources(root: Path) -> Iterator[tuple[Path, str, str]]:
-    """Yields (file, library, dotted module name) below `root`, sorted, without tests, copies and mybert itself."""
+    """Yield (file, library, dotted module name) below `root`, sorted, without tests, copies and mybert itself."""
     is_standard_library = root.resolve() == Path(sysconfig.get_path("stdlib")).resolve()
     own_package = __name__.partition(".")[0]
     for folder, subfolders, files in os.walk(root):
@@ -195,7 +173,7 @@ def _python_sources(root: Path) -> Iterator[tuple[Path, str, str]]:
 
 
 def _docstrings(source: str) -> Iterator[str]:
-    """Yields the values of the triple-quoted string literals of a Python source, but not of f-strings and bytes."""
+    """Yield the values of the triple-quoted string literals of a Python source, but not of f-strings and bytes."""
     if _GENERATED.search(source, 0, _GENERATED_WITHIN):
         return
     for match in _LITERAL.finditer(source):
@@ -217,7 +195,7 @@ def _docstrings(source: str) -> Iterator[str]:
 
 
 def _prose_paragraphs(docstring: str) -> Iterator[str]:
-    """Yields the English paragraphs of a docstring on one line each, without code, tables and markup."""
+    """Yield the English paragraphs of a docstring on one line each, without code, tables and markup."""
     text = inspect.cleandoc(docstring)
     for sign, pattern, kept in _INLINE_MARKUP:
         if sign in text:
@@ -229,7 +207,7 @@ def _prose_paragraphs(docstring: str) -> Iterator[str]:
 
 
 def _text_blocks(text: str) -> list[list[str]]:
-    """Returns the lines of each paragraph, list item and description in a docstring; some blocks are empty."""
+    """Return the lines of each paragraph, list item and description in a docstring; some blocks are empty."""
     blocks: list[list[str]] = [[]]
     indent = width = 0  # of the previous line, in characters
     skipped_below: int | None = None  # lines indented deeper than this belong to code or to a directive
@@ -277,7 +255,7 @@ def _text_blocks(text: str) -> list[list[str]]:
 
 
 def _is_prose(paragraph: str) -> bool:
-    """Whether a paragraph reads as English sentences rather than as code, a formula, a signature or an address."""
+    """Tell whether a paragraph reads as English sentences, not as code, a formula, a signature or an address."""
     if len(paragraph) < _MINIMUM_LENGTH or not (paragraph[0].isalnum() or paragraph[0] in _QUOTES):
         return False
     if any(sign in paragraph for sign in _NOT_PROSE):

@@ -58,32 +58,17 @@ class DemoArguments:
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            ValueError: If one is out of range.
-        """
         if isinstance(self.text, str):
             self.text = [self.text]
         check_settings(self)
 
 
 def demo(arguments: DemoArguments) -> dict[str, Any]:
-    """Run the whole pipeline of a BERT.
+    """Run the whole pipeline of a BERT; return the report, or only `interrupted`.
 
     The output folder contains `text/` and `task/` (the training data), `pretrained/` and `classifier/` (model folders,
     each with `README.md` and `training_curves.png`), `classifier_without_pretraining/`, `report.json` (the returned
     report, marked as the demo's) and `result.png`, the same as a picture.
-
-    Args:
-        arguments: The settings.
-
-    Returns:
-        The report; only `interrupted` if Ctrl-C ended the demo early.
-
-    Raises:
-        ValueError: If the text cannot be used, or the output folder contains anything but an earlier demo.
-        OSError: If a file cannot be read or written.
     """
     started = time.perf_counter()
     output_dir = Path(arguments.output_dir)
@@ -106,7 +91,7 @@ def demo(arguments: DemoArguments) -> dict[str, Any]:
 
 
 def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[tuple[str, str]]]]:
-    """The text, the classes of the classifier, and its passages."""
+    """Return the text, the classes of the classifier, and its passages."""
     output_dir = Path(arguments.output_dir)
     if arguments.text:
         for path in expand_paths(arguments.text):
@@ -120,7 +105,7 @@ def _read(arguments: DemoArguments) -> tuple[Sources, list[str], dict[str, list[
 
 
 def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple[str, str]]]) -> dict[str, Any]:
-    """Write the text, pretrain, fine-tune with and without it; returns the results, or only `interrupted`."""
+    """Write the text, pretrain, fine-tune with and without it; return the results, or only `interrupted`."""
     output_dir = Path(arguments.output_dir)
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
@@ -159,7 +144,7 @@ def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple
 
 
 def _own_names(output_dir: Path) -> list[str]:
-    """Name patterns, for `check_output_folder`, of the files of an earlier demo; empty if there is none."""
+    """Return name patterns, for `check_output_folder`, of the files of an earlier demo; empty if there is none."""
     try:
         report = json.loads((output_dir / REPORT).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -208,7 +193,7 @@ def _unused(name: str, taken: Iterable[str]) -> str:
 
 
 def _largest(sources: Sources) -> list[str]:
-    """The sources with the most text, at most `CLASSES`, in alphabetical order."""
+    """Return the sources with the most text, at most `CLASSES`, in alphabetical order."""
     size = {name: sum(map(len, map(" ".join, documents))) for name, documents in sources.items()}
     return sorted(sorted(size, key=lambda name: (-size[name], name))[:CLASSES])
 
@@ -332,7 +317,6 @@ def _draw(
 
 
 def _conclude(output_dir: Path, report: dict[str, Any]) -> None:
-    """Log the results and how to use the model."""
     pretrained, classifier = report["pretraining"], report["classifier"]
     logger.info("\n== 5. What came of it ==")
     for example in (*pretrained["examples"], *classifier["examples"]):

@@ -26,7 +26,7 @@ _PALE = "#D8DEE6"
 
 @dataclass(frozen=True)
 class HiddenWord:
-    """A passage, its hidden word, and a model's guesses."""
+    """A passage, its masked word, and a model's guesses."""
 
     before: str
     word: str
@@ -37,17 +37,7 @@ class HiddenWord:
 def guess_hidden_words(
     model_dir: str | Path, passages: Sequence[tuple[str, str]], generator: np.random.Generator
 ) -> list[HiddenWord]:
-    """Hide a word, drawn at random, in a short passage of each source, and let a pretrained model guess it.
-
-    Args:
-        model_dir: Folder of a model with a masked-LM head, and of its tokenizer.
-        passages: (text, source). Passages are skipped if they are too long for a line of the picture, look like code,
-            or have a word that is not one piece of the vocabulary.
-        generator: Random generator for passages and words.
-
-    Returns:
-        At most `_ROWS` results, each from a different source; empty if all passages are skipped.
-    """
+    """Mask a random word in a short passage (text, source) of at most `_ROWS` sources, and let a model guess it."""
     from transformers import pipeline
 
     with only_errors():
@@ -56,6 +46,7 @@ def guess_hidden_words(
     for index in generator.permutation(len(passages)):
         text, source = passages[index]
         words = list(_WORD.finditer(text))
+        # a passage from each source, no longer than a line, no code, no words of several pieces
         if source in found or not words or not _is_plain(text, fill_mask.tokenizer):
             continue
         match = words[generator.integers(len(words))]
@@ -80,21 +71,7 @@ def draw_result(
     words: Sequence[HiddenWord],
     output_path: str | Path,
 ) -> Path:
-    """Draw the results of a demo.
-
-    Args:
-        report: What `demo` returns.
-        log_history: Log history of its pretraining.
-        words: The result of `guess_hidden_words`.
-        output_path: PNG file to write.
-
-    Returns:
-        `output_path`.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-        OSError: If the file cannot be written.
-    """
+    """Draw the results of a demo as PNG; `report` is what `demo` returns, `log_history` that of its pretraining."""
     path = picture_path(output_path, (".png",))
     figure = new_figure(10.5, 4.9)
     cells = figure.add_gridspec(2, 2, width_ratios=(2.2, 1), hspace=0.08)
@@ -107,14 +84,13 @@ def draw_result(
 
 
 def _bare(ax: Axes, title: str) -> None:
-    """A title, and no frame."""
     ax.set_title(title, loc="left", fontsize=11, fontweight="bold", color=TEXT_COLOUR, pad=8)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0, labelsize=9, labelcolor=QUIET_COLOUR)
 
 
 def _draw_words(ax: Axes, words: Sequence[HiddenWord]) -> None:
-    """Passages with a gap; below each the model's guess, and the true word."""
+    """Draw passages with a gap; below each the model's guesses, and the true word."""
     from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea
 
     _bare(ax, "It guesses hidden words of text that it has never read")
@@ -146,7 +122,6 @@ def _same(guess: str, word: str) -> bool:
 
 
 def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
-    """Hidden words guessed, over the steps."""
     points = [(log["step"], 100 * log["eval_mlm_accuracy"]) for log in log_history if "eval_mlm_accuracy" in log]
     steps, shares = zip((0, 0.0), *points, strict=True)
     _bare(ax, "It learns while you watch")
@@ -163,7 +138,6 @@ def _draw_learning(ax: Axes, log_history: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _draw_classifiers(ax: Axes, report: Mapping[str, Any]) -> None:
-    """Accuracy of guessing, and of the classifier without and with pretraining."""
     bars = {
         "always the same answer": report["majority"],
         "without pretraining": report["classifier_without_pretraining"]["accuracy"],

@@ -48,15 +48,7 @@ def write_benchmark_results(
 def check_benchmark_results(
     model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
 ) -> dict[Path, list[EvalResultEntry]]:
-    """Check what `write_benchmark_results` will write, with the same arguments.
-
-    Returns:
-        The results of each file.
-
-    Raises:
-        ValueError: If a data set's name is not of the Hub's form, a value is not a finite number, or a file exists and
-            may not be replaced.
-    """
+    """Check what `write_benchmark_results` will write with these arguments; return the results of each file."""
     by_file: dict[Path, list[EvalResultEntry]] = {}
     for entry in entries:
         owner, _, name = str(entry.dataset_id).partition("/")
@@ -71,11 +63,7 @@ def check_benchmark_results(
 
 
 def benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
-    """Name in a repository -> file of benchmark results of a model folder.
-
-    Raises:
-        ValueError: If a file does not have the Hub's format.
-    """
+    """Return the files of benchmark results of a model folder by their names in a repository."""
     found = {f"{FOLDER}/{path.name}": path for path in sorted((Path(model_dir) / FOLDER).glob("*.yaml"))}
     for path in found.values():
         try:

@@ -271,12 +271,7 @@ def write_card(model_dir: str | Path, content: CardContent) -> Path:
 
 
 def read_card(path: Path) -> str:
-    """The text of a card.
-
-    Raises:
-        OSError: If it cannot be read.
-        ValueError: If it is not UTF-8 text.
-    """
+    """Read a card; one that is not UTF-8 text is an error."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -291,12 +286,10 @@ def plain_text(value: Any) -> str:
 
 
 def is_finite_number(value: Any) -> bool:
-    """Whether a value is a number that a result can have."""
     return _is_number(value) and math.isfinite(value)
 
 
 def _without_html(text: str) -> str:
-    """Escape HTML tags in Markdown."""
     return _CONTROL.sub(" ", text).replace("<", "&lt;")
 
 
@@ -363,7 +356,7 @@ def _known(*rows: tuple[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A Markdown table; numeric columns are aligned to the right, and columns without any value are left out."""
+    """Return a Markdown table; numeric columns are aligned to the right, and columns without any value left out."""
     rows = [list(row) for row in rows]
     filled = [column for column in range(len(header)) if any(row[column] != "" for row in rows)]
     header, rows = [header[column] for column in filled], [[row[column] for column in filled] for row in rows]
@@ -390,7 +383,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _fence(code: str, language: str) -> str:
-    """A fenced code block whose fence is longer than any row of backticks in it."""
+    """Return a fenced code block whose fence is longer than any row of backticks in it."""
     longest = max((len(ticks) for ticks in re.findall(r"`+", code)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{code.strip(chr(10))}\n{ticks}"

@@ -152,11 +152,7 @@ def _run_examples(model_dir: Path, model: ModelDescription, texts: Sequence[str]
 
 
 def _add_metadata(card: Path, arguments: CardArguments) -> bool:
-    """Add to a run's card what the run cannot know (licence, languages and so on); its own content stays.
-
-    Returns:
-        Whether anything was added.
-    """
+    """Add to a run's card what the run cannot know, such as its licence; return whether anything was added."""
     known = {
         "license": arguments.license,
         "language": arguments.languages,

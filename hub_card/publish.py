@@ -251,7 +251,7 @@ def _stale_weights(present: Iterable[str], files: Mapping[str, Any]) -> list[str
 
 
 def _card(model_dir: Path, description: ModelDescription, repo_id: str, files: Mapping[str, Any]) -> str:
-    """The folder's card, adapted to the repository, or a new minimal one."""
+    """Return the folder's card, adapted to the repository, or a new minimal one."""
     path = model_dir / _CARD
     if not path.is_file():
         return render_card(CardContent(name=repo_id.split("/")[-1], model=description))

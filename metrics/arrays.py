@@ -12,16 +12,7 @@ from numpy.typing import ArrayLike
 def label_arrays(
     predictions: ArrayLike, references: ArrayLike, dimensions: Sequence[int] = (1, 2)
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and true labels as arrays of one shape and kind.
-
-    Args:
-        predictions: Labels: integers, booleans or text.
-        references: The same shape.
-        dimensions: Allowed numbers of dimensions.
-
-    Raises:
-        ValueError: The shapes or kinds differ, there is no example, or the values are not labels.
-    """
+    """Return predicted and true labels (integers, booleans or text) as arrays of one shape and kind."""
     labels = _array("predictions", predictions), _array("references", references)
     predicted, true = labels
     if predicted.ndim == true.ndim + 1:
@@ -47,11 +38,7 @@ def label_arrays(
 
 
 def score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and true numbers as arrays of shape `(examples,)`, at least two examples.
-
-    Raises:
-        ValueError: The shapes differ, there are fewer than two examples, or a value is not a finite number.
-    """
+    """Return predicted and true numbers as arrays of shape `(examples,)`, at least two examples."""
     predicted, true = number_array("predictions", predictions), number_array("references", references)
     if predicted.shape != true.shape or predicted.ndim != 1:
         raise ValueError(
@@ -67,11 +54,7 @@ def score_arrays(predictions: ArrayLike, references: ArrayLike) -> tuple[np.ndar
 
 
 def number_array(name: str, values: ArrayLike) -> np.ndarray:
-    """Convert numbers to double precision.
-
-    Raises:
-        ValueError: A value is not a number; `name` is the array's name in the message.
-    """
+    """Convert numbers to double precision; `name` is the array's name in error messages."""
     array = _array(name, values)
     if is_text(array):
         raise ValueError(f"{name} are text: expected numbers")
@@ -79,7 +62,6 @@ def number_array(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def is_text(values: np.ndarray) -> bool:
-    """Whether an array holds text."""
     return values.dtype.kind == "U"
 
 

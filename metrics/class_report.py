@@ -152,12 +152,11 @@ def entity_report(predictions: Sequence[Sequence[str]], references: Sequence[Seq
 
 
 def _type(tag: str) -> str:
-    """The entity type of a tag."""
     return tag if tag == _OUTSIDE else tag[2:] or "_"
 
 
 def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassReport:
-    """The report from counts of correct, predicted and true items by class."""
+    """Return the report from counts of correct, predicted and true items by class."""
     rows: dict[str, dict[str, float]] = {}
     for name, found in counts.items():
         rows[name] = _shares(*found) | {"support": found[2]}
@@ -166,7 +165,7 @@ def _report(counted: str, counts: Mapping[str, tuple[int, int, int]]) -> ClassRe
 
 
 def _shares(right: int, predicted: int, wanted: int) -> dict[str, float]:
-    """Precision, recall and F1; 0 where they are undefined."""
+    """Return precision, recall and F1; 0 where they are undefined."""
     return {
         "precision": right / max(predicted, 1),
         "recall": right / max(wanted, 1),
@@ -187,6 +186,6 @@ def _means(rows: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float
 
 
 def shortened(text: str, width: int) -> str:
-    """A text on one line, cut to so many characters."""
+    """Return a text on one line, truncated to so many characters."""
     text = " ".join(text.split())
     return text if len(text) <= width else f"{text[: width - 3]}..."

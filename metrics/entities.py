@@ -12,13 +12,10 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class _Scheme:
-    """Strict tagging scheme: which prefixes exist, and which pairs of tags start, continue and end an entity.
+    """Strict tagging scheme: which prefixes exist, and which pairs of tags start, continue and end an entity."""
 
-    A pair is three characters: previous prefix, current prefix (`?` is any), and `=` same type, `!` another, `*`
-    either. These are the tables of seqeval's schemes, which is what makes the scores equal on broken sequences as
-    well.
-    """
-
+    # A pair is three characters: previous prefix, current prefix (`?` is any), and `=` same type, `!` another, `*`
+    # either. These are the tables of seqeval's schemes, so that scores are equal on broken sequences as well.
     prefixes: str
     start: str
     inside: str
@@ -134,7 +131,7 @@ def _is_list(value: Any) -> bool:
 
 
 def _parse_tag(tag: str, allowed: str, suffix: bool, scheme: str | None) -> tuple[str, str]:
-    """Prefix letter and type of a tag."""
+    """Return prefix letter and type of a tag."""
     if not isinstance(tag, str):
         raise ValueError(f"tag {tag!r} is not text: expected label names such as 'B-PER', not label numbers")
     prefix, kind = (tag[-1:], tag[:-1]) if suffix else (tag[:1], tag[1:])

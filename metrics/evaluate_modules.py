@@ -18,7 +18,6 @@ from . import entities, glue, language_model, squad
 
 
 def _describe(metric: evaluate.Metric, columns: dict[str, Any]) -> evaluate.MetricInfo:
-    """The description that `evaluate` needs of a metric: its docstring and columns."""
     return evaluate.MetricInfo(
         description=type(metric).__doc__ or "", citation="", inputs_description="", features=Features(columns)
     )
@@ -29,9 +28,9 @@ def _pair(feature: Any) -> dict[str, Any]:
 
 
 def _label_columns(config_name: str) -> dict[str, Any]:
-    """Columns of a metric of labels; `"multilabel"` takes one row of 0 and 1 per example."""
     if config_name not in ("default", "multilabel"):
         raise ValueError(f"unknown config name {config_name!r}, expected none or 'multilabel'")
+    # "multilabel": one row of 0 and 1 per example
     return _pair(List(Value("int32")) if config_name == "multilabel" else Value("int32"))
 
 

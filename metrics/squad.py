@@ -167,7 +167,7 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def _token_f1(prediction: str, gold: str) -> float:
-    """F1 over the words of two normalized answers; 0 if they share none."""
+    """Return F1 over the words of two normalized answers; 0 if they share none."""
     predicted_words, gold_words = prediction.split(), gold.split()
     shared = (Counter(predicted_words) & Counter(gold_words)).total()
     if not shared:
@@ -182,11 +182,9 @@ def _best_threshold(
     scores: Mapping[str, float],
     no_answer_probabilities: Mapping[str, float],
 ) -> tuple[float, float]:
-    """Highest reachable mean score in percent and the threshold that reaches it.
-
-    The threshold rises from "everything is unanswerable": every question below it adds its score, or loses the point
-    for a correct "no answer". Ties keep the order of `no_answer_probabilities`, as in the official script.
-    """
+    """Return the highest reachable mean score in percent and the threshold that reaches it."""
+    # The threshold rises from "everything is unanswerable": every question below it adds its score, or loses the point
+    # for a correct "no answer". Ties keep the order of `no_answer_probabilities`, as in the official script.
     keys = [key for key in no_answer_probabilities if key in answers]
     probabilities = np.array([no_answer_probabilities[key] for key in keys])
     gains = np.array([scores[key] if answers[key] else -float(bool(predictions[key])) for key in keys])

@@ -50,11 +50,7 @@ class AdaptArguments(NewPiecesSettings, PretrainingArguments):
     warmup_steps: float = field(default=0.06, metadata=_FIELDS["warmup_steps"].metadata)
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files.
-
-        Raises:
-            ValueError: If there is no initial model, or another setting is wrong.
-        """
+        """Check what can be checked without looking at files."""
         if not self.model:
             raise ValueError("model is not set; give the model to adapt, a folder or Hub name.")
         if self.new_pieces and (self.data or self.tokenizer):
@@ -126,7 +122,7 @@ def adapt(arguments: AdaptArguments) -> dict[str, Any]:
 
 
 def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Iterator[list[str]]:
-    """The words of documents, as the tokenizer splits them; unknown words are left out."""
+    """Yield the words of documents, as the tokenizer splits them; unknown words are left out."""
     for document in documents:
         begin, end = store.document_starts[int(document)], store.document_starts[int(document) + 1]
         tokens = store.tokens[int(store.sentence_starts[int(begin)]) : int(store.sentence_starts[int(end)])]
@@ -135,7 +131,7 @@ def _words(store: TokenStore, documents: Any, tokenizer: MyBertTokenizer) -> Ite
 
 
 def _loss(name: str, texts: list[HiddenWords]) -> dict[str, float] | None:
-    """A model's loss on masked words; None if it has no masked-LM head."""
+    """Return a model's loss on masked words; None if it has no masked-LM head."""
     with only_errors():
         model, report = AutoModelForMaskedLM.from_pretrained(
             name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False

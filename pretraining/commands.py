@@ -63,11 +63,7 @@ class DataArguments(StoreSettings, ExampleSettings, MaskingRates):
     quiet: bool = field(default=False, metadata={"help": "Show neither progress nor summary."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files.
-
-        Raises:
-            ValueError: If a setting is out of range, or two settings contradict each other.
-        """
+        """Check what can be checked without looking at files."""
         for kind in (StoreSettings, ExampleSettings, MaskingRates):
             kind.__post_init__(self)
         for name in () if self.dry_run else ("output", "tokenizer"):
@@ -173,7 +169,7 @@ def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenize
 def _readable(
     dataset: "PretrainingDataset", collator: "PretrainingCollator", tokenizer: MyBertTokenizer, count: int
 ) -> Iterator[dict[str, Any]]:
-    """Examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
+    """Yield examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
     from ..modeling_mybert import IGNORED_LABEL
 
     name = {"mlm+nsp": "is_random_next", "mlm+sop": "is_swapped"}.get(dataset.settings.objective)

@@ -33,19 +33,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AblationRow:
-    """A row of the table.
-
-    Attributes:
-        title: Title in the table.
-        pretraining: Settings of `mybert pretrain` for the row; rows with equal settings share the pretrained model.
-        finetuning: Settings of `mybert finetune` for the row.
-        model: A model to fine-tune, folder or Hub name, instead of one pretrained here.
-    """
+    """A row of the table; rows with equal settings of pretraining share the pretrained model."""
 
     title: str
-    pretraining: dict[str, Any] = field(default_factory=dict)
-    finetuning: dict[str, Any] = field(default_factory=dict)
-    model: str | None = None
+    pretraining: dict[str, Any] = field(default_factory=dict)  # settings of `mybert pretrain`
+    finetuning: dict[str, Any] = field(default_factory=dict)  # settings of `mybert finetune`
+    model: str | None = None  # folder or Hub name, to fine-tune instead of one pretrained here
 
 
 _BERT, _LTR = {"objective": "mlm+nsp"}, {"objective": "ltr"}
@@ -96,11 +89,7 @@ class AblationArguments(StudySettings):
     )
 
     def __post_init__(self) -> None:
-        """Read JSON, and check what can be checked before hours of training.
-
-        Raises:
-            ValueError: If a setting is missing or unknown.
-        """
+        """Read JSON, and check what can be checked before hours of training."""
         for name in ("tasks", "pretraining", "finetuning", "variants"):
             setattr(self, name, as_map(name, getattr(self, name)))
         self.all_rows = self._own_rows() or ROWS
@@ -123,11 +112,6 @@ class AblationArguments(StudySettings):
                 self.pretraining_of(name, None)
 
     def _own_rows(self) -> dict[str, AblationRow]:
-        """The rows of `variants`.
-
-        Raises:
-            ValueError: If a name is not a valid folder name, or a row has unknown keys.
-        """
         rows = {}
         for name, row in self.map_of("variants").items():
             if not names_a_folder(name):
@@ -146,10 +130,7 @@ class AblationArguments(StudySettings):
         return rows
 
     def models(self) -> dict[str, str]:
-        """For each row, the row whose pretrained model it uses: the first with the same pretraining settings.
-
-        Rows of finished models are left out.
-        """
+        """Return for each row, except those of finished models, the first row with the same pretraining settings."""
         chosen = [(name, self.all_rows[name]) for name in self.rows]
         return {
             name: next(other for other, first in chosen if not first.model and first.pretraining == row.pretraining)
@@ -166,11 +147,7 @@ class AblationArguments(StudySettings):
         return not all(self.finetuning_of(name, task).from_scratch for name in users for task in self.map_of("tasks"))
 
     def pretraining_of(self, row: str, shared: Path | None) -> PretrainingArguments:
-        """Settings of a row's pretraining; with `shared`, vocabulary and tokens are those of that run.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-        """
+        """Return a row's settings of pretraining; with `shared`, vocabulary and tokens are those of that run."""
         own = self.all_rows[row].pretraining
         if doubled := [
             name
@@ -190,11 +167,6 @@ class AblationArguments(StudySettings):
         )
 
     def finetuning_of(self, row: str, task: str) -> FinetuningArguments:
-        """Settings of a row's fine-tuning on a task.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-        """
         output_dir = Path(self.output_dir)
         model = self.all_rows[row].model or str(output_dir / "pretrained" / self.models()[row])
         return finetuning_settings(
@@ -273,7 +245,7 @@ def run_ablation(arguments: AblationArguments) -> dict[str, Any]:
 
 
 def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | None:
-    """Pretrain each model; returns its metrics, or None if Ctrl-C ended it early."""
+    """Pretrain each model; return its metrics, or None if Ctrl-C ended it early."""
     pretrained: dict[str, dict[str, Any]] = {}
     tokens: dict[str, Path] = {}  # by the settings that determine them
     for row in dict.fromkeys(arguments.models().values()):
@@ -314,12 +286,12 @@ def _markdown(
     table: Mapping[str, Mapping[str, float]],
     deviations: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """The table; a left-to-right model predicts other words, so its perplexity is not comparable with the others'."""
     columns = list(dict.fromkeys(name for values in table.values() for name in values))
 
     def cell(row: str, name: str) -> str:
         if name not in table[row]:
             return ""
+        # a left-to-right model predicts other words, so its perplexity is not comparable with the others'
         if name == "perplexity":
             return f"{table[row][name]:.1f}"
         return percent(table[row][name], deviations[row].get(name))

@@ -32,16 +32,11 @@ class StudySettings:
     disable_tqdm: bool = field(default=False, metadata={"help": "Show no progress bars."})
 
     def map_of(self, name: str) -> dict[str, Any]:
-        """The value of a setting that is a map."""
         return getattr(self, name)
 
 
 def as_map(name: str, value: Any) -> dict[str, Any]:
-    """The value of a setting that is a map, or JSON for one.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """Return the value of a setting that is a map, or JSON for one."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -53,23 +48,13 @@ def as_map(name: str, value: Any) -> dict[str, Any]:
 
 
 def names_a_folder(name: Any) -> bool:
-    """Whether the name of a row or task is a valid folder name."""
     return isinstance(name, str) and _FOLDER_NAME.fullmatch(name) is not None
 
 
 def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any) -> Arguments:
-    """Arguments of a command from several maps; later ones take precedence, also over what contradicts them.
-
-    Args:
-        kind: Class of the arguments.
-        study: What determines `own`, for messages.
-        settings: The maps, by their names in messages. Texts mean the same as on the command line: in YAML, 3e-4 is a
-            text. So does None in a settings file: what cannot be None has its default.
-        **own: Settings that no map may contain.
-
-    Raises:
-        ValueError: If a setting is unknown, of the wrong type, out of range or one of `own`.
-    """
+    """Return arguments of a `kind` from several maps; later ones take precedence, also over what contradicts them."""
+    # Texts mean the same as on the command line: in YAML, 3e-4 is a text. None means the same as in a settings file:
+    # what cannot be None has its default. No map may contain a setting of `own`, which `study` decides (in messages).
     chosen: dict[str, Any] = {}
     parser = HfArgumentParser(kind, add_help=False, exit_on_error=False)
     actions = {action.dest: action for action in parser._actions}
@@ -103,18 +88,7 @@ def merged(kind: type[Arguments], study: str, settings: Mapping[str, Mapping[str
 def finetuning_settings(
     task: str, study: str, settings: Mapping[str, Mapping[str, Any]], **own: Any
 ) -> FinetuningArguments:
-    """Settings of a fine-tuning that gives a table one score; finds errors before hours of training.
-
-    Args:
-        task: Name of the task, for messages.
-        study: See `merged`.
-        settings: See `merged`.
-        **own: See `merged`.
-
-    Raises:
-        ValueError: See `merged`; or if nothing would be measured, or several models.
-        OSError: If a file does not exist.
-    """
+    """Return the settings of a fine-tuning that gives a table one score; find errors before hours of training."""
     found = merged(FinetuningArguments, study, settings, **own)
     validation = found.validation_file or ()
     if not (validation or found.dataset or found.validation_split or found.folds):
@@ -133,12 +107,12 @@ def finetuning_settings(
 
 
 def metric_of_best(arguments: FinetuningArguments) -> str:
-    """The metric that selects a run's best model, which is also its main score."""
+    """Return the metric that selects a run's best model, which is also its main score."""
     return str(arguments.metric_for_best_model).removeprefix("eval_")
 
 
 def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metric: str | None = None) -> "Score":
-    """A run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
+    """Return a run's main score, or another metric, as a fraction; with several seeds, mean and deviation."""
     name = metric or metric_of_best(arguments)
     full = TASKS[arguments.task].full_score
     deviation = metrics.get("deviation", {}).get(name)
@@ -146,13 +120,7 @@ def main_score(metrics: Mapping[str, Any], arguments: FinetuningArguments, metri
 
 
 def majority_score(metrics: Mapping[str, Any], metric: str, data: str = "") -> float | None:
-    """The score of always predicting the most frequent answer; None if not measured.
-
-    Args:
-        metrics: The metrics that a run returns.
-        metric: The metric.
-        data: Name of the validation data, if there is more than one.
-    """
+    """Return the score of always predicting the most frequent answer on some validation data, or None."""
     return metrics.get(f"{data}_majority_{metric}" if data else f"majority_{metric}")
 
 
@@ -161,12 +129,11 @@ Score = tuple[float, float | None]
 
 
 def percent(value: float, deviation: float | None = None) -> str:
-    """A score for a table: in percent, with its deviation over seeds."""
     return f"{100 * value:.1f}" + (f" ± {100 * deviation:.1f}" if deviation is not None else "")
 
 
 def markdown_table(rows: list[list[str]]) -> str:
-    """A table whose first row is the heading, and whose first column is text."""
+    """Return a table whose first row is the heading, and whose first column is text."""
     heading, *others = ([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)
     rule = ["---", *("---:" for _ in heading[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heading, rule, *others)) + "\n"

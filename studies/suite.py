@@ -37,28 +37,18 @@ _PATHS = ("data_dir", "train_file", "validation_file", "test_file")
 
 @dataclass(frozen=True)
 class Suite:
-    """Tasks that are evaluated together.
-
-    Attributes:
-        title: Title of the table.
-        tasks: For each name the settings of `mybert finetune`, with `title` and, for a benchmark with a server,
-            `submission`: its file names, one for each test set.
-        published: For each model its scores out of 100 by task (a list if there are several data sets), for
-            comparison.
-    """
+    """Tasks that are evaluated together."""
 
     title: str
+    # Settings of `mybert finetune` by name, with `title` and, for a benchmark with a server, `submission`: its file
+    # names, one for each test set.
     tasks: dict[str, dict[str, Any]]
+    # Scores out of 100 of other models by task (a list if there are several data sets), for comparison.
     published: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def read_suite(name: str) -> Suite:
-    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`.
-
-    Raises:
-        FileNotFoundError: If there is no such file or suite.
-        ValueError: If it is not YAML in UTF-8, or not a suite.
-    """
+    """Read a suite of the package, or one from a YAML file: `title`, `tasks` and `published`."""
     path = Path(name) if name.endswith((".yaml", ".yml")) else _SUITES / f"{name}.yaml"
     if not path.is_file():
         refuse_address(name)
@@ -92,11 +82,6 @@ def read_suite(name: str) -> Suite:
 
 
 def _check_task(path: Path, task: Any, settings: Any) -> None:
-    """Check a task of a suite: its name, and its settings.
-
-    Raises:
-        ValueError: If the name cannot be a folder name, or the settings are not a map or have invalid values.
-    """
     if not names_a_folder(task):
         raise ValueError(
             f"{path} has a task {task!r}; expected a name that a folder can have, in quotes where YAML takes it for "
@@ -111,7 +96,7 @@ def _check_task(path: Path, task: Any, settings: Any) -> None:
 
 
 def _are_numbers(value: Any) -> bool:
-    """Whether a value is a score, or a list of scores."""
+    """Tell whether a value is a score, or a list of scores."""
     parts = _listed(value)
     return bool(parts) and all(isinstance(part, (int, float)) and not isinstance(part, bool) for part in parts)
 
@@ -143,12 +128,7 @@ class SuiteArguments(StudySettings):
     )
 
     def __post_init__(self) -> None:
-        """Read JSON and the suite, and check what can be checked before hours of training.
-
-        Raises:
-            ValueError: If a setting is missing, unknown or out of range.
-            OSError: If a file is missing.
-        """
+        """Read JSON and the suite, and check what can be checked before hours of training."""
         for name in ("model", "data_dir", "output_dir"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; a suite needs model, data_dir and output_dir.")
@@ -168,16 +148,7 @@ class SuiteArguments(StudySettings):
         return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
     def finetuning_of(self, task: str, chosen: Mapping[str, Any]) -> FinetuningArguments:
-        """Settings of one run.
-
-        Args:
-            task: The task's name in the suite.
-            chosen: One of `combinations`.
-
-        Raises:
-            ValueError: If a setting is unknown or out of range.
-            OSError: If a file of the task is missing.
-        """
+        """Return the settings of one run; `chosen` is one of `combinations`."""
         settings = {name: value for name, value in self.tasks[task].items() if name not in _OWN}
         settings |= {name: self._found(task, name, settings[name]) for name in _PATHS if name in settings}
         settings |= {name: [settings[name]] for name in ("validation_file", "test_file") if name in settings}
@@ -197,7 +168,7 @@ class SuiteArguments(StudySettings):
         )
 
     def _found(self, task: str, setting: str, names: str | list[str]) -> str:
-        """The first existing file or folder of several names."""
+        """Return the first existing file or folder of several names."""
         if not Path(self.data_dir).is_dir():
             refuse_address(self.data_dir)
             raise FileNotFoundError(f"data_dir is {self.data_dir!r}, which is not a folder.")
@@ -217,23 +188,13 @@ class SuiteArguments(StudySettings):
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """Result of a task.
-
-    Attributes:
-        metric: The main metric: the one that selects the best model, or, with several validation sets, the task's.
-        scores: The metric for each validation set, with its deviation over seeds.
-        majority: The metric of always predicting the most frequent answer, or None.
-        chosen: The best settings from the grid.
-        folder: The model folder.
-        metrics: All metrics of the best model.
-    """
-
+    # The main metric: the one that selects the best model, or, with several validation sets, the task's.
     metric: str
-    scores: list[Score]
-    majority: list[float | None]
-    chosen: dict[str, Any]
-    folder: Path
-    metrics: dict[str, Any]
+    scores: list[Score]  # for each validation set, with its deviation over seeds
+    majority: list[float | None]  # the metric of always predicting the most frequent answer
+    chosen: dict[str, Any]  # the best settings from the grid
+    folder: Path  # of the model
+    metrics: dict[str, Any]  # of the best model
 
 
 def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
@@ -285,12 +246,7 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
 
 
 def _planned(arguments: SuiteArguments) -> dict[str, list[tuple[dict[str, Any], FinetuningArguments]]]:
-    """For each task, the combinations of the grid with their settings; finds errors before hours of training.
-
-    Raises:
-        ValueError: If a setting is wrong; or see below.
-        OSError: If files of a task are missing; the message also says which tasks can be measured.
-    """
+    """Return for each task the combinations of the grid with their settings; find errors before hours of training."""
     runs: dict[str, list[tuple[dict[str, Any], FinetuningArguments]]] = {}
     mistakes: list[Exception] = []
     for task in arguments.only:
@@ -302,6 +258,7 @@ def _planned(arguments: SuiteArguments) -> dict[str, list[tuple[dict[str, Any], 
         return runs
     if not runs:
         raise mistakes[0]
+    # also says which tasks can be measured
     raise type(mistakes[0])(f"{mistakes[0]} Nothing is missing for {', '.join(runs)}.") from mistakes[0]
 
 
@@ -326,7 +283,7 @@ def _mean(scores: Sequence[Score]) -> float:
 
 
 def _table(suite: Suite, arguments: SuiteArguments, outcomes: Mapping[str, TaskOutcome]) -> str:
-    """The table: the model and published ones, with each task's main score."""
+    """Return the table: the model and published ones, with each task's main score."""
     rows = [["", *(f"{_title(suite, task)}" for task in outcomes), "average"]]
     own = [" / ".join(percent(*score) for score in outcome.scores) for outcome in outcomes.values()]
     average = sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes)
@@ -357,7 +314,7 @@ def _listed(value: Any) -> list[Any]:
 def _write_submission(
     suite: Suite, settings: Mapping[str, FinetuningArguments], outcomes: Mapping[str, TaskOutcome], output_dir: Path
 ) -> None:
-    """The zip file for the benchmark's server, if all of its tasks were run and have test data."""
+    """Write the zip file for the benchmark's server, if all of its tasks were run and have test data."""
     wanted = {task: _listed(own["submission"]) for task, own in suite.tasks.items() if "submission" in own}
     if not wanted.keys() <= outcomes.keys():
         if not wanted.keys().isdisjoint(outcomes):

@@ -175,7 +175,6 @@ class _MemoEncoder:
         self._remembered = 0
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """As `BulkEncoder.encode`."""
         try:
             return _join(map(self._encode_slice, _slices(texts, _SLICE_CHARACTERS)), self.dtype)
         except BaseException:  # an interruption may have left the cache inconsistent

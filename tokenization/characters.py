@@ -21,13 +21,10 @@ def _parse(text: str) -> Ranges:
 
 
 def regex_class(ranges: Ranges) -> str:
-    r"""Write code-point ranges as the inside of a regular expression's `[...]`.
-
-    Code points below 0x10000 become `\uXXXX` escapes, the others are written literally, a form that Oniguruma
-    (inside `tokenizers`), Python's `re` and JavaScript all read alike.
-    """
+    """Write code-point ranges as the inside of a regular expression's `[...]`."""
 
     def escape(code_point: int) -> str:
+        # Oniguruma (inside `tokenizers`), Python's `re` and JavaScript all read this form alike.
         return f"\\u{code_point:04x}" if code_point < 0x10000 else chr(code_point)
 
     return "".join(escape(a) if a == b else f"{escape(a)}-{escape(b)}" for a, b in ranges)
@@ -128,41 +125,29 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def build_normalizer(do_lower_case: bool, strip_accents: bool | None = None) -> normalizers.Normalizer:
-    """Build the normalizer, in the order of `BasicTokenizer`: clean, lower-case, strip accents.
-
-    Args:
-        do_lower_case: Whether to lower-case as Python's `str.lower` does, final sigma included.
-        strip_accents: Whether to decompose (NFD) and drop nonspacing marks, which splits Hangul into jamo; by
-            default Google's rule, the same as `do_lower_case`.
-    """
+    """Build the normalizer, in the order of `BasicTokenizer`: clean, lower-case, strip accents."""
     steps: list[normalizers.Normalizer] = [normalizers.Replace(Regex(f"[{regex_class(DELETED)}]"), "")]
-    if do_lower_case:
+    if do_lower_case:  # as Python's `str.lower`, final sigma included
         cased = f"[{regex_class(CASED)}]"
         ignorable = f"[{regex_class(NONSPACING_MARKS)}{regex_class(CASE_IGNORABLE)}]"
         final_sigma = f"\\u03a3(?!{ignorable}*{cased})(?<={cased}{ignorable}{{0,{_SIGMA_REACH}}}\\u03a3)"
         steps += [normalizers.Replace(Regex(final_sigma), "ς"), normalizers.Lowercase()]
+    # Google's rule is the default. Decomposing splits Hangul into jamo, too.
     if do_lower_case if strip_accents is None else strip_accents:
         steps += [normalizers.NFD(), normalizers.Replace(Regex(f"[{regex_class(NONSPACING_MARKS)}]"), "")]
     return normalizers.Sequence(steps)
 
 
 def build_pre_tokenizer(tokenize_chinese_chars: bool) -> pre_tokenizers.PreTokenizer:
-    """Split at white space, and around every punctuation mark and CJK ideograph.
-
-    Google separates ideographs before lower-casing; no ideograph changes or appears in the steps between, so doing it
-    here gives the same words.
-
-    Args:
-        tokenize_chinese_chars: Whether every CJK ideograph is a separate word.
-    """
+    """Split at white space, and around every punctuation mark and, if asked, CJK ideograph."""
+    # Google separates ideographs before lower-casing. No ideograph changes or appears in the steps between, so the
+    # words are the same.
     alone = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
     isolate = pre_tokenizers.Split(Regex(f"[{regex_class(alone)}]"), behavior="isolated")
     return pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), isolate])
 
 
 def replace_lone_surrogates(text: str) -> str:
-    """Replace lone surrogates, which the `tokenizers` library rejects, by U+FFFF.
-
-    BERT treats both as an unknown character without properties, so the tokens stay the same.
-    """
+    """Replace lone surrogates, which the `tokenizers` library rejects, by U+FFFF."""
+    # To BERT both are an unknown character without properties, so the tokens stay the same.
     return _LONE_SURROGATE.sub("\uffff", text)

@@ -37,16 +37,7 @@ class CutTexts(NamedTuple):
 
 
 def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """How many tokens of two sentences are kept, as in Google's `_truncate_seq_pair`.
-
-    Args:
-        first: Length of the first sentence, in tokens.
-        second: Length of the second one.
-        room: Maximum of their total length.
-
-    Returns:
-        How many tokens of the first and of the second sentence are kept.
-    """
+    """Return how many tokens of two sentences, given their lengths, remain if at most `room` may."""
     if first + second <= room:
         return first, second
     second = min(second, max(room // 2, room - first))
@@ -115,7 +106,6 @@ def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequ
 
 
 def _kept_places(side: Sequence[int | None], max_length: int, from_left: bool) -> list[int]:
-    """Indices of the tokens to keep."""
     places = [[place for place, value in enumerate(side) if value == number] for number in (0, 1)]
     room = max_length - side.count(None)
     if room < 0:

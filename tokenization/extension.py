@@ -130,12 +130,7 @@ def spell(piece: str, vocab: Mapping[str, int]) -> list[str] | None:
 
 
 class _Learner:
-    """Words as the vocabulary splits them, and how many tokens each sequence of pieces costs.
-
-    The saving of a sequence, by counts, is exact for words that are otherwise split as before; for words that the new
-    piece splits differently, it is known only after splitting them. So sequences wait in a heap by their counts, and
-    the first one is computed exactly before it is added.
-    """
+    """Words as the vocabulary splits them, and how many tokens each sequence of pieces costs."""
 
     def __init__(self, vocab: Mapping[str, int], words: Counter[str], min_frequency: int) -> None:
         self._vocab = dict(vocab)
@@ -148,11 +143,14 @@ class _Learner:
         self._places: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
 
     def pieces(self) -> Iterator[str]:
-        """New pieces, those with the largest saving first."""
+        """Yield new pieces, those with the largest saving first."""
         for piece in self._characters():
             self._vocab[piece] = len(self._vocab)
             yield piece
         self._cut_all()
+        # The saving of a sequence, by counts, is exact for words that are otherwise split as before; for words that
+        # the new piece splits differently, it is known only after splitting them. So sequences wait in a heap by their
+        # counts, and the first one is computed exactly before it is added.
         heap = [(-saved, run) for run, saved in self._runs.items() if saved >= self._min_frequency]
         heapify(heap)
         while heap:
@@ -171,7 +169,7 @@ class _Learner:
                 heappush(heap, (-self._runs[other], other))
 
     def _characters(self) -> list[str]:
-        """Characters missing from the vocabulary, as pieces, the most frequent first."""
+        """Return the characters missing from the vocabulary, as pieces, the most frequent first."""
         missing: Counter[str] = Counter()
         for text, count in zip(self._texts, self._counts, strict=True):
             for place, character in enumerate(text):
@@ -188,7 +186,7 @@ class _Learner:
             self._add(number, 1)
 
     def _add(self, number: int, sign: int) -> list[str]:
-        """Add (or subtract) a word's sequences and places; returns the sequences."""
+        """Add (or subtract) a word's sequences and places; return the sequences."""
         parts = self._cut[number]
         if parts is None or len(parts) < 2:
             return []
@@ -209,7 +207,7 @@ class _Learner:
         return runs
 
     def _effect_of(self, run: str) -> tuple[int, int, list[tuple[int, list[str]]]]:
-        """The tokens that a new piece saves, its count, and the words that it changes with their new split."""
+        """Return the tokens that a new piece saves, its count, and the words that it changes with their new split."""
         head = (spell(run, self._vocab) or [""])[0]
         key = (head, run[len(head) :][:_LOOK_AHEAD])
         self._vocab[run] = -1
@@ -227,7 +225,7 @@ class _Learner:
         return saved, frequency, changed
 
     def _recut(self, changed: list[tuple[int, list[str]]]) -> list[str]:
-        """Store the new splits of words; returns the sequences that are new in them."""
+        """Store the new splits of words; return the sequences that are new in them."""
         new: dict[str, None] = {}
         for number, parts in changed:
             before = set(self._add(number, -1))

@@ -30,16 +30,7 @@ class LearnedVocabulary:
 def learn_vocabulary(
     blocks: Iterator[str], settings: VocabularySettings, show_progress: bool = True
 ) -> LearnedVocabulary:
-    """Learn a vocabulary; `train_wordpiece` describes the algorithm.
-
-    Args:
-        blocks: The text, in blocks of whole lines.
-        settings: Settings of the vocabulary.
-        show_progress: Whether to show progress bars.
-
-    Raises:
-        ValueError: The text has no words, or reserved tokens and alphabet do not fit into `vocab_size`.
-    """
+    """Learn a vocabulary from text in blocks of whole lines; `train_wordpiece` describes the algorithm."""
     start = time.perf_counter()
     splitter = WordSplitter(settings.lower_case, settings.strip_accents)
     counts = count_words(blocks, splitter, settings.held_out_fraction, settings.num_processes, show_progress)
@@ -58,7 +49,6 @@ def learn_vocabulary(
 
 
 def count_characters(words: Counter[str]) -> Counter[str]:
-    """Count the characters of counted words."""
     characters: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -67,12 +57,7 @@ def count_characters(words: Counter[str]) -> Counter[str]:
 
 
 def choose_alphabet(characters: Counter[str], coverage: float) -> list[str]:
-    """Return the most frequent characters that make up this share of the text, sorted by code point.
-
-    Args:
-        characters: Count of each character.
-        coverage: Share of the text, above 0 up to 1.
-    """
+    """Return the most frequent characters that make up this fraction of the text, sorted by code point."""
     alphabet: list[str] = []
     missing = coverage * characters.total()
     for character, count in sorted(characters.items(), key=lambda item: (-item[1], item[0])):

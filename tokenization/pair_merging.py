@@ -1,8 +1,16 @@
 """Learning pieces by merging adjacent pieces, over a table of counted words.
 
 Both algorithms start from single characters and repeatedly merge one pair of adjacent pieces everywhere. They differ
-in the score that selects the pair. Nothing is recounted: a merge updates the counts and scores of the pairs that it
-affects. All data is in flat numpy arrays, so a merge takes a few dozen array operations, whatever its size.
+in the score that selects the pair: the highest count(ab) for `bpe`, the highest count(ab) / (count(a) * count(b)) in
+float64 for `wordpiece`, where count() is how often a pair or piece occurs in the words as they are currently split.
+Ties go to the pair with the older left piece, then the older right piece, in the order alphabet, alphabet with `##`,
+learned pieces. In a run (`##a ##a ##a`) pairs are merged from the left.
+
+Nothing is recounted: a merge updates the counts and scores of the pairs that it affects. All data is in flat numpy
+arrays, so a merge takes a few dozen array operations, whatever its size.
+
+Sources: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909 (bpe). Schuster and Nakajima 2012, "Japanese and Korean
+voice search", and Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1 (wordpiece).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,41 +33,17 @@ _FAN = 64  # number of scores under one entry of the next level
 def learn_pieces(
     words: Mapping[str, int], alphabet: list[str], algorithm: Algorithm, min_frequency: int
 ) -> Iterator[str]:
-    """Yield new pieces, best first, until no pair is frequent enough.
-
-    `bpe` merges the pair with the highest count(ab); `wordpiece` the one with the highest
-    count(ab) / (count(a) * count(b)), computed in float64, where count() is how often a pair or piece occurs in the
-    words as they are currently split. Ties go to the pair with the older left piece, then the older right piece, in
-    the order alphabet, alphabet with `##`, learned pieces. In a run (`##a ##a ##a`) pairs are merged from the left. A
-    merge may produce a piece that an earlier merge produced (`##a` with `##bc` after `##ab` with `##c`); it is carried
-    out, but yields nothing.
-
-    Args:
-        words: Count of each word (at least 1). Every character must be in `alphabet`.
-        alphabet: Characters, each a piece as word start and, with `##`, as continuation.
-        algorithm: `"bpe"` or `"wordpiece"`.
-        min_frequency: Pairs with a lower count are not merged.
-
-    Yields:
-        New pieces: neither characters nor yielded before.
-
-    References:
-        Sennrich et al. 2016, https://arxiv.org/abs/1508.07909 (bpe). Schuster and Nakajima 2012, "Japanese and Korean
-        voice search", and Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1 (wordpiece).
-    """
+    """Yield new pieces, best first, until no pair occurs `min_frequency` times; `alphabet` holds every character."""
     table = _PairTable(words, alphabet, by_likelihood=algorithm == "wordpiece", min_frequency=max(1, min_frequency))
     while (slot := table.best()) is not None:
         piece = table.merge(slot)
+        # A merge may produce a piece that is already there (`##a` with `##bc` after `##ab` with `##c`).
         if piece is not None:
             yield piece
 
 
 class _PairTable:
-    """All words, split into pieces, with the counts of pieces and pairs.
-
-    A piece is stored at the position of its first character in the concatenated words. A pair keeps the slot that it
-    got when it was first seen, even while it does not occur.
-    """
+    """All words, split into pieces, with the counts of pieces and pairs."""
 
     def __init__(self, words: Mapping[str, int], alphabet: list[str], by_likelihood: bool, min_frequency: int) -> None:
         self._by_likelihood = by_likelihood
@@ -100,12 +84,11 @@ class _PairTable:
         self._score(self._add(lefts, self._weight[lefts]))
 
     def best(self) -> int | None:
-        """Return the slot of the pair to merge next."""
         slots = self._scores.best()
         return None if slots is None else int(slots[np.argmin(self._pair[slots])])
 
     def merge(self, slot: int) -> str | None:
-        """Merge a pair everywhere; return the new piece, None if it was there before."""
+        """Merge a pair everywhere; return the new piece, or None if the vocabulary already has it."""
         left, right = int(self._pair[slot]) >> _SHIFT, int(self._pair[slot]) & _RIGHT
         name = self._pieces[left] + self._pieces[right].removeprefix(CONTINUATION_PREFIX)
         merged = self._ids.setdefault(name, len(self._pieces))
@@ -210,7 +193,6 @@ class _PairTable:
         return frequent
 
     def _score(self, slots: list[int]) -> None:
-        """Recompute the scores of pairs."""
         which = np.array(slots, np.int64)
         counts = self._count[which]
         scores = counts.astype(np.float64)
@@ -229,7 +211,6 @@ class _Tournament:
         self._levels = [np.full(_FAN**level, _OUT) for level in (3, 2, 1)]
 
     def update(self, slots: np.ndarray, values: np.ndarray) -> None:
-        """Set the values of these slots."""
         highest = int(slots.max(initial=-1))
         while highest >= len(self._levels[0]):
             self._levels = [np.concatenate((level, np.full(len(level), _OUT))) for level in self._levels]
@@ -239,7 +220,7 @@ class _Tournament:
             upper[slots] = lower.reshape(-1, _FAN)[slots].max(axis=1)
 
     def best(self) -> np.ndarray | None:
-        """Return the slots with the greatest value, None if all pairs are too rare."""
+        """Return the slots with the greatest value, or None if all pairs are too rare."""
         greatest = self._levels[-1].max()
         if greatest == _OUT:
             return None

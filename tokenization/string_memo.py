@@ -15,7 +15,7 @@ _FREE = np.int32(np.iinfo(np.int32).min)
 
 
 class _GrowingArray:
-    """A one-dimensional array that is extended again and again."""
+    """A one-dimensional array that is extended often."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._buffer = np.empty(1 << 12, dtype)
@@ -64,9 +64,6 @@ class StringMemo:
     Short strings are in a hash table with open addressing, in numpy arrays. Their key is the string itself: its bytes,
     padded with zeros, as two 64-bit integers. So different strings are never confused (except for NULs at their end,
     which BERT deletes). Long strings are in a dict.
-
-    Args:
-        learn: Called with a byte array and the starts and ends of new strings; returns their rows.
     """
 
     def __init__(self, learn: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> None:
@@ -75,13 +72,7 @@ class StringMemo:
         self._make_table(1 << 14)
 
     def look_up(self, characters: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Return the rows of strings, (n,); new strings are passed to `learn`.
-
-        Args:
-            characters: UTF-8 bytes, (c,), with at least `KEY_BYTES` bytes after the last string.
-            starts: Start of each of the n strings, (n,).
-            ends: End of each string, (n,).
-        """
+        """Return the rows of n strings, (n,); `characters` has `KEY_BYTES` more UTF-8 bytes after the last string."""
         lengths = ends - starts
         short, long = np.flatnonzero(lengths <= KEY_BYTES), np.flatnonzero(lengths > KEY_BYTES)
         windows = np.ndarray(len(characters) - KEY_BYTES + 1, _KEY, characters, strides=(1,))

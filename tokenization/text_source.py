@@ -17,19 +17,7 @@ FilesOrTexts = str | Path | Collection[str | Path] | Texts
 
 
 def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: TextSettings) -> Iterator[str]:
-    """Read the text given to `train_wordpiece`.
-
-    Args:
-        source: Files, if it is a name or a list, tuple or set of names; a data frame or data set, of which one column
-            is read; otherwise an iterable of texts.
-        texts: Texts in any iterable, instead of `source`.
-        settings: How files are read.
-
-    Raises:
-        TypeError: Neither or both are given.
-        ValueError: See `read_files` and `read_texts`.
-        OSError: See `read_files`.
-    """
+    """Read the text given to `train_wordpiece`; names in a list are files, other iterables hold texts."""
     if (source is None) == (texts is None):
         found = "Neither files nor" if texts is None else "Both files and"
         raise TypeError(f"{found} texts are given; expected one of them.")
@@ -54,16 +42,7 @@ def read_source(source: FilesOrTexts | None, texts: Texts | None, settings: Text
 
 
 def read_files(files: str | Path | Iterable[str | Path], settings: TextSettings) -> Iterator[str]:
-    """Read files, a block of whole lines at a time.
-
-    Args:
-        files: Plain text and tables, folders, patterns, data sets of the Hub: see `mybert.files.corpus.Corpus`.
-        settings: How files are read.
-
-    Raises:
-        ValueError: A file does not have the format its name suggests, or lacks the column.
-        OSError: A path does not exist, or a file cannot be read.
-    """
+    """Read the sources that `Corpus` accepts, a block of whole lines at a time."""
     if not isinstance(files, (str, Path)):
         files = list(files)
         if not files:
@@ -77,14 +56,7 @@ def _lines_of_corpus(files: Any, settings: TextSettings) -> Iterator[str]:
 
 
 def read_texts(texts: Texts) -> Iterator[str]:
-    """Join texts into blocks of whole lines.
-
-    Args:
-        texts: Texts, or lists of texts; each is one or more whole lines.
-
-    Raises:
-        ValueError: An item is neither a text nor a list of texts.
-    """
+    """Join texts, or lists of texts, of one or more whole lines each, into blocks of whole lines."""
     lines: list[str] = []
     size = 0
     for number, item in enumerate(texts):

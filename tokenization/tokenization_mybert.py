@@ -284,7 +284,7 @@ def train_wordpiece(
       occur at least `min_frequency` times. It favours rare pieces: give a `min_frequency` in the hundreds.
 
     Ties go to the older pair: the one whose left piece entered the vocabulary earlier, then the one whose right piece
-    did (details in `pair_merging.learn_pieces`). So the same text gives the same `vocab.txt`, byte for byte, for any
+    did (details in `pair_merging`). So the same text gives the same `vocab.txt`, byte for byte, for any
     order of files or lines, number of processes, hash seed or machine.
 
     The vocabulary is ordered as reserved tokens, characters by code point, the same with `##`, then learned pieces in

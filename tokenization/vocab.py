@@ -20,18 +20,12 @@ _GOOGLE_UNUSED = 994  # [unused0] ... [unused993], as in the released English vo
 
 
 def reserved_tokens(layout: Layout) -> list[str]:
-    """Return the pieces that come before the learned ones.
-
-    Args:
-        layout: `"google"`: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103,
-            [unused99..993] 104-998, as in the released uncased vocabulary. `"compact"`: the five special tokens.
-
-    Raises:
-        ValueError: The layout is unknown.
-    """
+    """Return the pieces that come before the learned ones."""
     if layout == "compact":
         return list(SPECIAL_TOKENS)
     if layout == "google":
+        # As in the released uncased vocabulary: [PAD] 0, [unused0..98] 1-99, [UNK] 100, [CLS] 101, [SEP] 102,
+        # [MASK] 103, [unused99..993] 104-998.
         unused = [f"[unused{i}]" for i in range(_GOOGLE_UNUSED)]
         return [PAD_TOKEN, *unused[:99], *SPECIAL_TOKENS[1:], *unused[99:]]
     raise ValueError(f"layout is {layout!r}, expected 'google' or 'compact'.")
@@ -65,15 +59,7 @@ def load_vocab(path: str | Path) -> dict[str, int]:
 
 
 def index_pieces(pieces: Iterable[str], source: str = "The vocabulary") -> dict[str, int]:
-    """Number the pieces of a vocabulary from 0.
-
-    Args:
-        pieces: All pieces in the order of their ids.
-        source: Name of the vocabulary in error messages.
-
-    Raises:
-        ValueError: No pieces, an empty piece, or a duplicate piece (the message gives line numbers, from 1).
-    """
+    """Number the pieces of a vocabulary from 0; error messages give line numbers from 1."""
     vocab: dict[str, int] = {}
     for index, piece in enumerate(pieces):
         if not piece:
@@ -100,12 +86,7 @@ def save_vocab(vocab: dict[str, int], path: str | Path) -> None:
 
 
 def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
-    """Build the WordPiece model, which splits words into pieces as Google's `WordpieceTokenizer` does.
-
-    Args:
-        vocab: A mapping of piece to id.
-        unk_token: The token for words that cannot be built from pieces.
-    """
+    """Build the WordPiece model, which splits words into pieces as Google's `WordpieceTokenizer` does."""
     return WordPiece(
         vocab,
         unk_token=unk_token,
@@ -115,30 +96,17 @@ def build_model(vocab: dict[str, int], unk_token: str = UNK_TOKEN) -> WordPiece:
 
 
 def looks_cased(vocab: Iterable[str]) -> bool | None:
-    """Tell whether a vocabulary was learned from text that was not lower-cased.
-
-    An uncased vocabulary has almost no piece that lower-casing would change. A cased one has thousands; in a script
-    without case, at least a large share of its few pieces with cased letters.
-
-    Args:
-        vocab: The pieces; those in square brackets are ignored.
-
-    Returns:
-        True or False; None if no piece has a letter with upper and lower case.
-    """
+    """Tell whether a vocabulary was learned from text that was not lower-cased; None if no piece has such letters."""
     pieces = [piece for piece in _learned(vocab) if piece.lower() != piece.upper()]
+    # An uncased vocabulary has almost no piece that lower-casing would change. A cased one has thousands; in a script
+    # without case, at least a large fraction of its few pieces with cased letters.
     return sum(piece != piece.lower() for piece in pieces) * 100 > len(pieces) if pieces else None
 
 
 def looks_accented(vocab: Iterable[str]) -> bool:
-    """Tell whether a vocabulary was learned from text with accents, or with Hangul syllables.
-
-    A vocabulary learned like Google's uncased ones has almost no piece that stripping accents would change.
-
-    Args:
-        vocab: The pieces; those in square brackets are ignored.
-    """
+    """Tell whether a vocabulary was learned from text with accents, or with Hangul syllables."""
     strip = build_normalizer(do_lower_case=False, strip_accents=True).normalize_str
+    # A vocabulary learned like Google's uncased ones has almost no piece that stripping accents would change.
     pieces = _learned(vocab)
     return sum(piece != strip(piece) for piece in pieces) * 100 > len(pieces)
 

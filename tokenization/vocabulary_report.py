@@ -91,18 +91,8 @@ def report_on(
     characters: Counter[str],
     counts: WordCounts,
     settings: VocabularySettings,
-    seconds: tuple[float, float],
+    seconds: tuple[float, float],  # to count words and to learn pieces
 ) -> VocabularyReport:
-    """Report on a learned vocabulary.
-
-    Args:
-        pieces: The vocabulary.
-        alphabet: The characters in it.
-        characters: Counts of the characters of the training words.
-        counts: The counted words.
-        settings: Settings of the vocabulary.
-        seconds: Time to count words and to learn pieces, in seconds.
-    """
     reserved = len(reserved_tokens(settings.layout))
     measured = counts.held_out or counts.words
     unk_rate, tokens_per_word = count_pieces(index_pieces(pieces), measured)
@@ -133,12 +123,7 @@ def report_on(
 
 
 def count_pieces(vocab: dict[str, int], words: Counter[str]) -> tuple[float, float]:
-    """Return the share of words that become [UNK], and the tokens per word.
-
-    Args:
-        vocab: A mapping of piece to id.
-        words: Counts of BERT's words; at least one word.
-    """
+    """Return the fraction of words (at least one) that become [UNK], and the tokens per word."""
     unknown = tokens = 0
     model = Tokenizer(build_model(vocab))
     items = iter(words.items())

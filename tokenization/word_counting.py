@@ -26,17 +26,11 @@ Result = TypeVar("Result")
 
 @dataclass
 class WordCounts:
-    """The words of a text, normalized and split as BERT does.
-
-    Attributes:
-        words: Count of each word.
-        held_out: The same for held-out lines.
-        characters: Length of the whole text in characters.
-    """
+    """The words of a text, normalized and split as BERT does, with their counts."""
 
     words: Counter[str] = field(default_factory=Counter)
-    held_out: Counter[str] = field(default_factory=Counter)
-    characters: int = 0
+    held_out: Counter[str] = field(default_factory=Counter)  # the words of held-out lines
+    characters: int = 0  # of the whole text
 
 
 def count_words(
@@ -46,18 +40,10 @@ def count_words(
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> WordCounts:
-    """Count words.
+    """Count words; memory is bounded by the number of different words and a few blocks of text.
 
-    The result does not depend on the order of the text or on the number of processes. Memory is bounded by the number
-    of different words and a few blocks of text.
-
-    Args:
-        blocks: The text, in blocks of whole lines; a single one is counted in this process.
-        splitter: Splits text into words.
-        held_out_fraction: Share of the lines (0 to 0.5) to hold out. A hash of the line decides, so equal lines stay
-            together and their order does not matter. If all text would be held out, none is.
-        num_processes: Number of processes; by default one per usable core.
-        show_progress: Whether to show a progress bar.
+    The result does not depend on the order of the text or on the number of processes. A hash of the line decides
+    whether it is held out, so equal lines stay together. If all text would be held out, none is.
     """
     total = WordCounts()
     held_out_units = round(held_out_fraction * _HELD_OUT_UNITS)

@@ -37,13 +37,7 @@ def whitespace_chunks(text: str) -> list[str]:
 
 
 class WordSplitter:
-    """Splits white-space chunks into BERT's words.
-
-    Args:
-        do_lower_case: As in `MyBertTokenizer`.
-        strip_accents: As in `MyBertTokenizer`.
-        tokenize_chinese_chars: As in `MyBertTokenizer`.
-    """
+    """Splits white-space chunks into BERT's words; arguments as in `MyBertTokenizer`."""
 
     def __init__(self, do_lower_case: bool, strip_accents: bool | None, tokenize_chinese_chars: bool = True) -> None:
         self._lower_case = do_lower_case
@@ -51,11 +45,7 @@ class WordSplitter:
         self._is_alone = _is_alone(tokenize_chinese_chars)
 
     def split(self, chunks: list[str]) -> list[str]:
-        """Return the words of all chunks in order, with `END_OF_CHUNK` after each chunk's words.
-
-        Args:
-            chunks: Texts without white space.
-        """
+        """Return the words of all chunks in order, with `END_OF_CHUNK` after each chunk's words."""
         if not chunks:
             return []
         text = "\n".join(chunks)
@@ -76,7 +66,7 @@ class WordSplitter:
 
 @cache
 def _is_alone(tokenize_chinese_chars: bool) -> np.ndarray:
-    """For every code point, whether it is a word by itself; so are newlines, which end chunks."""
+    """Tell for every code point whether it is a word by itself; so are newlines, which end chunks."""
     table = np.zeros(0x110000, bool)
     ranges: Ranges = PUNCTUATION + CJK if tokenize_chinese_chars else PUNCTUATION
     for first, last in ranges:

@@ -288,7 +288,7 @@ def attention_rollout(weights: np.ndarray) -> np.ndarray:
 
 
 def _name(model: PreTrainedModel) -> str:
-    """The folder's name, or the name on the Hub; empty for a model made in memory."""
+    """Return the folder's name, or the name on the Hub; empty for a model made in memory."""
     name = model.name_or_path
     return Path(name).resolve().name if name and Path(name).is_dir() else name
 

@@ -40,20 +40,7 @@ class AttentionArguments:
 
 
 def draw_attention(arguments: AttentionArguments) -> Path:
-    """Write the picture of a text.
-
-    Args:
-        arguments: See `AttentionArguments`.
-
-    Returns:
-        The path of the picture.
-
-    Raises:
-        ValueError: The text does not fit the model, there is no such layer or head, or the output exists or has an
-            unknown ending.
-        OSError: The model cannot be read or the picture cannot be written.
-        ImportError: matplotlib, which draws the PNG, is not installed.
-    """
+    """Write the picture of a text."""
     from transformers import AutoModel, AutoTokenizer
 
     path = picture_path(arguments.output)
@@ -101,19 +88,7 @@ class CurvesArguments:
 
 
 def draw_run(arguments: CurvesArguments) -> Path:
-    """Draw the training curves of a run.
-
-    Args:
-        arguments: See `CurvesArguments`.
-
-    Returns:
-        The path of the picture.
-
-    Raises:
-        OSError: The folder has no trainer state, or the picture cannot be written.
-        ValueError: The trainer state has nothing to draw, or the output exists.
-        ImportError: matplotlib is not installed.
-    """
+    """Draw the training curves of a run."""
     if arguments.output:
         check_output_files([arguments.output], arguments.overwrite)
     return plot_run(arguments.run_dir, arguments.output)

@@ -76,12 +76,11 @@ def confusion_picture(
 
 
 def _counts(confusion: Mapping[tuple[str, str], int], classes: Sequence[str]) -> np.ndarray:
-    """Counts (true, predicted)."""
     place = {name: number for number, name in enumerate(classes)}
     counts = np.zeros((len(place), len(place)), dtype=np.int64)
     for (true, predicted), count in confusion.items():
         counts[place[true], place[predicted]] = count
-    return counts
+    return counts  # (true, predicted)
 
 
 def _with_most_mistakes(names: list[str], counts: np.ndarray) -> tuple[list[str], np.ndarray]:

@@ -182,7 +182,7 @@ def _curves(log_history: Iterable[Mapping[str, Any]]) -> dict[str, tuple[np.ndar
 
 
 def _panels(curves: Mapping[str, Any]) -> list[_Panel]:
-    """The panels with data: losses, accuracies, further evaluation metrics, optimisation."""
+    """Return the panels with data: losses, accuracies, further evaluation metrics, optimization."""
     known = [*_LOSSES, *_ACCURACIES, *_OPTIMISATION]
     keys = {panel.key for panel in known}
     other = [
@@ -280,7 +280,7 @@ def _format_value(value: float, panel: _Panel) -> str:
 
 
 def _moving_average(values: np.ndarray) -> np.ndarray:
-    """Centred moving average over about a twentieth of the points, shorter at both ends; (points,) to (points,)."""
+    """Return the centered moving average over about a twentieth of the (points,), over fewer at both ends."""
     half = max(1, len(values) // 40)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     positions = np.arange(len(values))

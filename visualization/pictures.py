@@ -33,11 +33,7 @@ _FURTHER_FONTS = (
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty white figure of a size in inches, which needs no display.
-
-    Raises:
-        ImportError: If matplotlib is not installed.
-    """
+    """Return an empty white figure of a size in inches, which needs no display."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -46,11 +42,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def fonts_for(text: str) -> tuple[list[str], str]:
-    """The installed fonts needed to show a text.
-
-    Returns:
-        Their names, matplotlib's own first, and the letters that no installed font has.
-    """
+    """Return the installed fonts needed to show a text, matplotlib's own first, and the letters that no font has."""
     from matplotlib.font_manager import fontManager
 
     # The regular face of each family is the one that is drawn; it comes last, and so replaces the others.
@@ -73,7 +65,6 @@ def _is_regular(face: Any) -> bool:
 
 @functools.cache
 def _letters(file: str) -> frozenset[str]:
-    """The characters of a font file."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -83,12 +74,7 @@ def _letters(file: str) -> frozenset[str]:
 
 
 def picture_path(output_path: str | Path, endings: tuple[str, ...] = (".html", ".png")) -> Path:
-    """Check the name of a picture file.
-
-    Raises:
-        ValueError: If the name has none of the endings, or a line break in it.
-        FileNotFoundError: If its folder does not exist, or it is a URL.
-    """
+    """Check the name of a picture file: its ending, its folder, and that it is printable."""
     refuse_address(output_path, "a file to write to")
     path = Path(output_path)
     if not str(path).isprintable():
@@ -114,13 +100,7 @@ def fill_page(template: str, title: str, data: Mapping[str, Any] | None = None, 
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, with fonts that have its letters; the same figure gives the same bytes.
-
-    A warning of one sentence says which letters no installed font has.
-
-    Raises:
-        OSError: If it cannot be written; the message says if the disk is full.
-    """
+    """Write a figure as PNG, with fonts that have its letters; the same figure gives the same bytes."""
     from matplotlib.text import Text
 
     texts = figure.findobj(Text)
@@ -142,10 +122,6 @@ def write_figure(figure: Figure, path: Path) -> Path:
 
 
 def write_page(page: str, path: Path) -> Path:
-    """Write an HTML page as UTF-8. Lone surrogates become question marks.
-
-    Raises:
-        OSError: As `write_figure`.
-    """
+    """Write an HTML page as UTF-8. Lone surrogates become question marks."""
     write_text(path, page)
     return path

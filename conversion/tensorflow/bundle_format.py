@@ -95,11 +95,7 @@ def crc_of_lengths(lengths: list[int], order: ByteOrder) -> int:
 
 
 def read_header(path: str, value: bytes) -> tuple[int, ByteOrder]:
-    """Read BundleHeaderProto.
-
-    Returns:
-        The number of shards, and the byte order.
-    """
+    """Read BundleHeaderProto: the number of shards, and the byte order."""
     shards = endianness = minimum = 0
     for number, content in read_message(value):
         if number == 1:
@@ -167,7 +163,7 @@ def _read_extents(value: bytes) -> Extents:
 
 
 def slice_shape(whole: tuple[int, ...], extents: Extents) -> tuple[int, ...] | None:
-    """Give the shape of a slice, or None where it does not lie within the whole."""
+    """Return the shape of a slice, or None if it is not within the whole."""
     if len(extents) != len(whole):
         return None
     shape = []

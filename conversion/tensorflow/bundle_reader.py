@@ -187,7 +187,7 @@ class TensorBundle(Mapping[str, np.ndarray]):
     # --- the data ---------------------------------------------------------------------------------------------------
 
     def _map(self, info: TensorInfo) -> np.ndarray:
-        """Map a tensor's bytes into memory; the mapping goes when the array does."""
+        """Map a tensor's bytes into memory; the mapping ends with the array."""
         path = self._shard_path(info.shard, self._shards)
         return np.memmap(path, np.uint8, "r", info.offset, (info.size,)).view(np.ndarray)
 

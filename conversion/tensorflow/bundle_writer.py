@@ -50,11 +50,7 @@ def write_tensor_bundle(prefix: str | os.PathLike[str], tensors: Mapping[str, An
 
 
 def bundle_files(prefix: Path) -> tuple[Path, Path, Path]:
-    """Name the files of a checkpoint as they are written here: index, state file and data.
-
-    Raises:
-        ValueError: If the state file could not hold the prefix.
-    """
+    """Return the paths of index, state file and data; the state file cannot quote all characters of a prefix."""
     if any(character in prefix.name for character in '"\\\n\0'):
         raise ValueError(
             f"{str(prefix)!r} cannot be the prefix of a checkpoint: it has a quote, backslash or line break."

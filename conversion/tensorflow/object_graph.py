@@ -23,11 +23,7 @@ SUFFIX = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class ObjectGraph:
-    """Objects as numbered nodes with named children; node 0 is the root.
-
-    Args:
-        bundle: A TF2 checkpoint; without a stored graph the paths in its keys are the graph.
-    """
+    """Objects as numbered nodes with named children; node 0 is the root."""
 
     def __init__(self, bundle: TensorBundle) -> None:
         self._path = str(bundle.prefix)
@@ -54,12 +50,11 @@ class ObjectGraph:
         return found
 
     def variable(self, node: int, path: str) -> str | None:
-        """Give the checkpoint key of the variable at the end of a path."""
+        """Return the checkpoint key of the variable at the end of a path."""
         found = self.find(node, path)
         return None if found is None else self.keys.get(found)
 
     def wrong(self, problem: str) -> ObjectGraphError:
-        """Make the error that names the checkpoint."""
         return ObjectGraphError(path=self._path, problem=problem)
 
     def _read_graph(self, graph: bytes) -> None:

@@ -11,18 +11,7 @@ _LONGEST_EXPANSION = 22  # the best element is a copy of three bytes that gives 
 
 
 def decompress(block: bytes) -> bytes:
-    """Expand one raw snappy block.
-
-    Args:
-        block: The compressed block: its expanded length as a varint, then literals and back references.
-
-    Returns:
-        The expanded bytes.
-
-    Raises:
-        SnappyError: If an element runs past either end, or the result is not as long as announced.
-        VarintError: If the announced length is malformed.
-    """
+    """Expand one raw block: its expanded length as a varint, then literals and back references."""
     expected, position = read_varint(block, 0, 32)
     if expected > _LONGEST_EXPANSION * len(block):
         raise SnappyError(problem=f"{len(block)} bytes cannot expand to {expected}")

@@ -36,19 +36,7 @@ _MOST_EXPANSION = 24
 
 
 def read_sorted_table(path: str | os.PathLike[str], verify: bool = True) -> list[tuple[bytes, bytes]]:
-    """Read a whole table.
-
-    Args:
-        path: The table file.
-        verify: Whether the blocks' CRC32C are checked.
-
-    Returns:
-        Keys and values in the order of the keys.
-
-    Raises:
-        TensorBundleError: If the file is broken in any way; see `bundle_errors`.
-        OSError: If it cannot be opened.
-    """
+    """Read keys and values in the order of the keys; raise a `TensorBundleError` for a file broken in any way."""
     name = os.fspath(path)
     with open(path, "rb") as stream:  # noqa: PTH123 - `path` may be a plain string
         data = stream.read()
@@ -85,14 +73,7 @@ def read_sorted_table(path: str | os.PathLike[str], verify: bool = True) -> list
 
 
 def write_sorted_table(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Build a table, uncompressed.
-
-    Args:
-        entries: Keys and values; the keys strictly increase.
-
-    Returns:
-        The bytes of the file.
-    """
+    """Build the bytes of an uncompressed table; the keys strictly increase."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []

@@ -15,19 +15,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers; 
 
 
 def read_varint(buffer: bytes, position: int, bits: int = 64) -> tuple[int, int]:
-    """Read a little-endian base-128 integer.
-
-    Args:
-        buffer: Bytes to read from.
-        position: Where the integer starts.
-        bits: Width of the unsigned type, 32 or 64.
-
-    Returns:
-        The value, in [0, 2**bits), and the position after it.
-
-    Raises:
-        VarintError: If the buffer ends first or the value has more than `bits` bits.
-    """
+    """Return a little-endian base-128 integer in [0, 2**bits) (`bits` is 32 or 64) and the position after it."""
     value = shift = 0
     start = position
     while shift < bits:
@@ -55,15 +43,7 @@ def varint(value: int) -> bytes:
 
 
 def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Walk over the fields of a protocol buffer message.
-
-    Yields:
-        Field number and value: an unsigned integer for varints and fixed-width fields, bytes for the rest.
-
-    Raises:
-        ProtobufError: If a field is malformed or runs past the end.
-        VarintError: If a variable-length integer is malformed.
-    """
+    """Yield number and value of a protocol buffer message's fields: bytes, or an unsigned integer for other types."""
     position = 0
     while position < len(buffer):
         tag, position = read_varint(buffer, position, 32)
@@ -88,22 +68,14 @@ def read_message(buffer: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def as_integer(value: int | bytes, what: str) -> int:
-    """Take a field as a signed 64-bit integer (negative values are stored in two's complement).
-
-    Raises:
-        ProtobufError: If the field holds bytes.
-    """
+    """Return a field as a signed 64-bit integer (negative values are stored in two's complement)."""
     if isinstance(value, bytes):
         raise ProtobufError(problem=f"{what} holds bytes where a number is expected")
     return value - (1 << 64) if value >> 63 else value
 
 
 def as_bytes(value: int | bytes, what: str) -> bytes:
-    """Take a field as bytes: a text or a message within the message.
-
-    Raises:
-        ProtobufError: If the field holds a number.
-    """
+    """Return a field as bytes: a text, or a message within the message."""
     if not isinstance(value, bytes):
         raise ProtobufError(problem=f"{what} holds a number where bytes are expected")
     return value
@@ -122,5 +94,4 @@ def mask_crc(crc: int) -> int:
 
 
 def masked_crc(content: Any) -> int:
-    """Compute the masked CRC32C of bytes or of a read-only array of bytes."""
     return mask_crc(google_crc32c.extend(0, content))

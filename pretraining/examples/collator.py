@@ -122,7 +122,7 @@ class PretrainingCollator:
         return tensors | numbers
 
     def _learn(self, example: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Input ids and labels of an example, sequence by sequence."""
+        """Return input ids and labels of an example, sequence by sequence."""
         input_ids = example["input_ids"]
         ends = np.cumsum(example.get("sequence_lengths", [len(input_ids)]))
         epoch, index = example["example"]
@@ -154,16 +154,12 @@ class PretrainingCollator:
 
 
 def _add_limits(batch: dict[str, np.ndarray], examples: Sequence[dict[str, Any]]) -> int:
-    """Add the boundaries of the sequences of packed rows, in place; the rest of a row becomes sequences of padding.
-
-    These are at most as long as the longest real sequence, since a model may have no positions for longer ones.
-
-    Returns:
-        The length of the longest sequence.
-    """
+    """Add the boundaries of the sequences of packed rows, in place; return the length of the longest one."""
     shape = batch["input_ids"].shape
     longest = max(int(example["sequence_lengths"].max()) for example in examples)
     rests = [shape[1] - len(example["input_ids"]) for example in examples]
+    # The rest of a row becomes sequences of padding, at most as long as the longest real sequence, since a model may
+    # have no positions for longer ones.
     padding = [[min(longest, rest - begin) for begin in range(0, rest, longest)] for rest in rests]
     sizes = np.concatenate(
         [[*example["sequence_lengths"], *rest] for example, rest in zip(examples, padding, strict=True)]

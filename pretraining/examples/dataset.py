@@ -149,7 +149,7 @@ class PretrainingDataset(Dataset):
         return example
 
     def _sequence(self, plan: ExamplePlan, row: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Token ids of segments A and B of a sequence, truncated to fit."""
+        """Return the token ids of segments A and B of a sequence, truncated to fit."""
         a = slice(int(plan.a_start[row]), int(plan.a_end[row]))
         b = slice(int(plan.b_start[row]), int(plan.b_end[row]))
         a, b = truncate_pair(a, b, self.max_tokens, generator)
@@ -189,7 +189,7 @@ class PretrainingDataset(Dataset):
         return self._groups[key]
 
     def _plan(self, blocks: np.ndarray, generator: np.random.Generator) -> tuple[ExamplePlan, np.ndarray, np.ndarray]:
-        """Plan the examples of blocks; returns the plan, the sequences of all rows, and the start of each row."""
+        """Plan the examples of blocks; return the plan, the sequences of all rows, and the start of each row."""
         documents = np.concatenate([self.documents[self._blocks[b] : self._blocks[b + 1]] for b in blocks])
         settings = self.settings
         plan = plan_examples(
@@ -200,15 +200,12 @@ class PretrainingDataset(Dataset):
         return plan, np.arange(len(plan)), np.arange(len(plan) + 1)
 
     def _lengths(self, plan: ExamplePlan) -> np.ndarray:
-        """Length of each sequence, with special tokens."""
+        """Return the length of each sequence, with special tokens."""
         tokens = plan.a_end - plan.a_start + plan.b_end - plan.b_start
         return np.minimum(tokens, self.max_tokens) + self.settings.max_length - self.max_tokens
 
     def _expected_shares(self) -> np.ndarray:
-        """Expected number of examples of each block, in units of 1 / `_UNIT`.
-
-        Blocks that are not planned are assumed to have as many per token and per document as the planned ones.
-        """
+        """Return the expected number of examples of each block, in units of 1 / `_UNIT`."""
         examples = np.zeros(len(self._shares))
         sample = self._layout(0).groups[:_SAMPLED_GROUPS]
         for number, group in enumerate(sample):
@@ -217,6 +214,7 @@ class PretrainingDataset(Dataset):
             weights = self._lengths(plan) if self.settings.pack else np.ones(len(plan))
             found = np.bincount(block_of[plan.document], weights, minlength=len(examples))
             examples[group] = (found * (len(row_starts) - 1) / max(weights.sum(), 1))[group]
+        # other blocks are assumed to have as many examples per token and per document as these
         known = np.concatenate(sample)
         features = np.stack([self._block_tokens, np.diff(self._blocks)], axis=1).astype(float)
         per_feature = np.linalg.lstsq(features[known], examples[known], rcond=None)[0]
@@ -226,52 +224,27 @@ class PretrainingDataset(Dataset):
 
 
 class _Layout(NamedTuple):
-    """The order of an epoch.
-
-    Attributes:
-        epoch: The epoch.
-        plan_epoch: The epoch whose examples are used.
-        groups: The blocks of each group.
-        sizes: Number of examples of each group.
-        order: The groups in the order of the epoch.
-        ends: Cumulative number of examples at the end of each group, in this order.
-    """
+    """The order of an epoch."""
 
     epoch: int
-    plan_epoch: int
-    groups: list[np.ndarray]
-    sizes: np.ndarray
-    order: np.ndarray
-    ends: np.ndarray
+    plan_epoch: int  # whose examples are used
+    groups: list[np.ndarray]  # the blocks of each
+    sizes: np.ndarray  # number of examples of each group
+    order: np.ndarray  # the groups in the order of the epoch
+    ends: np.ndarray  # cumulative number of examples at the end of each group, in this order
 
 
 class _Group(NamedTuple):
-    """A planned group.
-
-    Attributes:
-        plan: Its sequences.
-        sequences: Indices of the sequences of all rows, row by row.
-        row_starts: Offset of each row in `sequences`, and the end.
-        rows: The rows that are used, in random order.
-        slots: For each index in the group, which of `rows` it is, modulo their number.
-        number: Number of its first example in a static epoch.
-    """
-
     plan: ExamplePlan
-    sequences: np.ndarray
-    row_starts: np.ndarray
-    rows: np.ndarray
-    slots: np.ndarray
-    number: int
+    sequences: np.ndarray  # indices of the sequences of all rows, row by row
+    row_starts: np.ndarray  # offset of each row in `sequences`, and the end
+    rows: np.ndarray  # the rows that are used, in random order
+    slots: np.ndarray  # for each index in the group, which of `rows` it is, modulo their number
+    number: int  # of its first example in a static epoch
 
 
 def _blocks(store: TokenStore, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Divide documents into blocks of about `BLOCK_TOKENS` tokens.
-
-    Returns:
-        The first document of each block, and the end, (blocks + 1,); and the number of tokens of each block, including
-        those of unused documents in between, (blocks,).
-    """
+    """Divide documents into blocks of about `BLOCK_TOKENS` tokens."""
     count = len(documents)
 
     def tokens_before(number: np.ndarray) -> np.ndarray:
@@ -287,6 +260,8 @@ def _blocks(store: TokenStore, documents: np.ndarray) -> tuple[np.ndarray, np.nd
         is_before = tokens_before(middle) < wanted
         low, high = np.where(is_before, np.minimum(middle + 1, high), low), np.where(is_before, high, middle)
     blocks = np.unique(np.concatenate([[0], low, [count]]))
+    # The first document of each block, and the end, (blocks + 1,); and the number of tokens of each block, including
+    # those of unused documents in between, (blocks,).
     return blocks, np.diff(tokens_before(blocks))
 
 
@@ -295,12 +270,6 @@ def _generator(*key: int) -> np.random.Generator:
 
 
 def example_generator(seed: int, epoch: int, index: int, purpose: int = 0) -> np.random.Generator:
-    """Random generator of one example, the same on every rank and worker.
-
-    Args:
-        seed: Seed of the run.
-        epoch: Epoch, counted from 0.
-        index: Number of the example in the epoch.
-        purpose: Streams of different purposes (0 truncation, 1 masking) are independent.
-    """
+    """Return the random generator of one example, the same on every rank and worker."""
+    # streams of different purposes (0 truncation, 1 masking) are independent
     return np.random.Generator(np.random.Philox(key=[seed, purpose], counter=[0, 0, epoch, index]))

@@ -45,7 +45,6 @@ class ExampleSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_settings(self)
         special = SPECIAL_TOKENS[self.objective]
         if self.max_length < special + MINIMAL_TOKENS:
@@ -98,7 +97,6 @@ class MaskingRates:
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_settings(self)
         if self.mask_replace_prob + self.random_replace_prob > 1:
             raise ValueError(

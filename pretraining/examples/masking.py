@@ -16,56 +16,40 @@ _SPAN_SHARES = 0.8**_SPAN_LENGTHS / np.sum(0.8**_SPAN_LENGTHS)
 
 @dataclass(frozen=True)
 class ChangingRate:
-    """A share of tokens to predict that changes linearly over a run (Ankner et al., 2023, arXiv 2305.15096).
+    """A fraction of tokens to predict that changes linearly over a run (Ankner et al., 2023, arXiv 2305.15096)."""
 
-    Attributes:
-        first: The share up to step `begin`, in [0, 1].
-        last: The share at step `end`, in [0, 1].
-        begin, end: Optimizer steps, counted from 0, or times in `TICKS` for a run that is measured in time.
-        position: Maps an example's epoch and index to its step, or to the current time.
-    """
-
-    first: float
-    last: float
+    first: float  # up to step `begin`, in [0, 1]
+    last: float  # at step `end`, in [0, 1]
+    # optimizer steps, counted from 0, or times in `TICKS` for a run that is measured in time
     begin: int
     end: int
-    position: Callable[[int, int], int]
+    position: Callable[[int, int], int]  # maps an example's epoch and index to its step, or to the current time
 
     def __call__(self, epoch: int, index: int) -> float:
-        """The share for an example, in [0, 1]."""
+        """Return the fraction for an example, in [0, 1]."""
         done = min(max(0.0, (self.position(epoch, index) - self.begin) / (self.end - self.begin)), 1.0)
         return self.first + (self.last - self.first) * done
 
 
 @dataclass(frozen=True)
 class StepOfExample:
-    """Maps an example to the optimizer step that trains on it, in any process.
+    """Maps an example to the optimizer step that trains on it, in any process."""
 
-    Attributes:
-        batch_size: Examples per step.
-        examples: Examples per epoch.
-    """
-
-    batch_size: int
-    examples: int
+    batch_size: int  # examples per step
+    examples: int  # per epoch
 
     def __call__(self, epoch: int, index: int) -> int:
-        """The step, counted from 0; an epoch ends with its last whole batch."""
+        """Return the step, counted from 0; an epoch ends with its last whole batch."""
         return epoch * max(1, self.examples // self.batch_size) + index // self.batch_size
 
 
 @dataclass(frozen=True)
 class PositionNow:
-    """Progress of a run that is measured in time, as of its last step.
+    """Progress of a run that is measured in time, as of its last step."""
 
-    Attributes:
-        position: A scalar in shared memory.
-    """
-
-    position: torch.Tensor
+    position: torch.Tensor  # a scalar in shared memory
 
     def __call__(self, epoch: int, index: int) -> int:
-        """The position; it does not depend on the example."""
         return int(self.position)
 
 
@@ -124,18 +108,8 @@ def mask_tokens(
 def _choose_spans(
     candidates: np.ndarray, words: np.ndarray, count: int, generator: np.random.Generator, are_longer: bool
 ) -> list[np.ndarray]:
-    """Choose words, or spans of consecutive words, with at most `count` tokens in total.
-
-    Args:
-        candidates: Positions of the tokens that may be chosen.
-        words: Word i is `candidates[words[i]:words[i + 1]]`.
-        count: Maximum number of tokens.
-        generator: Source of all random choices.
-        are_longer: Whether to choose spans of several words.
-
-    Returns:
-        The positions of each span.
-    """
+    """Choose words, or spans of consecutive words, with at most `count` tokens; return the positions of each."""
+    # word i is `candidates[words[i]:words[i + 1]]`
     number = len(words) - 1
     order = generator.permutation(number).tolist()
     wanted = generator.choice(_SPAN_LENGTHS, number, p=_SPAN_SHARES).tolist() if are_longer else [1] * number

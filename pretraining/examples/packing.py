@@ -4,19 +4,8 @@ import numpy as np
 
 
 def pack_rows(lengths: np.ndarray, row_length: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Pack sequences into rows, longest first, each into the fullest row that has room (best-fit decreasing).
-
-    Sequences of equal length are placed in bulk.
-
-    Args:
-        lengths: Tokens of each sequence, 1 to `row_length`, (n,).
-        row_length: Tokens of a row.
-        generator: Shuffles the sequences, so that a row does not hold neighbouring ones.
-
-    Returns:
-        The indices of the sequences of the first row, then those of the second, ..., (n,); and the offset of each row
-        among them, (rows + 1,).
-    """
+    """Pack sequences into rows, longest first, each into the fullest row with enough space (best-fit decreasing)."""
+    # shuffled, so that a row does not hold neighboring sequences
     order = generator.permutation(len(lengths))
     order = order[np.argsort(-lengths[order], kind="stable")]
     row_of = np.empty(len(lengths), np.int64)
@@ -24,7 +13,7 @@ def pack_rows(lengths: np.ndarray, row_length: int, generator: np.random.Generat
     rows = 0
 
     def fill(sequences: np.ndarray, length: int, room: int) -> np.ndarray:
-        """Put as many sequences as fit into rows with so much room; return the rest."""
+        """Put as many sequences of one length as fit into rows with so much space; return the rest."""
         fit = room // length
         used, with_room[room] = np.split(with_room[room], [-(-len(sequences) // fit)])
         placed = min(len(sequences), fit * len(used))
@@ -46,4 +35,5 @@ def pack_rows(lengths: np.ndarray, row_length: int, generator: np.random.Generat
             rows += new
             fill(sequences, length, row_length)
     by_row = np.argsort(row_of, kind="stable")
+    # sequences of the first row, then of the second, ..., (n,); offset of each row among them, (rows + 1,)
     return by_row, np.concatenate([[0], np.cumsum(np.bincount(row_of, minlength=rows))])

@@ -16,36 +16,26 @@ from .example_settings import MINIMAL_TOKENS, Objective
 
 @dataclass(frozen=True)
 class ExamplePlan:
-    """Planned examples; each array has one entry per example.
+    """Planned examples; each array has one entry per example. Pairs may still be too long."""
 
-    Segment A is the store's tokens from `a_start` up to `a_end`, segment B those from `b_start` up to `b_end`, empty
-    for single segments. Pairs may still be too long. `next_sentence_label` is -100 if there is none. `document` is the
-    index, among the planned documents, of the document of A.
-    """
-
-    document: np.ndarray
+    document: np.ndarray  # of A: index among the planned documents
+    # A and B are ranges of the store's tokens; B is empty for single segments
     a_start: np.ndarray
     a_end: np.ndarray
     b_start: np.ndarray
     b_end: np.ndarray
-    next_sentence_label: np.ndarray
+    next_sentence_label: np.ndarray  # -100 if there is none
 
     def __len__(self) -> int:
         return len(self.a_start)
 
 
 class _Text(NamedTuple):
-    """Documents as if their tokens were concatenated.
+    """Documents as if their tokens were concatenated."""
 
-    Attributes:
-        starts: Offset of each sentence, and the end, (sentences + 1,).
-        first: Index of the first sentence of each document, and the end, (documents + 1,).
-        shift: Added to an offset within a document's tokens, gives the offset in the store, (documents,).
-    """
-
-    starts: np.ndarray
-    first: np.ndarray
-    shift: np.ndarray
+    starts: np.ndarray  # offset of each sentence, and the end, (sentences + 1,)
+    first: np.ndarray  # index of the first sentence of each document, and the end, (documents + 1,)
+    shift: np.ndarray  # (documents,): from an offset within a document's tokens to the offset in the store
 
 
 def plan_examples(
@@ -56,27 +46,16 @@ def plan_examples(
     short_probability: float,
     generator: np.random.Generator,
 ) -> ExamplePlan:
-    """Go through all documents in parallel and divide them into examples.
+    """Divide all documents in parallel into examples, in no particular order.
 
-    In each document consecutive sentences are collected up to a target length: `max_tokens`, or, with probability
-    `short_probability`, a random shorter one for the whole document.
+    In each document consecutive sentences are collected up to a target length: `max_tokens` (of A and B together), or,
+    with probability `short_probability`, a random shorter one for the whole document.
 
     - "mlm+nsp": the chunk is split at a random sentence into A and B. With probability 1/2, and always if the chunk is
       one sentence, B comes from another document instead, and the sentences that would have been B are used again.
     - "mlm+sop": the same split (one sentence is split at a random token, one token is left out); with probability 1/2
       the segments are swapped, label 1.
     - "mlm", "ltr": one segment of as many whole sentences as fit; a longer sentence is split.
-
-    Args:
-        store: The corpus.
-        documents: Documents to use, (n,); with next sentence prediction n >= 2.
-        objective: The training objective.
-        max_tokens: Maximum number of tokens of A and B together.
-        short_probability: Share of documents with a shorter target, in [0, 1].
-        generator: Source of all random choices.
-
-    Returns:
-        The examples, in no particular order.
     """
     text = _gather(store, documents)
     is_short = generator.random(len(documents)) < short_probability
@@ -121,7 +100,7 @@ def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.
     starts = text.starts
 
     def end_of(begin: np.ndarray, target: np.ndarray, limit: np.ndarray) -> np.ndarray:
-        """The first sentence at least `target` tokens after `begin`, at most `limit`."""
+        """Return the first sentence at least `target` tokens after `begin`, at most `limit`."""
         return np.clip(np.searchsorted(starts, starts[begin] + target, side="left"), begin + 1, limit)
 
     rows: list[tuple[np.ndarray, ...]] = []
@@ -165,16 +144,7 @@ def _plan_pairs(text: _Text, targets: np.ndarray, is_order: bool, generator: np.
 
 
 def truncate_pair(a: slice, b: slice, max_tokens: int, generator: np.random.Generator) -> tuple[slice, slice]:
-    """Shorten two token ranges to `max_tokens` together, one token at a time from the longer one, front or back.
-
-    Args:
-        a, b: Ranges of tokens.
-        max_tokens: Maximum total length in tokens.
-        generator: Decides for each token whether it goes from the front or the back.
-
-    Returns:
-        The shortened ranges.
-    """
+    """Shorten two token ranges to `max_tokens` together, one token at a time from the longer one, front or back."""
     length_a, length_b = a.stop - a.start, b.stop - b.start
     excess = length_a + length_b - max_tokens
     if excess <= 0:

@@ -31,32 +31,17 @@ _DEVIATION = 3  # times that of random weights, so that words outweigh the posit
 
 
 class PieceStatistics(NamedTuple):
-    """The statistics of a text's pieces.
-
-    Attributes:
-        embeddings: (vocab_size, width), float32: mean 0 and mean length 1 over the pieces that occur, 0 for the
-            others.
-        counts: Count of each piece, (vocab_size,).
-    """
-
+    # (vocab_size, hidden_size), float32: mean 0 and mean length 1 over the pieces that occur, 0 for the others
     embeddings: np.ndarray
-    counts: np.ndarray
+    counts: np.ndarray  # (vocab_size,)
 
 
 @torch.no_grad()
 def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: np.ndarray) -> None:
-    """Initialise a new model's word embeddings from co-occurrences, and the bias of its output layer from frequencies.
-
-    Args:
-        model: The model; embeddings of pieces that do not occur are not changed.
-        store: The corpus.
-        documents: Documents to count in, (n,).
-
-    Raises:
-        ImportError: If scikit-learn is missing.
-    """
+    """Initialize word embeddings from co-occurrences, and the output layer's bias from frequencies."""
     weights = model.get_input_embeddings().weight
     statistics = piece_statistics(store, documents, *weights.shape)
+    # embeddings of pieces that do not occur are not changed
     seen = torch.from_numpy(statistics.counts > 0)
     length = _DEVIATION * model.config.initializer_range * weights.shape[1] ** 0.5
     weights[seen] = length * torch.from_numpy(statistics.embeddings)[seen]
@@ -67,26 +52,14 @@ def begin_with_statistics(model: PreTrainedModel, store: TokenStore, documents: 
 
 
 def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, width: int) -> PieceStatistics:
-    """Counts of pieces, and embeddings that factor their positive pointwise mutual information (PPMI).
-
-    Args:
-        store: The corpus.
-        documents: Documents to count in, (n,); neighbours are in the same document.
-        vocab_size: Size of the vocabulary.
-        width: Width of an embedding; dimensions beyond the rank of the text are 0.
-
-    Returns:
-        The statistics, reproducible to the byte on the same machine. For sources see the module.
-
-    Raises:
-        ImportError: If scikit-learn is missing.
-    """
+    """Return counts of pieces, and embeddings that factor their positive pointwise mutual information (PPMI)."""
     randomized_svd = require_scikit_learn()
     counts = np.zeros(vocab_size, dtype=np.int64)
     for tokens, _ in _chunks(store, documents):
         counts += np.bincount(tokens, minlength=vocab_size)
     contexts = np.argsort(-counts, kind="stable")[: min(_CONTEXTS, np.count_nonzero(counts))]
     information = _positive_information(_neighbours(store, documents, vocab_size, contexts))
+    # Dimensions beyond the rank of the text are 0. The result is reproducible to the byte on the same machine.
     rank = min(width, len(contexts))
     left, values, _ = randomized_svd(information, rank, n_iter=_POWER_ITERATIONS, random_state=0)
     embeddings = np.zeros((vocab_size, width), dtype=np.float32)
@@ -98,11 +71,7 @@ def piece_statistics(store: TokenStore, documents: np.ndarray, vocab_size: int, 
 
 
 def require_scikit_learn() -> Callable:
-    """Import scikit-learn's truncated SVD; also called before a run, which would otherwise fail minutes later.
-
-    Raises:
-        ImportError: If scikit-learn is missing.
-    """
+    """Import scikit-learn's truncated SVD; also called before a run, which would otherwise fail minutes later."""
     try:
         from sklearn.utils.extmath import randomized_svd
     except ImportError as error:
@@ -126,7 +95,7 @@ def _chunks(store: TokenStore, documents: np.ndarray) -> Iterator[tuple[np.ndarr
 
 
 def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, contexts: np.ndarray) -> "csr_array":
-    """Weighted count of each context near each piece, (vocab_size, contexts)."""
+    """Return the weighted count of each context near each piece in the same document, (vocab_size, contexts)."""
     from scipy.sparse import coo_array, csr_array
 
     shape = (vocab_size, len(contexts))
@@ -145,7 +114,7 @@ def _neighbours(store: TokenStore, documents: np.ndarray, vocab_size: int, conte
 
 
 def _positive_information(near: "csr_array") -> np.ndarray:
-    """max(log(p(context | piece) / p(context)), 0), dense, with smoothed context probabilities."""
+    """Return max(log(p(context | piece) / p(context)), 0), dense, with smoothed context probabilities."""
     of_piece = np.asarray(near.sum(axis=1), dtype=np.float64)
     of_context = np.asarray(near.sum(axis=0), dtype=np.float64) ** _SMOOTHING
     of_context /= of_context.sum()
@@ -156,6 +125,6 @@ def _positive_information(near: "csr_array") -> np.ndarray:
 
 
 def _rotation(width: int) -> np.ndarray:
-    """A rotation that spreads the strongest components over all coordinates, and so over all attention heads."""
+    """Return a rotation that spreads the strongest components over all coordinates, and so over all heads."""
     random = np.random.default_rng(0).standard_normal((width, width))
     return np.linalg.qr(random)[0].astype(np.float32)

@@ -20,11 +20,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 
 @dataclass
 class NewPiecesSettings:
-    """How a vocabulary is extended from a text.
-
-    Raises:
-        ValueError: If a number is out of range.
-    """
+    """How a vocabulary is extended from a text."""
 
     new_pieces: Annotated[int, AT_LEAST_0] = field(
         default=1000,
@@ -45,7 +41,6 @@ class NewPiecesSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_settings(self)
 
 
@@ -56,18 +51,7 @@ def learn_new_pieces(
     num_processes: int | None = None,
     show_progress: bool = True,
 ) -> Extension:
-    """Extend a tokenizer with pieces from documents, and log what they save.
-
-    Args:
-        tokenizer: The tokenizer; it is not changed.
-        documents: Each a list of sentences.
-        settings: Number of new pieces, and whether they may be appended.
-        num_processes: Processes that count words; by default one per core.
-        show_progress: Whether to show a progress bar.
-
-    Raises:
-        ValueError: See `extend_vocabulary`.
-    """
+    """Return a tokenizer extended with pieces from documents, lists of sentences, and log what they save."""
     words = count_corpus_words(documents, tokenizer, num_processes, show_progress)
     number = settings.new_pieces
     extension = extend_vocabulary(tokenizer, words, number, settings.new_piece_frequency, settings.append_pieces)
@@ -89,19 +73,7 @@ def learn_new_pieces(
 
 @torch.no_grad()
 def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str = "mean") -> Model:
-    """Add a tokenizer's new pieces to a model's embeddings and masked-LM output layer.
-
-    Args:
-        model: A model with the old tokenizer's vocabulary; it is changed.
-        old: Its tokenizer.
-        new: The same with new pieces, in `[unused...]` entries or appended.
-        rows: "mean": a new piece starts as the mean of the pieces that spelled it so far (embedding, output weights if
-            not shared, and output bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607); pieces that were unknown,
-            and all pieces with "random", are initialised like a new model's.
-
-    Returns:
-        The model.
-    """
+    """Add new pieces, in place, to the embeddings and masked-LM output layer of a model with the old tokenizer."""
     vocab = old.get_vocab()
     if len(new) > model.get_input_embeddings().weight.shape[0]:
         model.resize_token_embeddings(len(new), mean_resizing=False)
@@ -114,6 +86,9 @@ def add_rows(model: Model, old: MyBertTokenizer, new: MyBertTokenizer, rows: str
     for piece, index in sorted(new.get_vocab().items(), key=lambda item: item[1]):
         if piece in vocab:
             continue
+        # "mean": a new piece starts as the mean of the pieces that spelled it so far (embedding, output weights if not
+        # shared, and output bias; IndoBERTweet, Koto et al., 2021, arXiv 2109.04607). Pieces that were unknown, and
+        # all pieces with "random", are initialized like a new model's.
         parts = [vocab[part] for part in spell(piece, vocab) or []] if rows == "mean" else []
         for matrix in matrices:
             if parts:

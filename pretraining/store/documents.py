@@ -39,14 +39,7 @@ def read_documents(
 
 
 def lines_of_documents(documents: Iterable) -> Iterator[str]:
-    """Yield the lines of documents, with "" after each document.
-
-    Args:
-        documents: Lists of sentences.
-
-    Raises:
-        ValueError: If an item is not a list of strings.
-    """
+    """Yield the lines of documents, lists of sentences, with "" after each document."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
             raise ValueError(f"Document {number} is a str, expected a list of sentences.")
@@ -59,12 +52,7 @@ def lines_of_documents(documents: Iterable) -> Iterator[str]:
 
 
 def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
-    """Group lines, with "" after each document, into documents.
-
-    Args:
-        lines: The lines.
-        split: Whether to split them into sentences.
-    """
+    """Group lines, with "" after each document, into documents; with `split`, split lines into sentences."""
     document: list[str] = []
     for line in lines:
         if line:
@@ -75,7 +63,7 @@ def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[li
 
 
 def named_or_given(text: Any) -> list[Any]:
-    """File names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
+    """Return file names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
     if isinstance(text, (str, Path, GivenData)) or text is None:
         text = [] if text is None else [text]
     is_list = isinstance(text, (list, tuple, set, frozenset))

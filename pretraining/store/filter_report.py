@@ -51,7 +51,7 @@ class FilterReport:
         return {name: dict(vars(amount)) for name, amount in {"read": self.read, **self.dropped}.items()}
 
     def __str__(self) -> str:
-        """A table of the amounts, and the measurements."""
+        """Return a table of the amounts, and the measurements."""
         amounts = {"read": self.read, **self.dropped, "kept": self.kept()}
         rows = [["", *vars(self.read)]]
         rows += [[name, *(f"{value:,}" for value in vars(amount).values())] for name, amount in amounts.items()]
@@ -76,7 +76,7 @@ class FilterReport:
         return "\n".join(lines)
 
     def _token_share(self, share: float) -> float:
-        """The number of tokens per character that this share of the documents does not exceed."""
+        """Return the number of tokens per character that this fraction of the documents does not exceed."""
         seen, wanted = 0, share * self.token_shares.total()
         for hundredths, count in sorted(self.token_shares.items()):
             seen += count

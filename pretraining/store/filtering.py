@@ -40,7 +40,7 @@ _Check = Callable[[int, list[str]], str | None]  # number and lines of a documen
 
 
 def can_find_near_duplicates() -> bool:
-    """Whether datasketch, the library for it, is installed."""
+    """Tell whether datasketch, the library for it, is installed."""
     return importlib.util.find_spec("datasketch") is not None
 
 
@@ -116,7 +116,6 @@ class CorpusFilter:
                 yield ""
 
     def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
-        """The lines of a document to keep."""
         counts = self._counts(number)
         if counts:
             self.report.read.add(document, whole=bool(document))
@@ -136,7 +135,7 @@ class CorpusFilter:
         return document
 
     def _counts(self, number: int) -> bool:
-        """Whether a document belongs to the shard."""
+        """Tell whether a document belongs to the shard."""
         return number % self._shard[1] == self._shard[0]
 
     def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
@@ -199,13 +198,11 @@ def _beginning(lines: list[str]) -> str:
 
 
 def _is_symbols(line: str, most: float) -> bool:
-    """Whether more than the share `most` of a line is neither letters nor combining marks on letters.
-
-    White space does not count, and neither does the punctuation around words: `"No."` is a word.
-    """
+    """Tell whether more than the fraction `most` of a line is neither letters nor combining marks on letters."""
     chunks = line.split()
     if _share_of_symbols("".join(chunks)) <= most:
         return False
+    # white space does not count, and neither does the punctuation around words: `"No."` is a word
     return _share_of_symbols("".join(core[0] if (core := _CORE.search(chunk)) else chunk for chunk in chunks)) > most
 
 
@@ -217,12 +214,10 @@ def _share_of_symbols(text: str) -> float:
 
 
 class _Earlier:
-    """An index of earlier documents: the first document with each key, and its signature.
-
-    It is an SQLite database, in memory up to 64 MiB and beyond that in an unnamed temporary file.
-    """
+    """An index of earlier documents: the first document with each key, and its signature."""
 
     def __init__(self) -> None:
+        # In memory up to 64 MiB (the cache), beyond that in an unnamed temporary file.
         self._database = sqlite3.connect("", isolation_level=None)
         for statement in (
             "PRAGMA journal_mode = OFF",
@@ -235,11 +230,10 @@ class _Earlier:
             self._database.execute(statement)
 
     def close(self) -> None:
-        """Close the temporary file."""
         self._database.close()
 
     def exact_copy(self, number: int, document: list[str]) -> str | None:
-        """A message naming the earlier document with the same lines; if there is none, add this one, return None."""
+        """Return a message naming the earlier document with the same lines; if there is none, add this one."""
         key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         with _room_in_words():
             for (first,) in self._database.execute("SELECT number FROM firsts WHERE key = ?", (key,)):
@@ -248,7 +242,7 @@ class _Earlier:
         return None
 
     def with_keys(self, keys: list[bytes]) -> list[tuple[int, bytes, str]]:
-        """Number, minima and beginning of the first documents with these keys."""
+        """Return number, minima and beginning of the first documents with these keys."""
         with _room_in_words():
             return self._database.execute(
                 "SELECT number, minima, beginning FROM signatures WHERE number IN "
@@ -275,15 +269,7 @@ def _room_in_words() -> Iterator[None]:
 
 
 class _NearDuplicates:
-    """Finds the earlier document that is most similar to a document.
-
-    Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first document of
-    a band is compared, so boilerplate shared by thousands of documents does not slow this down.
-
-    Args:
-        similarity: Minimum similarity, in (0, 1].
-        earlier: The index that stores signatures.
-    """
+    """Finds the earlier document that is most similar to a document, if at least by `similarity`, in (0, 1]."""
 
     def __init__(self, similarity: float, earlier: _Earlier) -> None:
         from datasketch import MinHash
@@ -295,7 +281,7 @@ class _NearDuplicates:
         self._rows = _rows_of_band(similarity)
 
     def __call__(self, number: int, document: list[str]) -> str | None:
-        """A message on the similar earlier document; if there is none, add this document and return None."""
+        """Return a message on the similar earlier document; if there is none, add this document and return None."""
         words = _WORD.findall(" ".join(document).casefold())
         if len(words) < _FEWEST_WORDS:
             return None
@@ -303,6 +289,8 @@ class _NearDuplicates:
         signature = self._empty.copy()
         signature.update_batch(run.encode("utf-8", "surrogatepass") for run in runs)
         minima = signature.hashvalues.astype("<u4")
+        # Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first
+        # document of a band is compared, so boilerplate shared by thousands of documents does not slow this down.
         bands = minima[: len(minima) // self._rows * self._rows].reshape(-1, self._rows)
         keys = [bytes([band]) + values.tobytes() for band, values in enumerate(bands)]
         best, found = 0.0, ""
@@ -318,7 +306,7 @@ class _NearDuplicates:
 
 
 def _rows_of_band(similarity: float) -> int:
-    """Minima per band: as many as possible while documents at the threshold almost always share a band."""
+    """Return the minima per band: as many as possible while documents at the threshold almost always share a band."""
     return max(
         rows
         for rows in range(1, _MINIMA + 1)

@@ -204,19 +204,14 @@ def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> C
 def _recorded_filters(
     store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
 ) -> dict[str, str]:
-    """A store's metadata about filters: their settings and, with a report, what was dropped; empty without filters.
-
-    Args:
-        store: The settings.
-        report: What was dropped now.
-        first: The store to append to, or another file, whose recorded amounts are added.
-    """
+    """Return a store's metadata about filters: their settings and, with a report, what was dropped."""
     if not store.drop:
         return {}
     filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
     recorded = {FILTERS: json.dumps(filters, sort_keys=True)}
     if report is None or first is None:
         return recorded
+    # `first` is the store to append to, or another file
     earlier = json.loads(store_metadata(first).get(LEFT_OUT, "{}"))
     counts = {
         reason: {name: value + earlier.get(reason, {}).get(name, 0) for name, value in amount.items()}
@@ -226,7 +221,7 @@ def _recorded_filters(
 
 
 def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settings: StoreSettings) -> Iterator[str]:
-    """All lines, or those of a shard's files, and "" after each document."""
+    """Yield all lines, or those of a shard's files, and "" after each document."""
     if isinstance(documents, (str, PathLike)):
         documents = [documents]
     in_memory = is_frame(documents)
@@ -243,7 +238,7 @@ def _read(documents: "StrPath | Iterable[StrPath] | Iterable[list[str]]", settin
 
 
 def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> list[str]:
-    """The files that a shard reads: its share of consecutive files, so that the text stays in order."""
+    """Return the files that a shard reads: consecutive ones, so that the text stays in order."""
     sources, count = expand_sources(files), settings.num_shards
     if settings.shard_by == "documents":
         return sources
@@ -269,7 +264,6 @@ def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterato
 
 
 def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group lines into units of work."""
     chunk: list[str] = []
     size = 0
     for line in lines:
@@ -290,19 +284,7 @@ def _encode_chunks(
     num_processes: int | None,
     show_progress: bool,
 ) -> list[Path]:
-    """Encode chunks into one file each in the folder, named by their content; existing files are reused.
-
-    Args:
-        chunks: The lines of each chunk.
-        folder: The folder.
-        encoder: Tokenizer, and whether lines are split into sentences.
-        fingerprint: Fingerprint of the tokenizer.
-        num_processes: Processes that encode; None for one per core, or this one if there is only one chunk.
-        show_progress: Whether to show a progress bar.
-
-    Returns:
-        The files, in the order of the text.
-    """
+    """Encode chunks of lines into one file each, named by their content; return existing and new files in order."""
     ahead = deque(islice(chunks, 2))
     processes = num_processes or (usable_cores() if len(ahead) > 1 else 1)
     files: list[Path] = []
@@ -346,28 +328,22 @@ def _is_complete(file: Path) -> bool:
 
 
 def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
-    """An encoder that treats special tokens in text as ordinary text."""
+    """Return an encoder that treats special tokens in text as ordinary text."""
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.backend_tokenizer.encode_special_tokens = True
     return BulkEncoder(tokenizer)
 
 
 class _ChunkEncoder:
-    """Encodes the lines of a chunk to a file like a token store.
-
-    The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
-    empty, and the last one may continue in the next chunk.
-
-    Args:
-        tokenizer: The tokenizer.
-        split: Whether lines are split into sentences.
-    """
+    """Encodes the lines of a chunk to a file like a token store."""
 
     def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
         self._encoder = _text_encoder(tokenizer)
         self._unknown = tokenizer.unk_token_id
         self._split = split
 
+    # The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
+    # empty, and the last one may continue in the next chunk.
     def __call__(self, lines: list[str], file: Path) -> None:
         if self._split:
             # "" has no sentences, but still ends a document.
@@ -423,7 +399,7 @@ def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str
 
 
 def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
-    """Index of the last sentence of each document, plus 1, without documents that have no sentences."""
+    """Yield the index of the last sentence of each document, plus 1, without documents that have no sentences."""
     sentences = last = 0
     for file in files:
         for piece in array_pieces(file, "document_starts", skip=1):

@@ -64,7 +64,7 @@ class StoreSummary:
 
 
 def tokenizer_fingerprint(tokenizer: MyBertTokenizer) -> str:
-    """SHA-256 (hexadecimal) of what determines a tokenizer's ids: vocabulary, normalizer and pre-tokenizer."""
+    """Return the SHA-256 (hexadecimal) of a tokenizer's vocabulary, normalizer and pre-tokenizer."""
     saved = json.loads(tokenizer.backend_tokenizer.to_str())
     parts = {name: saved[name] for name in ("added_tokens", "normalizer", "pre_tokenizer", "model")}
     return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
@@ -151,12 +151,7 @@ def _one_after_another(arrays: Sequence[np.ndarray], are_starts: bool = False) -
 
 
 def store_files(path: Path) -> list[Path]:
-    """The files of a token store: the file itself, or the shards of a folder in their order.
-
-    Raises:
-        FileNotFoundError: If there is none, or a folder has no shards or not all shards of a store.
-        ValueError: If a folder has shards of several stores.
-    """
+    """Return the files of a token store: the file itself, or the shards of a folder in their order."""
     if not path.is_dir():
         if not path.is_file():
             refuse_address(path)
@@ -178,12 +173,7 @@ def store_files(path: Path) -> list[Path]:
 
 
 def store_metadata(file: Path) -> dict[str, str]:
-    """Read the metadata of a safetensors file, which should be a token store or a shard.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not a safetensors file.
-    """
+    """Read the metadata of a safetensors file, which should be a token store or a shard."""
     if not file.is_file():
         raise FileNotFoundError(f"There is no token store {file}.")
     try:
@@ -194,12 +184,7 @@ def store_metadata(file: Path) -> dict[str, str]:
 
 
 def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
-    """Check that a file is a token store made with a tokenizer; returns its contents in numbers.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not, or was made with another tokenizer.
-    """
+    """Check that a file is a token store made with a tokenizer; return its contents in numbers."""
     metadata = store_metadata(file)
     if metadata.get("format") != FORMAT or metadata.get("version") != VERSION:
         raise ValueError(f"{file} is not a token store of version {VERSION}.")
@@ -212,13 +197,7 @@ def check_store(file: Path, fingerprint: str | None) -> StoreSummary:
 
 
 def read_summary(path: Path, tokenizer: MyBertTokenizer | None = None) -> StoreSummary:
-    """Summarize a token store, after checking that it was made with the tokenizer.
-
-    Raises:
-        FileNotFoundError: See `store_files`.
-        ValueError: If a file is not a token store, or was made with another tokenizer, or its shards differ in their
-            filters.
-    """
+    """Summarize a token store, after checking that the tokenizer made it, and that its shards have equal filters."""
     files = store_files(path)
     fingerprint = store_metadata(files[0]).get("tokenizer") if tokenizer is None else tokenizer_fingerprint(tokenizer)
     summaries = [check_store(file, fingerprint) for file in files]
@@ -244,7 +223,7 @@ def _map(file: Path) -> dict[str, np.ndarray]:
 
 
 def array_place(file: Path, name: str) -> tuple[np.dtype, int, int]:
-    """Dtype, length and offset (in bytes) of an array in a token store file."""
+    """Return dtype, length and offset (in bytes) of an array in a token store file."""
     with file.open("rb") as data:
         (size,) = struct.unpack("<Q", data.read(8))
         entry = json.loads(data.read(size))[name]
@@ -257,7 +236,7 @@ def array_length(file: Path, name: str) -> int:
 
 
 def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
-    """Read an array in chunks. Not mapped: mapped pages of a large file would count as this process's memory."""
+    """Read an array in chunks, not mapped: mapped pages of a large file would count as this process's memory."""
     dtype, length, offset = array_place(file, name)
     with file.open("rb") as data:
         data.seek(offset + skip * dtype.itemsize)
@@ -268,10 +247,8 @@ def array_pieces(file: Path, name: str, skip: int = 0) -> Iterator[np.ndarray]:
 def write_arrays(
     path: Path, metadata: dict[str, str], arrays: Mapping[str, tuple[int, Iterable[np.ndarray]]], token_type: np.dtype
 ) -> None:
-    """Write a safetensors file of `ARRAYS`, each given by its length and its chunks.
-
-    Format: 8 bytes header length (little-endian), JSON header, data (safetensors documentation, "Format").
-    """
+    """Write a safetensors file of `ARRAYS`, each given by its length and its chunks."""
+    # 8 bytes header length (little-endian), JSON header, data (safetensors documentation, "Format")
     header: dict[str, object] = {"__metadata__": metadata}
     offset = 0
     for name in ARRAYS:

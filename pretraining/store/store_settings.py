@@ -24,12 +24,6 @@ ShardBy = Literal["documents", "files"]
 
 @dataclass
 class CorpusSettings(DocumentSettings):
-    """How text is read and processed.
-
-    Raises:
-        ValueError: If `num_processes` is below 1, or a reason in `drop` is unknown.
-    """
-
     num_processes: Annotated[int | None, AT_LEAST_1] = field(
         default=None, metadata={"help": "Processes that work on the text; by default one per core."}
     )
@@ -41,7 +35,6 @@ class CorpusSettings(DocumentSettings):
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         super().__post_init__()
         if unknown := [reason for reason in self.drop if reason not in REASONS]:
             raise ValueError(f"drop has {unknown[0]!r}; expected some of {', '.join(REASONS)}.")
@@ -76,7 +69,6 @@ class FilterSettings:
     )
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         check_settings(self)
         known = {name.casefold(): name for name in script_names()} if self.scripts else {}
         if unknown := [name for name in self.scripts if name.casefold() not in known]:
@@ -104,7 +96,6 @@ class StoreSettings(FilterSettings, CorpusSettings):
     append: bool = field(default=False, metadata={"help": "Append the text to what the store already holds."})
 
     def __post_init__(self) -> None:
-        """Check the settings."""
         CorpusSettings.__post_init__(self)
         FilterSettings.__post_init__(self)
         if not 0 <= self.shard_index < self.num_shards:

@@ -8,7 +8,7 @@ _PLANES = 0x20000  # number of code points; scripts other than Han are in the fi
 
 
 def _script_of(character: str) -> str | None:
-    plain = unicodedata.normalize("NFKC", character)[:1]
+    plain = unicodedata.normalize("NFKC", character)[:1]  # full-width, superscript ... forms count as the letter
     if not plain.isalpha():
         return None
     first = unicodedata.name(plain, "").replace("-", " ").partition(" ")[0]
@@ -19,11 +19,7 @@ _known_script = cache(_script_of)
 
 
 def count_scripts(text: str) -> Counter[str]:
-    """Count the letters of each script in a text.
-
-    A letter's script is the first word of its name in Unicode. Other forms of a letter (full-width, superscript,
-    mathematical) count as the letter itself.
-    """
+    """Count the letters of each script in a text."""
     found: Counter[str] = Counter()
     for character, count in Counter(text).items():
         if (script := _known_script(character)) is not None:
@@ -33,5 +29,4 @@ def count_scripts(text: str) -> Counter[str]:
 
 @cache
 def script_names() -> frozenset[str]:
-    """All names that `count_scripts` can return."""
     return frozenset(filter(None, map(_script_of, map(chr, range(_PLANES)))))

@@ -32,23 +32,14 @@ _TYPES = ("bert", MyBertConfig.model_type)  # of initial models
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """What a run needs in addition to its settings, made and checked once.
+    """What a run needs in addition to its settings, made and checked once."""
 
-    Attributes:
-        tokenizer: The tokenizer with which the store was made.
-        store: The corpus.
-        training: Documents to train on, ascending.
-        heldout: Documents to evaluate on; fewer than 2 for none.
-        config: Configuration of the model.
-        checkpoint: Checkpoint to resume from.
-    """
-
-    tokenizer: MyBertTokenizer
+    tokenizer: MyBertTokenizer  # that of the store
     store: TokenStore
-    training: np.ndarray
-    heldout: np.ndarray
+    training: np.ndarray  # documents, ascending
+    heldout: np.ndarray  # documents to evaluate on; fewer than 2 for none
     config: MyBertConfig
-    checkpoint: str | None
+    checkpoint: str | None  # to resume from
 
 
 def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
@@ -93,15 +84,7 @@ def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedR
 
 
 def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]:
-    """Split documents 0 ... count - 1 into training and held-out ones, spread evenly over the corpus.
-
-    Args:
-        count: Number of documents.
-        heldout: Share to hold out, in [0, 1).
-
-    Returns:
-        The training documents and the held-out ones (none if there would be fewer than 2).
-    """
+    """Split documents 0 ... count - 1 into training and held-out ones (none, or 2 or more), evenly over the corpus."""
     documents = np.arange(count)
     number = round(count * heldout)
     if number < 2:
@@ -112,7 +95,7 @@ def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _files(sources: Iterable[str]) -> list[str]:
-    """Those sources that are files; the others are on the Hub."""
+    """Return those sources that are files; the others are on the Hub."""
     files = [source for source in sources if Path(source).exists()]
     for file in files:
         if not Path(file).is_file():
@@ -137,7 +120,7 @@ def _check_start(model: str) -> None:
 def _tokenizer(
     arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
 ) -> MyBertTokenizer:
-    """The given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
+    """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
     wanted = arguments.new_pieces_settings()
     if (named := arguments.tokenizer or arguments.model) and not wanted:
         return MyBertTokenizer.from_pretrained(named)
@@ -182,7 +165,6 @@ def _store(
 
 
 def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
-    """Training and held-out documents."""
     needed = 2 if arguments.objective == "mlm+nsp" else 1
     if count < needed:
         raise ValueError(

@@ -58,26 +58,15 @@ _OF_A_NEW_MODEL = (
 
 @dataclass(frozen=True)
 class Phase:
-    """A part of a run with one objective, one maximum length and one batch size.
-
-    Attributes:
-        objective: The training objective.
-        max_length: Maximum sequence length in tokens.
-        per_device_train_batch_size: Sequences per micro-batch and device.
-        gradient_accumulation_steps: Micro-batches per step.
-        freezes_layers: Whether only embeddings and heads are trained.
-        repeats_positions: Whether, at its end, the position embeddings not used so far are initialised by repeating
-            the trained ones.
-        last_step: Step at which the phase ends, or time (in `TICKS`) for a run measured in time; None for the end of
-            the run.
-    """
+    """A part of a run with one objective, one maximum length and one batch size."""
 
     objective: Objective
-    max_length: int
-    per_device_train_batch_size: int
-    gradient_accumulation_steps: int
-    freezes_layers: bool = False
-    repeats_positions: bool = False
+    max_length: int  # tokens
+    per_device_train_batch_size: int  # sequences per micro-batch and device
+    gradient_accumulation_steps: int  # micro-batches per step
+    freezes_layers: bool = False  # only embeddings and heads are trained
+    repeats_positions: bool = False  # at its end, trained position embeddings are repeated for those not used so far
+    # or time (in `TICKS`) for a run measured in time; None for the end of the run
     last_step: int | None = None
 
 
@@ -215,11 +204,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     save_total_limit: int | None = field(default=2, metadata={"help": "Keep this many checkpoints."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files.
-
-        Raises:
-            ValueError: If a setting is missing or out of range, or two settings contradict each other.
-        """
+        """Check what can be checked without looking at files."""
         self._check_sources()
         check_settings(self)
         if self.max_hours is not None:
@@ -265,7 +250,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             )
 
     def _measure_in_time(self, hours: float) -> None:
-        """Convert steps to shares of the time, except optimizer settings."""
+        """Convert steps to fractions of the time, except optimizer settings."""
         if self.max_steps not in (-1, TICKS):
             raise ValueError(f"max_hours is {hours} and max_steps {self.max_steps}; expected one of them.")
         self.max_steps = TICKS
@@ -310,7 +295,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             raise ValueError(f"mlm_probability_end is {end} and {other}: masks do not change during the run.")
 
     def _check_best_model(self) -> None:
-        """Refuse a best model by what is not measured, and by what a mean of the weights does not go with."""
+        """Reject a best model by what is not measured, and with a running mean of the weights."""
         known = ["loss", "mlm_loss", "mlm_accuracy", "perplexity"]
         if SPECIAL_TOKENS[self.objective] == 3:
             known += ["nsp_loss", "nsp_accuracy"]
@@ -414,7 +399,7 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
         return phases
 
     def _ramp(self) -> dict[int, int]:
-        """Last step -> number of micro-batches, for each smaller batch at the start of the run: 1, 2, 4 and so on."""
+        """Return the last step of each smaller batch at the start with its number of micro-batches: 1, 2, 4 ..."""
         sizes = [2**power for power in range((self.gradient_accumulation_steps - 1).bit_length())]
         steps = self.batch_ramp * self.max_steps
         return {

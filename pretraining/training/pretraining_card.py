@@ -32,7 +32,7 @@ _FILES_NAMED = 8  # of a corpus, named on the card
 def fill_mask_examples(
     output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
 ) -> list[Example]:
-    """Fill-mask results for a few sentences of the documents, with one word of each masked."""
+    """Return fill-mask results for a few sentences of the documents, with one word of each masked."""
     generator = np.random.default_rng(0)
     calls: list[PipelineCall] = []
     for document in generator.permutation(documents)[:200]:
@@ -96,7 +96,7 @@ def _corpus(sources: Sequence[str | GivenData]) -> str:
 
 
 def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
-    """The settings that determined the result, in words; for those that changed, the first and later values."""
+    """Return the settings that determined the result, in words; for those that changed, the first and later values."""
     optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are an enumeration
     phases = arguments.phases()
 

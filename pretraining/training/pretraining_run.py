@@ -102,20 +102,14 @@ def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, An
 
 
 def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
-    """Train phase by phase, and save the model.
-
-    A phase begins like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step count
-    and log continue, and only the data is different.
-
-    Returns:
-        `interrupted`; and, if training was completed, `metrics`, `steps` (those taken by this call) and `wall_time`
-        in seconds (None if earlier calls took some of the steps).
-    """
+    """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
     checkpoint = run.checkpoint
     wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
     hours = arguments.max_hours
     budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
     phases = arguments.phases()
+    # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
+    # count and log continue, and only the data is different.
     for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
         done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
         if phase.last_step and done >= phase.last_step:
@@ -140,14 +134,14 @@ def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
     _save(trainer, run.tokenizer, Path(arguments.output_dir))
     return {
         "metrics": _last_logged(trainer.state.log_history) | metrics,
-        "steps": trainer.state.global_step - first_step,
-        "wall_time": None if first_step else wall_time,
+        "steps": trainer.state.global_step - first_step,  # of this call
+        "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
         "interrupted": interrupt.interrupted,
     }
 
 
 def _read_finished(output_dir: Path) -> dict[str, Any]:
-    """What `_train` returned for a finished run, or nothing."""
+    """Return what `_train` returned for a finished run, or nothing."""
     if not (output_dir / TRAINER_STATE_NAME).is_file() or not has_weights(output_dir):
         return {}
     logger.info("%s is finished; it is not trained again.", output_dir)
@@ -269,7 +263,7 @@ def _trainer(
 
 
 def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -> tuple[PretrainingDataset, Any]:
-    """The examples of a phase, and those to evaluate on, if documents are held out."""
+    """Return the examples of a phase, and those to evaluate on, if documents are held out."""
     settings = vars(arguments.example_settings(phase))
 
     def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
@@ -302,7 +296,7 @@ def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) ->
 
 
 def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:
-    """The masking rate by example, from the first masked step to the end of the run; None if it is constant."""
+    """Return the masking rate by example, from the first masked step to the end of the run; None if it is constant."""
     if arguments.mlm_probability_end is None:
         return None
     begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
@@ -310,7 +304,7 @@ def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int
 
 
 def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
-    """The model to train. If `is_new` is false, its weights are read from a checkpoint later."""
+    """Return the model to train. If `is_new` is false, its weights are read from a checkpoint later."""
     set_seed(arguments.seed)
     has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
     model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
