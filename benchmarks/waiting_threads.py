@@ -74,7 +74,7 @@ def busy_processes(number: int) -> Iterator[None]:
             process.wait()
 
 
-def measure(size: str, threads: int, busy: list[int], repeats: int) -> None:
+def compare_settings(size: str, threads: int, busy: list[int], repeats: int) -> None:
     """Print a table for each workload and number of busy processes."""
     plain = {name: value for name, value in os.environ.items() if name not in WAITING_VARIABLES}
     with ExitStack() as stack:
@@ -101,7 +101,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"Machine: {describe_setting()} Calls on {arguments.threads} threads.")
     for size in arguments.sizes:
-        measure(size, arguments.threads, arguments.busy, arguments.repeats)
+        compare_settings(size, arguments.threads, arguments.busy, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -219,7 +219,7 @@ COMMANDS = {
         "pretrained",
     ),
     "bench": Command(
-        "compare speed with transformers and ONNX Runtime on the same weights and inputs",
+        "compare speed with transformers, ONNX Runtime, OpenVINO and CTranslate2 on the same weights and inputs",
         ".benchmarks",
         "BenchArguments",
         "run_benchmarks",
