@@ -102,7 +102,7 @@ class Task(ExampleReader[E], Generic[E, P]):
     Attributes:
         main_metric: The metric that selects the best checkpoint.
         max_length: Maximum sequence length, in tokens.
-        defaults: Default training settings of the task.
+        defaults: Default training settings of the task; the learning rate is that of BERT base.
     """
 
     main_metric: str

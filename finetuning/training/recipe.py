@@ -119,6 +119,7 @@ class Finetuning:
         """Train, measure and write; see `finetune`."""
         speak_in_one_process(self.arguments)
         self.check()
+        self.arguments.choose_learning_rate()
         tasks = self._tasks()
         with RunFolder(self.arguments.output_dir, self.arguments.overwrite) as folder:
             run, start = self._prepare(next(iter(tasks.values())), folder)

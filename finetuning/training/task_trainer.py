@@ -120,7 +120,8 @@ class TaskTrainer(ResumableTrainer):
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
         if self.optimizer is None:
             args: Any = self.args
-            groups = layerwise_groups(self.model, args.learning_rate, args.layer_decay, args.weight_decay)
+            rates = (args.learning_rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate)
+            groups = layerwise_groups(self.model, *rates)
             optimizer_class, options = self.get_optimizer_cls_and_kwargs(args, self.model)
             if not args.correct_bias:
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
