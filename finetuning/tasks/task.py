@@ -265,6 +265,13 @@ class Task(ExampleReader[E], Generic[E, P]):
         """The task with settings fitted to predictions for validation data; by default unchanged."""
         return self
 
+    def cross_fitted(self, predictions: Sequence[P], examples: Sequence[E]) -> Sequence[P]:
+        """Predictions for validation data, each by settings that are fitted to the others; by default unchanged.
+
+        Unlike those of `adapted`, their metrics are not optimistic.
+        """
+        return predictions
+
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """The model outputs to keep for a batch, one row per sequence."""
         return tuple(values for name, values in outputs.items() if name.endswith("logits"))

@@ -180,8 +180,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     learning_rate: float | None = field(
         default=None,
         metadata={
-            "help": "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, tagger "
-            "on features 1e-3)."
+            "help": "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, "
+            "tagger on features 1e-3)."
         },
     )
     num_train_epochs: float | None = field(

@@ -1,7 +1,7 @@
 """Learning rates of fine-tuning: a default for the model's size, and factors by depth and for the word embeddings.
 
-Factors by depth are for steady fine-tuning on small data ("Revisiting Few-sample BERT Fine-tuning", Zhang et al., 2021,
-section 3).
+Factors by depth are for steady fine-tuning on small data (Zhang et al., 2021, "Revisiting Few-sample BERT
+Fine-tuning", section 3).
 """
 
 from typing import Any

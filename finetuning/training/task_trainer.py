@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers.trainer_utils import EvalLoopOutput
+from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import flat_indices
 from ...runs import MyBertAdamW, ResumableTrainer
@@ -135,9 +135,15 @@ class TaskTrainer(ResumableTrainer):
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for this data."""
         data: Any = dataloader.dataset
-        self.compute_metrics = lambda prediction: self.run.task.score(
-            self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
-        )
+        is_validation = kwargs.get("metric_key_prefix", "eval").startswith("eval")
+
+        def score(output: EvalPrediction) -> dict[str, float]:
+            predictions: Any = self.run.task.predict(output.predictions, data, self.run.labels)
+            if is_validation:
+                predictions = self.run.task.cross_fitted(predictions, data.examples)
+            return self.run.task.score(predictions, data.examples)
+
+        self.compute_metrics = score
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
