@@ -29,8 +29,8 @@ class LossBreaksTies(TrainerCallback):
         """Lower the best metric so far by a hair, before `Trainer` and early stopping compare with it."""
         name = f"eval_{str(args.metric_for_best_model).removeprefix('eval_')}"
         value = (metrics or {}).get(name)
-        if metrics is None or value is None or value != state.best_metric:
-            return
+        if metrics is None or value is None or value != state.best_metric or state.best_global_step is None:
+            return  # without checkpoints no step is the best
         best = next(
             entry for entry in state.log_history if entry.get("step") == state.best_global_step and name in entry
         )

@@ -63,6 +63,7 @@ class TaskTrainer(ResumableTrainer):
     args: FinetuningArguments
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
+        args.choose_learning_rate()
         validation = dict(run.validation)
         if _has_windows(run):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model

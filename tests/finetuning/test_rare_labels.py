@@ -81,6 +81,11 @@ def test_the_lowest_loss_is_best_among_equal_metrics(arguments, tmp_path, metric
     assert state["best_global_step"] == state["global_step"]
 
 
+def test_equal_metrics_without_checkpoints(arguments):
+    settings = {"max_steps": -1, "num_train_epochs": 2, "validation_file": CLASSES, "save_strategy": "no"}
+    assert finetune(arguments(**settings))["accuracy"] == 0.75
+
+
 @pytest.mark.parametrize(("loss", "is_better"), [(0.4, True), (0.5, False), (0.6, False)])
 @pytest.mark.parametrize("greater", [True, False])
 def test_loss_breaks_ties_of_the_best_data_set(loss, is_better, greater):
