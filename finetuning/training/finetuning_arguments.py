@@ -232,7 +232,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             self._check_folds()
         elif not self.dataset:
             self._check_seeds(self.validation_file or self.validation_split)
-        defaults = _FALLBACKS | task.defaults
+        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
         if self.approach == "features":
             defaults |= {"num_train_epochs": 20.0}
         for name in _FALLBACKS:
