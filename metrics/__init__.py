@@ -16,6 +16,7 @@ from .entities import entity_metrics, entity_spans
 from .glue import (
     GLUE_METRICS,
     accuracy,
+    errors_of_values,
     f1,
     glue_metrics,
     glue_task_name,
@@ -28,7 +29,7 @@ from .hidden_words import HiddenWords, fitting_words, hidden_words, word_loss
 from .label_orders import GOOGLE_LABELS, HUB_LABELS, google_row_order, has_unnamed_labels, require_named_labels
 from .language_model import perplexity
 from .squad import normalize_answer, squad_answers, squad_metrics, squad_v2_metrics
-from .thresholds import best_f1_threshold
+from .thresholds import best_f1_threshold, fit_thresholds, held_out_labels
 
 if TYPE_CHECKING:
     import evaluate
@@ -46,14 +47,17 @@ __all__ = [
     "entity_metrics",
     "entity_report",
     "entity_spans",
+    "errors_of_values",
     "expected_calibration_error",
     "f1",
     "fit_temperature",
+    "fit_thresholds",
     "fitting_words",
     "glue_metrics",
     "glue_task_name",
     "google_row_order",
     "has_unnamed_labels",
+    "held_out_labels",
     "held_out_temperatures",
     "hidden_words",
     "load",

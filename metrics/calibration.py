@@ -5,6 +5,9 @@ Guo et al. (2017), "On Calibration of Modern Neural Networks", arXiv 1706.04599.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -89,12 +92,32 @@ def held_out_temperatures(probabilities: ArrayLike, references: ArrayLike) -> np
         probabilities: Probability of each class, shape `(examples, classes)`; at least two examples.
         references: The true class of each example, shape `(examples,)`.
     """
+    return with_held_out_fit(fit_temperature, with_temperature, probabilities, references)
+
+
+def with_held_out_fit(
+    fit: Callable[[np.ndarray, np.ndarray], Any],
+    apply: Callable[[np.ndarray, Any], np.ndarray],
+    probabilities: ArrayLike,
+    references: ArrayLike,
+) -> np.ndarray:
+    """Apply to each of five folds what was fitted on the other four.
+
+    Args:
+        fit: Fits something to probabilities and references.
+        apply: Applies it to probabilities.
+        probabilities: Of any shape, the first axis is that of the examples.
+        references: What is true of each example.
+
+    Returns:
+        The results, in the shape of `probabilities`.
+    """
     probabilities, references = np.asarray(probabilities, dtype=np.float64), np.asarray(references)
     part = np.arange(len(references)) % min(_PARTS, len(references))
     found = np.empty_like(probabilities)
     for number in range(part.max() + 1):
         own = part == number
-        found[own] = with_temperature(probabilities[own], fit_temperature(probabilities[~own], references[~own]))
+        found[own] = apply(probabilities[own], fit(probabilities[~own], references[~own]))
     return found
 
 

@@ -152,6 +152,17 @@ def pearson_spearman(predictions: ArrayLike, references: ArrayLike) -> dict[str,
     return {"pearson": pearson(predictions, references), "spearmanr": spearman(predictions, references)}
 
 
+def errors_of_values(predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
+    """Mean absolute error and root of the mean squared error, in the unit of the data: `{"mae", "rmse"}`.
+
+    Args:
+        predictions: Numbers, shape `(examples,)`.
+        references: The true numbers, same shape.
+    """
+    errors = np.subtract(*score_arrays(predictions, references))
+    return {"mae": float(np.abs(errors).mean()), "rmse": float(np.sqrt(np.square(errors).mean()))}
+
+
 _GLUE_FUNCTIONS = {
     "accuracy": accuracy,
     "f1": f1,

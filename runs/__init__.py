@@ -2,6 +2,7 @@
 
 from .checkpoints import last_complete_checkpoint
 from .interruption import StopOnInterrupt
+from .library_settings import check_libraries
 from .muon import MuonWithAdamW, matrix_groups
 from .optimizers import Lamb, MyBertAdamW, parameter_groups
 from .processes import prepare_once, speak_in_one_process, started_on_cpus
@@ -26,6 +27,7 @@ __all__ = [
     "TimeBudget",
     "WeightAverage",
     "arguments_by_name",
+    "check_libraries",
     "draw_curves",
     "last_complete_checkpoint",
     "linear_schedule",

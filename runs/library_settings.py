@@ -83,7 +83,8 @@ def _check_optimization(arguments: TrainingArguments) -> None:
     settings: Any = arguments.lr_scheduler_kwargs or {}
     if arguments.lr_scheduler_type == "linear" and settings:
         raise ValueError(f"lr_scheduler_kwargs is {settings}; the linear schedule takes none.")
-    optimizer = torch.optim.SGD([torch.zeros(1)], lr=arguments.learning_rate)
+    rate = 1.0 if arguments.learning_rate is None else arguments.learning_rate  # chosen once the model is read
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=rate)
     try:
         get_scheduler(arguments.lr_scheduler_type, optimizer, 1, 100, scheduler_specific_kwargs=settings)
     except (TypeError, ValueError) as error:

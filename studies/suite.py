@@ -14,6 +14,7 @@ from ..files import refuse_address, write_json, write_text, written_beside
 from ..files.yaml_keys import refuse_repeated_keys
 from ..finetuning import TASKS, FinetuningArguments, finetune
 from ..finetuning.tasks.task_arguments import evaluation_names
+from ..finetuning.training.best_checkpoint import loss_in
 from .study_settings import (
     MAJORITY,
     Score,
@@ -227,8 +228,9 @@ def run_suite(arguments: SuiteArguments) -> dict[str, Any]:
             if metrics["interrupted"]:
                 return {"interrupted": True}
             tried.append(_outcome(finetuning, chosen, metrics))
-        choose = max if finetuning.greater_is_better else min
-        outcomes[task] = choose(tried, key=lambda outcome: _mean(outcome.scores))
+        sign = -1 if finetuning.greater_is_better else 1
+        ranks = [(sign * _mean(each.scores), loss_in(each.metrics.get("mean", each.metrics))) for each in tried]
+        outcomes[task] = tried[ranks.index(min(ranks))]
     output_dir = Path(arguments.output_dir)
     report = {
         "average": sum(_mean(outcome.scores) for outcome in outcomes.values()) / len(outcomes),

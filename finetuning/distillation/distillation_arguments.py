@@ -183,8 +183,8 @@ class DistillationArguments(FinetuningArguments):
         if self.validation_split and not (self.train_file or self.dataset):
             raise ValueError("validation_split is set without train_file; only labelled data can be held out.")
 
-    def _training_defaults(self, task: Task) -> dict[str, Any]:
-        return super()._training_defaults(task) | ({"learning_rate": 5e-4} if self.is_new_student else {})
+    def _default_learning_rate(self) -> tuple[float, str]:
+        return (5e-4, "for a new student") if self.is_new_student else super()._default_learning_rate()
 
     @property
     def card_summary(self) -> str:

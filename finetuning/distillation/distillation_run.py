@@ -40,7 +40,7 @@ from .distillation_arguments import DistillationArguments
 from .distillation_loss import DistillationLoss
 from .distillation_trainer import DistillationTrainer
 from .layer_losses import LayerLosses
-from .soft_targets import check_can_be_distilled, joined, outputs_of_rows, with_soft_targets
+from .soft_targets import SOFT_TARGETS, check_can_be_distilled, joined, outputs_of_rows, with_soft_targets
 from .teacher import TEACHER_OUTPUTS, Teacher
 from .teacher_embeddings import begin_with_teacher
 
@@ -68,6 +68,11 @@ class DistillationRun(TaskRun):
     def training_sources(self) -> Sequence[tuple[DataSource, int]]:
         """The labelled data, and each file of texts without labels."""
         return self.sources
+
+    @property
+    def targets(self) -> Sequence[float]:
+        """The teacher's numbers; a text may lack a label."""
+        return np.concatenate(self.train.inputs[SOFT_TARGETS]).tolist()
 
 
 def distill(arguments: DistillationArguments | None = None, **settings: Any) -> dict[str, Any]:

@@ -70,6 +70,12 @@ def head_modules(model: PreTrainedModel) -> list[nn.Module]:
     return [module for name, module in model.named_children() if name != model.base_model_prefix]
 
 
+def output_layer(model: PreTrainedModel) -> nn.Linear | None:
+    """The last linear layer of a model's head, within an adapter the one that is trained; None if there is none."""
+    layers = [part for module in head_modules(model) for part in module.modules() if isinstance(part, nn.Linear)]
+    return layers[-1] if layers else None
+
+
 def head_layers(model: PreTrainedModel) -> list[str]:
     """Names of the modules with weights on top of a model's layers, including the pooler."""
     parts = [part for module in [*head_modules(model), *_pooler(model)] for part in module.modules()]

@@ -16,6 +16,7 @@ from ...modeling_mybert import MyBertConfig
 from ..data.labels import Labels, listed
 from .bilstm import MyBertBiLstmConfig
 from .encoder_parts import head_modules, reinitialize, reset_head
+from .target_scale import TARGET_SCALE, fold_target_scale
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +78,7 @@ def load_with_head(
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
     config = _starting_config(name, before, config_fields, beginning)
     if beginning.from_scratch or beginning.config is not None:
+        vars(config).pop(TARGET_SCALE, None)
         model = auto_class.from_config(config, trust_remote_code=False)
         return model, [key for key, _ in model.named_parameters()]
     names = config_fields.get("id2label", {})
@@ -92,7 +94,15 @@ def load_with_head(
         new |= set(reset_head(model))
     elif _has_other_head(before, auto_class) and not new.issuperset(_head_parameters(model)):
         new |= set(reinitialize(model, head_modules(model)))  # the other head's layers have the same names and sizes
+    if has_new_head(model, new):
+        vars(model.config).pop(TARGET_SCALE, None)
+    fold_target_scale(model)
     return model, sorted(new)
+
+
+def has_new_head(model: PreTrainedModel, new: Iterable[str]) -> bool:
+    """Whether new parameters, given by name, are those of the model's head."""
+    return any(not name.startswith(f"{model.base_model_prefix}.") for name in new)
 
 
 def _starting_config(
@@ -178,6 +188,7 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
             f"{name} has no head for this task (it lacks {', '.join(head)}); expected a model that was fine-tuned "
             f"as {type(model).__name__}."
         )
+    fold_target_scale(model)
     return model
 
 

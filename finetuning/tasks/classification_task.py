@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,12 +22,14 @@ from ...metrics import (
     HUB_LABELS,
     ClassReport,
     accuracy,
-    best_f1_threshold,
     class_report,
+    errors_of_values,
     expected_calibration_error,
     f1,
     fit_temperature,
+    fit_thresholds,
     glue_metrics,
+    held_out_labels,
     held_out_temperatures,
     pearson_spearman,
     require_named_labels,
@@ -37,6 +41,9 @@ from ...tokenization import encode_and_cut
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
+from .text_examples import LabelPrediction, TextExample, class_probabilities, label_probabilities
+
+logger = logging.getLogger(__name__)
 
 _OBJECTIVES: dict[str, Objective] = {
     "single_label_classification": "classes",
@@ -48,29 +55,13 @@ _SEPARATORS = (",", ";", "|")  # separators of several labels in a text column
 _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of 0/1 columns in tables
 
 
-@dataclass(frozen=True)
-class TextExample:
-    """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
-
-    texts: tuple[str, ...]
-    label: str | frozenset[str] | float | None
-
-
-@dataclass(frozen=True)
-class LabelPrediction:
-    """A predicted label, of the same type as an example's, and the probability of each class."""
-
-    label: str | frozenset[str] | float
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTask(Task[TextExample, LabelPrediction]):
     """Classification or regression of single sentences or pairs.
 
     Attributes:
         thresholds: For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without
-            one. Fitted to the best F1 on the validation data.
+            one. Fitted to the validation data, see `fit_thresholds`.
         temperature: For single-label tasks, divides the logits; fitted to the validation data.
         text_pair_column: Column of the second sentence of a pair.
         label_columns: For multi-label tasks, columns of 0 and 1, one for each label.
@@ -348,26 +339,39 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> Self:
         """The task with settings fitted to the predictions.
 
-        For single-label tasks this is the temperature, for multi-label tasks the thresholds with the best F1.
+        For single-label tasks this is the temperature, for multi-label tasks the thresholds, see `fit_thresholds`.
         """
         if self.problem == "single_label_classification" and len(examples) > 1:
-            return replace(self, temperature=fit_temperature(*_class_probabilities(predictions, examples)))
+            return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
         if self.problem != "multi_label_classification":
             return self
-        thresholds = {}
-        for name in predictions[0].probabilities:
-            holds = np.array([name in example.label for example in examples])  # type: ignore[operator]
-            scores = np.array([prediction.probabilities[name] for prediction in predictions])
-            if holds.any():
-                thresholds[name] = best_f1_threshold(scores, holds)
-        return replace(self, thresholds=thresholds)
+        thresholds = fit_thresholds(*label_probabilities(predictions, examples))
+        logger.info(
+            "Labels are predicted above a probability of %.3g (median; %.3g to %.3g), which gives the best F1 on the "
+            "validation data; the rarer a label, the nearer to the threshold that suits all labels.",
+            *np.quantile(thresholds, (0.5, 0.0, 1.0)),
+        )
+        return replace(self, thresholds=dict(zip(predictions[0].probabilities, thresholds.tolist(), strict=True)))
+
+    def cross_fitted(
+        self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+    ) -> Sequence[LabelPrediction]:
+        """Predictions by thresholds that are fitted to the other examples, unless the task has thresholds."""
+        if self.problem != "multi_label_classification" or self.thresholds:
+            return predictions
+        names = tuple(predictions[0].probabilities)
+        rows = held_out_labels(*label_probabilities(predictions, examples))
+        return [
+            replace(prediction, label=frozenset(compress(names, row)))
+            for prediction, row in zip(predictions, rows, strict=True)
+        ]
 
     def score(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> dict[str, float]:
-        """GLUE's metrics; otherwise accuracy and F1, or correlations for regression."""
+        """GLUE's metrics; otherwise accuracy and F1; for regression correlations, and errors in the data's unit."""
         predicted: list[Any] = [prediction.label for prediction in predictions]
         wanted: list[Any] = [example.label for example in examples]
         if self.problem == "regression":
-            return pearson_spearman(predicted, wanted)
+            return pearson_spearman(predicted, wanted) | errors_of_values(predicted, wanted)
         if self.problem == "multi_label_classification":
             names = sorted(frozenset().union(*predicted, *wanted)) or [""]  # if no label is true or predicted
             rows = [
@@ -396,7 +400,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """The calibration error of the most probable class, for single-label tasks."""
         if self.problem != "single_label_classification" or len(examples) < 2 or not predictions[0].probabilities:
             return {}
-        probabilities, references = _class_probabilities(predictions, examples)
+        probabilities, references = class_probabilities(predictions, examples)
         if fitted_to_them:
             probabilities = held_out_temperatures(probabilities, references)
         return {"expected_calibration_error": expected_calibration_error(probabilities, references)}
@@ -475,15 +479,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 def _numbers(count: int) -> tuple[str, ...]:
     """The names of unnamed classes."""
     return tuple(str(number) for number in range(count))
-
-
-def _class_probabilities(
-    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities (examples, classes) and ids of the true classes (examples,)."""
-    number = {name: place for place, name in enumerate(predictions[0].probabilities)}
-    references = [number[str(example.label)] for example in examples]
-    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
 
 
 def _mark_between(names: Iterable[str]) -> str:

@@ -31,10 +31,10 @@ def _glue(name: str, main_metric: str, text: str, pair: str | None = None, **fie
 
 
 def _squad(version: str, epochs: float, **fields: Any) -> QuestionAnsweringTask:
-    """SQuAD (Rajpurkar et al., 2016, 2018); learning rate and epochs of the paper (sections 4.2 and 4.3)."""
+    """SQuAD (Rajpurkar et al., 2016, 2018); epochs of the paper (sections 4.2 and 4.3)."""
     return QuestionAnsweringTask(
         files={"train": (f"train-v{version}.json",), "validation": (f"dev-v{version}.json",)},
-        defaults={"learning_rate": 5e-5, "num_train_epochs": epochs},
+        defaults={"num_train_epochs": epochs},
         **fields,
     )
 

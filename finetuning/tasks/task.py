@@ -102,7 +102,7 @@ class Task(ExampleReader[E], Generic[E, P]):
     Attributes:
         main_metric: The metric that selects the best checkpoint.
         max_length: Maximum sequence length, in tokens.
-        defaults: Default training settings of the task.
+        defaults: Default training settings of the task; the learning rate is that of BERT base.
     """
 
     main_metric: str
@@ -264,6 +264,13 @@ class Task(ExampleReader[E], Generic[E, P]):
     def adapted(self, predictions: Sequence[P], examples: Sequence[E]) -> Self:
         """The task with settings fitted to predictions for validation data; by default unchanged."""
         return self
+
+    def cross_fitted(self, predictions: Sequence[P], examples: Sequence[E]) -> Sequence[P]:
+        """Predictions for validation data, each by settings that are fitted to the others; by default unchanged.
+
+        Unlike those of `adapted`, their metrics are not optimistic.
+        """
+        return predictions
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """The model outputs to keep for a batch, one row per sequence."""

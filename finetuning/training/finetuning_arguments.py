@@ -10,12 +10,22 @@ from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
 from ...files.frames import GivenData
-from ...files.settings import AT_LEAST_0, AT_LEAST_1, SHARE, SHARE_ABOVE_0, Range, check_settings, refuse_given
-from ...runs import RunArguments, started_on_cpus
+from ...files.settings import (
+    ABOVE_0,
+    AT_LEAST_0,
+    AT_LEAST_1,
+    SHARE,
+    SHARE_ABOVE_0,
+    Range,
+    check_settings,
+    refuse_given,
+)
+from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.given_data import source_of, sources_of
 from ..data.rows import DataSource, hub_splits
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
+from .learning_rates import rate_for_size
 from .samples import SAMPLE_SETTINGS, SampleSettings
 
 logger = logging.getLogger(__name__)
@@ -25,7 +35,7 @@ SPLITS = ("train", "validation", "test")
 _DECISIVE = (
     *("model", "train_file", "dataset", "dataset_config", "approach", "features", "lstm_size", "bilstm", "seeds"),
     *("freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers", "layer_decay"),
-    "dropout",
+    *("embedding_learning_rate", "dropout"),
     *("new_head", "from_scratch", "keep_model_type", "lora", "peft_config"),
     *("correct_bias", "optim", "optim_args", "optim_target_modules"),
     *("learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "weight_decay", "max_grad_norm"),
@@ -40,7 +50,7 @@ _DECISIVE = (
 # Settings without a meaning if only a tagger on frozen features is trained.
 _OF_THE_WHOLE_MODEL = (
     *("bilstm", "freeze", "freeze_layers", "train_head_first", "gradual_unfreezing", "reinitialize_layers"),
-    *("layer_decay", "dropout", "from_scratch", "new_head", "keep_model_type"),
+    *("layer_decay", "embedding_learning_rate", "dropout", "from_scratch", "new_head", "keep_model_type"),
 )
 # Settings of trained or re-initialised weights; with an adapter, all weights but the head's are frozen.
 _NOT_WITH_ADAPTERS = tuple(
@@ -49,7 +59,8 @@ _NOT_WITH_ADAPTERS = tuple(
 _ADAMW = ("adamw_torch", "adamw_torch_fused")  # which can run without bias correction
 _SCHEDULED_BY_EVALUATIONS = ("reduce_lr_on_plateau", "greedy")
 _DECISIVE_WHERE_EVALUATIONS_COUNT = ("eval_strategy", "eval_steps", "eval_delay", "save_strategy", "save_steps")
-_FALLBACKS = {"learning_rate": 5e-5, "num_train_epochs": 3.0, "per_device_train_batch_size": 32}
+_LEARNING_RATE = 5e-5  # of BERT base
+_FALLBACKS = {"num_train_epochs": 3.0, "per_device_train_batch_size": 32}
 _NOTHING_EVALUATED = "nothing is evaluated; give a validation_file, or hold out data with validation_split"
 _SHARED = RunArguments.__dataclass_fields__
 _FROM_MINUS_1 = Range("at least 0, or -1 for none", lambda value: value >= -1)
@@ -77,10 +88,11 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         "peft_config": ("lora",),
         "freeze": (
             *("train_head_first", "gradual_unfreezing", "freeze_layers", "layer_decay"),
-            "reinitialize_layers",
+            *("embedding_learning_rate", "reinitialize_layers"),
         ),
-        "freeze_layers": ("freeze",),
+        "freeze_layers": ("freeze", "embedding_learning_rate"),
         "layer_decay": ("freeze",),
+        "embedding_learning_rate": ("freeze", "freeze_layers"),
         "from_scratch": ("reinitialize_layers",),
         "reinitialize_layers": ("from_scratch", "freeze"),
         "bilstm": ("keep_model_type",),
@@ -135,6 +147,10 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     layer_decay: Annotated[float, SHARE_ABOVE_0] = field(
         default=1.0, metadata={"help": "Factor on the learning rate from each layer to the one below (0.95, say)."}
     )
+    embedding_learning_rate: Annotated[float, ABOVE_0] = field(
+        default=1.0,
+        metadata={"help": "Factor on the learning rate of the word embeddings, beside layer_decay (10, say)."},
+    )
     dropout: Annotated[float | None, SHARE] = field(
         default=None,
         metadata={
@@ -163,7 +179,10 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     )
     learning_rate: float | None = field(
         default=None,
-        metadata={"help": "Peak learning rate (default 5e-5, SWAG 2e-5, adapters 5e-4, tagger on features 1e-3)."},
+        metadata={
+            "help": "Peak learning rate (default 5e-5 x 768 / hidden size, SWAG 2e-5 x the same, adapters 5e-4, "
+            "tagger on features 1e-3)."
+        },
     )
     num_train_epochs: float | None = field(
         default=None, metadata={"help": "Epochs (default 3, SQuAD 2.0 2, tagger on features 20)."}
@@ -177,6 +196,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     save_total_limit: int | None = field(default=1, metadata={"help": "Keep this many checkpoints, besides the best."})
     # None: if it is evaluated and saved at the same steps.
     load_best_model_at_end: bool | None = field(default=None, metadata=_SHARED["load_best_model_at_end"].metadata)
+    why_learning_rate: str = field(default="", init=False)  # for the card, if it is not set
 
     def __post_init__(self) -> None:
         """Fill in the task's defaults, and check what can be checked without looking at the data.
@@ -212,9 +232,12 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
             self._check_folds()
         elif not self.dataset:
             self._check_seeds(self.validation_file or self.validation_split)
-        for name, value in self._training_defaults(task).items():
+        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
+        if self.approach == "features":
+            defaults |= {"num_train_epochs": 20.0}
+        for name in _FALLBACKS:
             if getattr(self, name) is None:
-                setattr(self, name, value)
+                setattr(self, name, defaults[name])
         if not self.validation_file and not self.dataset and not self.validation_split and not self.folds:
             self.eval_strategy, self.eval_steps = "no", None
         if self.load_best_model_at_end is None:
@@ -250,14 +273,25 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         if not self.train_file and not self.dataset:
             raise ValueError("train_file is not set; give training data as train_file, data_dir or dataset.")
 
-    def _training_defaults(self, task: Task) -> dict[str, Any]:
-        """Training settings that the user has not given."""
-        defaults: dict[str, Any] = {**_FALLBACKS, **task.defaults}
+    def choose_learning_rate(self) -> None:
+        """Set the learning rate that the user has not given, and log why; the model must exist by now.
+
+        Raises:
+            OSError: If there is no such model.
+            ValueError: If `lr_scheduler_kwargs` does not fit the rate.
+        """
+        if self.learning_rate is None:
+            self.learning_rate, self.why_learning_rate = self._default_learning_rate()
+            logger.info("Learning rate: %g (%s).", self.learning_rate, self.why_learning_rate)
+            check_libraries(self)
+
+    def _default_learning_rate(self) -> tuple[float, str]:
+        """The default learning rate and the reason for it."""
         if self.approach == "features":
-            defaults |= {"learning_rate": 1e-3, "num_train_epochs": 20.0}
+            return 1e-3, "for a tagger on features"
         if self.has_adapter:
-            defaults["learning_rate"] = 5e-4
-        return defaults
+            return 5e-4, "for adapters"
+        return rate_for_size(self.resolve_task().defaults.get("learning_rate", _LEARNING_RATE), self.model)
 
     def _check(self) -> None:
         check_settings(self)
@@ -274,7 +308,8 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
         for names, is_idle, where in (
             (("features", "lstm_size"), self.approach != "features", "without approach 'features'"),
             (("dataset_config",), not self.dataset, "without dataset"),
-            (("freeze_layers", "layer_decay"), self.freeze, "with freeze 'encoder'"),
+            (("freeze_layers", "layer_decay", "embedding_learning_rate"), self.freeze, "with freeze 'encoder'"),
+            (("embedding_learning_rate",), self.freeze_layers >= 0, f"with freeze_layers {self.freeze_layers}"),
             (("reinitialize_layers",), self.from_scratch, "with from_scratch"),
             (("keep_model_type",), self.bilstm, "with bilstm"),
         ):

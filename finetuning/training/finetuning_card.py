@@ -112,9 +112,13 @@ def _hyperparameters(arguments: FinetuningArguments, task: Task) -> dict[str, An
         "reinitialised top layers": arguments.reinitialize_layers or None,
         "dropout": arguments.dropout,
         "learning rate from layer to layer": arguments.layer_decay if arguments.layer_decay != 1 else None,
+        "learning rate of word embeddings": (
+            f"x {arguments.embedding_learning_rate:g}" if arguments.embedding_learning_rate != 1 else None
+        ),
     }
+    rate, why = arguments.learning_rate, arguments.why_learning_rate
     return {
-        "learning rate": arguments.learning_rate,
+        "learning rate": f"{rate:g} ({why})" if why else rate,
         "batch size": arguments.train_batch_size * arguments.gradient_accumulation_steps * arguments.world_size,
         **duration,
         "longest sequence": task.max_length,

@@ -1,18 +1,46 @@
-"""Learning rates by depth, for steady fine-tuning on small data (Zhang et al., 2021).
+"""Learning rates of fine-tuning: a default for the model's size, and factors by depth and for the word embeddings.
 
-"Revisiting Few-sample BERT Fine-tuning", section 3.
+Factors by depth are for steady fine-tuning on small data (Zhang et al., 2021, "Revisiting Few-sample BERT
+Fine-tuning", section 3).
 """
 
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from ...runs import parameter_groups
 from ..network.encoder_parts import embeddings, encoder_layers
 
+_HIDDEN_SIZE = 768  # of BERT base, for which the paper gives learning rates
+
+
+def rate_for_size(rate: float, model: str) -> tuple[float, str]:
+    """The learning rate for a model of another size than BERT base: smaller models need higher rates.
+
+    With 5e-5 this is 3e-4 at a hidden size of 128 and 1e-4 at 384; the best rates of Google's miniatures (Turc et al.,
+    2019) are 3e-5 to 3e-4.
+
+    Args:
+        rate: Learning rate for BERT base.
+        model: Folder or Hub name of the model.
+
+    Returns:
+        The rate, to three digits, and the reason for it.
+
+    Raises:
+        OSError: If there is no such model.
+    """
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    hidden_size = getattr(config, "hidden_size", _HIDDEN_SIZE)
+    return float(f"{rate * _HIDDEN_SIZE / hidden_size:.3g}"), f"{rate:g} x {_HIDDEN_SIZE} / hidden size {hidden_size}"
+
 
 def layerwise_groups(
-    model: PreTrainedModel, learning_rate: float, layer_decay: float, weight_decay: float
+    model: PreTrainedModel,
+    learning_rate: float,
+    layer_decay: float,
+    weight_decay: float,
+    embedding_factor: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Parameter groups whose learning rate decreases from the head to the embeddings.
 
@@ -22,21 +50,22 @@ def layerwise_groups(
         layer_decay: Factor from each layer to the one below, in (0, 1]; applied once to the top layer, and to the
             embeddings once more than to the lowest layer.
         weight_decay: Weight decay of all but biases and layer normalisations.
+        embedding_factor: Further factor on the rate of the word embeddings, above 0.
 
     Returns:
-        The groups, one or two for each depth, those of the head first, because the first learning rate is logged. With
-        a factor of 1, two in total.
+        The groups, one or two for each learning rate, those of the head first, because the first rate is logged.
     """
     groups = parameter_groups(model, weight_decay)
-    if layer_decay == 1:
+    if layer_decay == embedding_factor == 1:
         return groups
-    depth: dict[int, int] = {}
+    factors: dict[int, float] = {}
     for below_head, module in enumerate([*reversed(encoder_layers(model)), embeddings(model)], start=1):
-        depth |= {id(parameter): below_head for parameter in module.parameters()}
-    divided: dict[tuple[int, int], dict[str, Any]] = {}
+        factors |= {id(parameter): layer_decay**below_head for parameter in module.parameters()}
+    factors[id(model.base_model.get_input_embeddings().weight)] *= embedding_factor
+    divided: dict[tuple[bool, float, int], dict[str, Any]] = {}
     for number, group in enumerate(groups):
         for parameter in group["params"]:
-            steps = depth.get(id(parameter), 0)
-            new = {**group, "params": [], "lr": learning_rate * layer_decay**steps}
-            divided.setdefault((steps, number), new)["params"].append(parameter)
+            factor = factors.get(id(parameter), 1.0)
+            new = {**group, "params": [], "lr": learning_rate * factor}
+            divided.setdefault((factor != 1, -factor, number), new)["params"].append(parameter)
     return [divided[place] for place in sorted(divided)]

@@ -41,6 +41,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
     run = fitted = trainer.run
     found, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
+    _warn_of_zero(trainer)
     raw = _predictions(run, run.validation, outputs)
     if run.validation:
         name, data = next(iter(run.validation.items()))
@@ -70,6 +71,18 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
     trainer.accelerator.wait_for_everyone()
     return metrics
+
+
+def _warn_of_zero(trainer: TaskTrainer) -> None:
+    """Warn if the metric that selects the best model was 0 in every evaluation."""
+    name = str(trainer.args.metric_for_best_model).removeprefix("eval_")
+    values = [entry[f"eval_{name}"] for entry in trainer.state.log_history if f"eval_{name}" in entry]
+    if values and not any(values):
+        logger.warning(
+            "%s is 0 in every evaluation: the model has not learnt the task; train longer, or with a higher "
+            "--learning_rate.",
+            name,
+        )
 
 
 def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:

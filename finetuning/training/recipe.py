@@ -24,12 +24,14 @@ from ...runs import (
     speak_in_one_process,
 )
 from ...tokenization import save_vocab
-from ..network.heads import check_start
+from ..network.heads import check_start, has_new_head
+from ..network.target_scale import fold_target_scale, learn_standardized
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
 from ..tasks.task import Task
 from ..tasks.task_record import task_record
 from .adapters import ADAPTER_FOLDER, merge_adapter
+from .best_checkpoint import LossBreaksTies
 from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
@@ -119,6 +121,7 @@ class Finetuning:
         """Train, measure and write; see `finetune`."""
         speak_in_one_process(self.arguments)
         self.check()
+        self.arguments.choose_learning_rate()
         tasks = self._tasks()
         with RunFolder(self.arguments.output_dir, self.arguments.overwrite) as folder:
             run, start = self._prepare(next(iter(tasks.values())), folder)
@@ -186,7 +189,7 @@ class Finetuning:
                 continue
             if len(trainings) > 1:
                 logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
-            first = start if training is trainings[0] else None
+            first = start if training is trainings[0] and not training.is_fold else None  # a fold has data of its own
             outcome = self._train(training.run(), training.seed, training.folder, first)
             if outcome is None:
                 return {"interrupted": True}
@@ -224,11 +227,15 @@ class Finetuning:
         if len(new) < len(list(model.parameters())):
             logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
         interrupt = StopOnInterrupt()
-        callbacks: list[TrainerCallback] = [interrupt]
+        callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
         if arguments.train_head_first or arguments.gradual_unfreezing:
             callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
         if arguments.early_stopping_patience:
             callbacks.append(PatientStop(arguments.early_stopping_patience))
+        network: Any = model.get_base_model() if arguments.has_adapter else model
+        standardized = None
+        if run.task.objective == "value":
+            standardized = learn_standardized(network, run.targets, has_new_head(network, new))
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
@@ -236,6 +243,9 @@ class Finetuning:
         trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return None
+        if standardized is not None:  # before the adapter is saved, which has the head
+            standardized.remove()
+            fold_target_scale(network)
         if arguments.has_adapter:
             model = merge_adapter(model, output_dir / ADAPTER_FOLDER if arguments.should_save else None)
             trainer.model = trainer.model_wrapped = model

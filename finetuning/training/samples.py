@@ -164,6 +164,14 @@ def _drawn(total: int, count: int, strata: Sequence[str] | None, seed: int, what
     return sorted(train_test_split(places, test_size=count, random_state=seed)[1])
 
 
+def label_counts(data: TaskData, classes: int) -> np.ndarray:
+    """The number of labels of each class, one per sequence or per token; windows of a text count as one label."""
+    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
+    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
+    is_label = labels != IGNORED_LABEL
+    return np.bincount(labels[is_label], shares[is_label], minlength=classes)
+
+
 def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
     """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced").
 
@@ -171,10 +179,7 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
         data: The training data; its labels are one class per sequence, or one per token.
         classes: Number of classes; a class without labels gets the weight 1.
     """
-    labels = np.concatenate([np.asarray(label).reshape(-1) for label in data.inputs["labels"]])
-    shares = np.asarray(data.inputs.get(WINDOW_WEIGHT, np.ones(len(labels))))
-    is_label = labels != IGNORED_LABEL
-    counts = np.bincount(labels[is_label], shares[is_label], minlength=classes)
+    counts = label_counts(data, classes)
     weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
     return torch.tensor(weights, dtype=torch.float32)
 

@@ -18,6 +18,7 @@ from ..prediction.evaluation import PREDICTION_FILES
 from ..tasks.task import Task
 from ..tasks.task_record import read_task_record
 from .adapters import ADAPTER_FOLDER
+from .best_checkpoint import loss_in
 from .finetuning_arguments import FinetuningArguments
 from .measurement import METRICS
 from .samples import fold_numbers
@@ -148,8 +149,9 @@ def together(
     numbered = {name.rpartition(" ")[2]: dict(metrics) for name, metrics in several.items()}
     if folds:
         return Together(last, mean | dict(measured[last.name]), summary, {"folds": numbered})
-    choose = max if arguments.greater_is_better else min
-    best = choose(trainings, key=lambda training: measured[training.name][metric])
+    sign = -1 if arguments.greater_is_better else 1
+    scores = {name: (sign * metrics[metric], loss_in(metrics)) for name, metrics in several.items()}
+    best = min(trainings, key=lambda training: scores[training.name])
     return Together(best, dict(measured[best.name]), summary | {"best_seed": best.seed}, {"seeds": numbered})
 
 

@@ -17,11 +17,12 @@ from transformers import (
 from ..data.labels import LABEL_ARGUMENTS, Labels
 from ..data.rows import DataRow, DataSource
 from ..network.encoder_parts import encoder_layers, reinitialize_layers
-from ..network.heads import Beginning, longest_sequence
+from ..network.heads import Beginning, has_new_head, longest_sequence
 from ..tasks.task import Task, TaskData
 from .adapters import add_adapter, read_adapter_config
 from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
+from .head_bias import set_head_bias
 from .samples import fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ class TaskRun:
     def training_sources(self) -> Sequence[tuple[DataSource, int]]:
         """What the training data was put together from, each with its number of examples."""
         return [(self.train.source, len(self.train.examples))]
+
+    @property
+    def targets(self) -> Sequence[float]:
+        """The numbers that a regression learns."""
+        return self.train.inputs["labels"]
 
 
 @dataclass(frozen=True)
@@ -264,6 +270,8 @@ def starting_model(
         arguments.dropout,
     )
     model, new = run.task.load_model(arguments.model, run.labels, beginning)
+    if has_new_head(model, new) and not arguments.class_weights:  # under which all classes are equally frequent
+        set_head_bias(model, run.task, run.train)
     fresh, frozen = arguments.reinitialize_layers, arguments.freeze_layers
     reinitialize_layers(model, fresh)
     freeze_layers(model, None if arguments.freeze == "encoder" else frozen)

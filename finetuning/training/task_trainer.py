@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Sampler, SequentialSampler
-from transformers.trainer_utils import EvalLoopOutput
+from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import flat_indices
 from ...runs import MyBertAdamW, ResumableTrainer
@@ -63,6 +63,7 @@ class TaskTrainer(ResumableTrainer):
     args: FinetuningArguments
 
     def __init__(self, run: TaskRun, args: FinetuningArguments, **kwargs: Any) -> None:
+        args.choose_learning_rate()
         validation = dict(run.validation)
         if _has_windows(run):
             args.remove_unused_columns = False  # the weights are inputs of the loss, not of the model
@@ -120,7 +121,8 @@ class TaskTrainer(ResumableTrainer):
         """The optimizer of the arguments, by default AdamW with bias correction, with parameter groups by layer."""
         if self.optimizer is None:
             args: Any = self.args
-            groups = layerwise_groups(self.model, args.learning_rate, args.layer_decay, args.weight_decay)
+            rates = (args.learning_rate, args.layer_decay, args.weight_decay, args.embedding_learning_rate)
+            groups = layerwise_groups(self.model, *rates)
             optimizer_class, options = self.get_optimizer_cls_and_kwargs(args, self.model)
             if not args.correct_bias:
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
@@ -134,9 +136,15 @@ class TaskTrainer(ResumableTrainer):
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for this data."""
         data: Any = dataloader.dataset
-        self.compute_metrics = lambda prediction: self.run.task.score(
-            self.run.task.predict(prediction.predictions, data, self.run.labels), data.examples
-        )
+        is_validation = kwargs.get("metric_key_prefix", "eval").startswith("eval")
+
+        def score(output: EvalPrediction) -> dict[str, float]:
+            predictions: Any = self.run.task.predict(output.predictions, data, self.run.labels)
+            if is_validation:
+                predictions = self.run.task.cross_fitted(predictions, data.examples)
+            return self.run.task.score(predictions, data.examples)
+
+        self.compute_metrics = score
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:

@@ -156,7 +156,7 @@ def test_regression(tmp_path, pretrained):
 
 
 def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pretrained):
-    """bfloat16 has no 70.9: the labels must not be rounded to 71 in half precision."""
+    """bfloat16 has no 70.9: neither labels nor values may be rounded to 71 in half precision."""
     rows = [(text, 70.9) for text, _ in ROWS]
     losses = []
     for bf16 in (False, True):
@@ -166,8 +166,8 @@ def test_values_of_a_regression_are_not_rounded_in_half_precision(tmp_path, pret
         finetune(arguments(tmp_path, pretrained, **settings, bf16=bf16))
         state = json.loads((tmp_path / f"out{bf16}" / "trainer_state.json").read_text())
         losses.append(state["log_history"][0]["loss"])
-    assert losses[1] == pytest.approx(losses[0], abs=1.0)  # with labels rounded to 71 it would be larger by 14
-    assert losses[0] == pytest.approx(70.9**2, rel=0.01)
+    assert losses[1] == pytest.approx(losses[0], abs=1e-3)  # rounded to 71 it would be larger by 1e-2
+    assert losses[0] < 1e-2  # the model begins at the mean
 
 
 def test_same_seed_same_weights(tmp_path, pretrained):

@@ -620,13 +620,15 @@ def test_a_model_that_had_better_answer_nothing_does_so():
     assert adapted.score(predictions, examples)["f1"] == 100.0
 
 
-def test_the_thresholds_of_labels_are_those_of_the_best_f1():
+def test_the_thresholds_of_labels_are_fitted_to_their_predictions():
     task = TASKS["multilabel"]
     wanted = [{"a"}, {"a"}, set(), {"b"}]
     scores = [{"a": 0.3, "b": 0.1}, {"a": 0.25, "b": 0.6}, {"a": 0.05, "b": 0.2}, {"a": 0.15, "b": 0.9}]
     examples = [TextExample(("x",), frozenset(names)) for names in wanted]
     task = task.adapted([LabelPrediction(frozenset(), {**row, "never": 0.4}) for row in scores], examples)
-    assert task.thresholds == pytest.approx({"a": 0.2, "b": 0.75})
+    # The best F1 is above 0.2 for a, 0.75 for b and 0.225 for all labels, which counts as 10 examples.
+    assert task.thresholds == pytest.approx({"a": 2.65 / 12, "b": 3.0 / 11, "never": 0.225})
+    task = replace(task, thresholds={"a": 0.2, "b": 0.75})
     logits = np.array([[np.log(row[name] / (1 - row[name])) for name in "ab"] for row in scores])
     data = TaskData(examples, {}, "x")
     found = [prediction.label for prediction in task.predict(logits, data, Labels(("a", "b")))]

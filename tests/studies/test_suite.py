@@ -132,14 +132,15 @@ def test_the_best_of_a_grid_over_seeds(tmp_path, model, data, caplog):
     assert "There is no submission.zip: it needs all 2 tasks, and only some were asked for." in caplog.text
 
 
-@pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1)])
+@pytest.mark.parametrize(("metric", "best"), [("accuracy", 0.2), ("macro_f1", 0.1), ("loss", 0.1), ("tied", 0.1)])
 def test_what_counts_is_what_tells_the_best_model(tmp_path, model, data, monkeypatch, metric, best):
     def finetune(arguments):
         rate = arguments.learning_rate
-        return {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "interrupted": False}
+        found = {"accuracy": rate, "macro_f1": 1 - rate, "loss": rate, "majority_accuracy": 0.5, "tied": 0.0}
+        return found | {"interrupted": False}
 
     monkeypatch.setattr(suite, "finetune", finetune)
-    chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.1, 0.2]}}
+    chosen = {"finetuning": FINETUNING | {"metric_for_best_model": metric}, "grid": {"learning_rate": [0.2, 0.1]}}
     report = run_suite(settings(tmp_path, model, data, only=["animals"], **chosen))["tasks"]["animals"]
     assert report["chosen"] == {"learning_rate": best}
     assert report["score"] == report["metrics"][metric]
