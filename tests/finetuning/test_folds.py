@@ -46,7 +46,7 @@ def test_folds_have_one_size_and_the_classes_in_proportion():
 
 
 def test_folds_that_cannot_be_measured_show_before_anything_is_trained(arguments, tmp_path):
-    (tmp_path / "data.tsv").write_text("text\tscore\n" + "".join(f"the cat\t{number}\n" for number in range(5)))
+    (tmp_path / "data.tsv").write_text("text\tscore\n" + "".join(f"the cat {number}\t{number}\n" for number in range(5)))
     with pytest.raises(ValueError, match=r"A fold of .*data.tsv with 1 examples cannot be measured: a correlation"):
         finetune(arguments(task="regression"))
     assert not (tmp_path / "out").exists()

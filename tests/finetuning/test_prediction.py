@@ -503,7 +503,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
     [
         ("sst2", [], {}, r"The data holds no rows"),
         ("sst2", ["a", " "], {}, r"data, row 2: an empty text; expected a text"),
-        ("sst2", [3], {}, r"data, row 1: '3'; expected a text, a pair of texts or a dictionary"),
+        ("sst2", [3], {}, r"data, row 1: '3'; expected one text \(the task reads no pairs\) or a dictionary"),
         ("sst2", {"train": []}, {}, r"data is a dict of 'train'; expected a file, a table"),
         ("sst2", 3, {}, r"data is 3; expected a file, a table"),
         (
