@@ -274,7 +274,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     settings = _sentence_settings(arguments)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
-    max_length = arguments.max_length or settings.max_length or longest
+    max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
     assert arguments.features
     features = FEATURES[arguments.features]

@@ -77,7 +77,7 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
         if values is None:
             values = _labelled(item, task) if labelled else _texts(item, task)
         if values is None:
-            read = "a text or a list of words" if task.reads_conll else "one text (the task reads no pairs)"
+            read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
             if task.may_read_pairs:
                 read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
             expected = f"a tuple of {read} and its label" if labelled else read
@@ -92,7 +92,8 @@ def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     if not isinstance(item, (list, tuple)) or not item:
         return None
     if task.reads_conll:
-        return {"text": list(item)} if all(isinstance(word, str) for word in item) else None
+        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        return {"text": list(item)} if are_words else None
     is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
     return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
 

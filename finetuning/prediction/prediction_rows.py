@@ -115,7 +115,7 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
         singles = [name for name in _TEXTS if name in names]
         others = [name for name in row.values if name != "line"]
         if len(others) == 1 and not singles:
-            if content_suffix(row.source) in SEPARATED_SUFFIXES:
+            if content_suffix(row.source) in SEPARATED_SUFFIXES and others[0].strip().casefold() not in _TEXTS:
                 raise ValueError(
                     f"{row.source} has one column, and {others[0][:60]!r} in its first line; if that is the column's "
                     "name, give it with text_column; otherwise begin the file with a line 'text', or call it .txt."
