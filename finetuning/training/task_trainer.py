@@ -21,6 +21,7 @@ from .task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 
+_REPEATED = "is_repeated"  # extra key of a batch whose loss does not count
 _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
 
 
@@ -85,9 +86,25 @@ class TaskTrainer(ResumableTrainer):
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """`count_own` of the step's batches; leaves only its own examples in an epoch's last batch.
+
+        Among several processes, accelerate fills the last batches up with the first examples. A process without any
+        of its own keeps one, whose loss does not count.
+        """
+        state = self.accelerator.gradient_state
+        if not batches or self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+            return self.count_own(batches, device)
+        last = batches[-1]
+        last.pop("token_indices", None)
+        tensors = {name: value for name, value in last.items() if isinstance(value, torch.Tensor)}
+        own = max(0, state.remainder - self.args.process_index * len(next(iter(tensors.values()))))
+        last.update({name: value[: max(1, own)] for name, value in tensors.items()} | ({} if own else {_REPEATED: True}))
+        return self.count_own([*batches[:-1], {name: value[:own] for name, value in tensors.items()}], device)
+
+    def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The number of labels, weighted by their sequences; an answer counts once, by its start."""
         if batches and WINDOW_WEIGHT in batches[0]:
-            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][0].numel() for batch in batches]
+            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][:1].numel() for batch in batches]
             total = torch.stack(counts).sum().to(device)
             return self.accelerator.gather(total).sum() if self.args.average_tokens_across_devices else total
         return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
@@ -100,6 +117,7 @@ class TaskTrainer(ResumableTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
+        counts = not inputs.pop(_REPEATED, False)
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
@@ -107,6 +125,7 @@ class TaskTrainer(ResumableTrainer):
         if is_outside and num_items_in_batch is not None and self.args.average_tokens_across_devices:
             # `Trainer` multiplies by the number of GPUs of the process, as if each had computed the loss of its rows.
             loss = loss / max(1, self.args.n_gpu)
+        loss = loss if counts else 0 * loss
         return (loss, outputs) if return_outputs else loss
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:
