@@ -73,9 +73,7 @@ def stream_rows(
     path = Path(path)
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:
-        rows: Iterator[dict[str, Any]] = read_separated(
-            path, columns, encoding, skip_broken_rows, literal_quotes
-        )
+        rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows, literal_quotes)
     elif kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path, open_text(path, encoding))
     elif kind == ".json":

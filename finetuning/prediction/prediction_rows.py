@@ -63,9 +63,7 @@ def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
             return
         yield from _text_rows(lines, "standard input", task)
     elif is_table(path):
-        rows = stream_rows(
-            path, task.file_columns, task.encoding, task.skip_broken_rows, task.is_published(path)
-        )
+        rows = stream_rows(path, task.file_columns, task.encoding, task.skip_broken_rows, task.is_published(path))
         yield from (DataRow(row, str(path), number) for number, row in enumerate(rows, start=1))
     elif task.reads_conll and content_suffix(path) != ".txt":
         rows = iter(read_conll(path, task.encoding))

@@ -98,7 +98,9 @@ class TaskTrainer(ResumableTrainer):
         last.pop("token_indices", None)
         tensors = {name: value for name, value in last.items() if isinstance(value, torch.Tensor)}
         own = max(0, state.remainder - self.args.process_index * len(next(iter(tensors.values()))))
-        last.update({name: value[: max(1, own)] for name, value in tensors.items()} | ({} if own else {_REPEATED: True}))
+        last.update(
+            {name: value[: max(1, own)] for name, value in tensors.items()} | ({} if own else {_REPEATED: True})
+        )
         return self.count_own([*batches[:-1], {name: value[:own] for name, value in tensors.items()}], device)
 
     def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
