@@ -178,7 +178,8 @@ def read_separated(
 
     def lines() -> Iterator[str]:
         nonlocal number
-        for number, line in enumerate(open_text(path, encoding, digests), start=1):
+        for line in open_text(path, encoding, digests):
+            number += 1
             record.append(f"{line}\n")
             yield record[-1]
 
@@ -232,8 +233,9 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
 
     yield from csv.reader(without_quotes(), delimiter="\t", quoting=csv.QUOTE_NONE)
     if rest:
-        quoting = csv.QUOTE_MINIMAL if is_quoted() else csv.QUOTE_NONE
-        yield from csv.reader(chain(rest, lines), delimiter="\t", quoting=quoting)
+        lines = chain(rest, lines)
+        quoted = csv.reader(lines, delimiter="\t")
+        yield from quoted if is_quoted() else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def _is_quoted(path: str | Path, encoding: str) -> bool:
@@ -249,7 +251,8 @@ def _is_quoted(path: str | Path, encoding: str) -> bool:
 
     def lines() -> Iterator[str]:
         nonlocal number
-        for number, line in enumerate(open_text(path, encoding), start=1):
+        for line in open_text(path, encoding):
+            number += 1
             record.append(line)
             yield f"{line}\n"
 

@@ -231,10 +231,9 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         layout = []
         for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
             chunk = examples[start : start + _CHUNK]
-            lengths = (self.max_length, self.doc_stride, self.max_question_length)
             texts = ([example.question for example in chunk], [example.context for example in chunk])
             try:
-                layout += make_windows(tokenizer, *texts, *lengths)
+                layout += make_windows(tokenizer, *texts, self.max_length, self.doc_stride, self.max_question_length)
             except QuestionError as error:
                 message = re.sub("|".join(_SETTINGS), lambda name: _SETTINGS[name.group()], str(error))
                 raise ValueError(f"{source}, row {chunk[error.number].row}: {message}.") from None

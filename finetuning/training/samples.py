@@ -119,7 +119,7 @@ def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> li
     groups = _groups(task, examples)
     count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
     if count < folds:
-        what = "examples" if count == len(examples) else "different texts"
+        what = "examples or texts" if count == len(examples) else "different texts"
         raise ValueError(f"folds is {folds}, but there are only {count} {what}; expected at most that many.")
     if strata is not None and max(Counter(strata).values()) < folds:
         strata = None
