@@ -79,7 +79,8 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
     groups = _groups(task, examples)
     firsts = [examples[numbers[0]] for numbers in groups]
     what = "examples" if len(groups) == len(examples) else "different texts"
-    drawn = _drawn(len(groups), round(share * len(groups)), _strata(task, firsts), seed, what)
+    count = max(round(share * len(groups)), min(1, round(share * len(examples))))  # few texts, each many times
+    drawn = _drawn(len(groups), count, _strata(task, firsts), seed, what)
     places = {number for group in drawn for number in groups[group]}
     kept = [example for number, example in enumerate(examples) if number not in places]
     return kept, [example for number, example in enumerate(examples) if number in places]

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,10 @@ def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: li
     return batch
 
 
+def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
+    return {name: value[:count] if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
 class TaskTrainer(ResumableTrainer):
     """`Trainer` with the task's metrics and learning rates by layer.
 
@@ -85,23 +89,25 @@ class TaskTrainer(ResumableTrainer):
         # `Trainer` checks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
-    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        """`count_own` of the step's batches; leaves only its own examples in an epoch's last batch.
+    def get_batch_samples(self, epoch_iterator: Iterator[dict[str, Any]], *args: Any) -> Any:
+        """`Trainer.get_batch_samples`, without the examples that accelerate repeats to fill an epoch's last batches.
 
-        Among several processes, accelerate fills the last batches up with the first examples. A process without any
-        of its own keeps one, whose loss does not count.
+        A process that has no other example in its last batch keeps one, whose loss does not count.
         """
+        return super().get_batch_samples(map(self._without_repeated, epoch_iterator), *args)
+
+    def _without_repeated(self, batch: dict[str, Any]) -> dict[str, Any]:
         state = self.accelerator.gradient_state
-        if not batches or self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
-            return self.count_own(batches, device)
-        last = batches[-1]
-        last.pop("token_indices", None)
-        tensors = {name: value for name, value in last.items() if isinstance(value, torch.Tensor)}
-        own = max(0, state.remainder - self.args.process_index * len(next(iter(tensors.values()))))
-        last.update(
-            {name: value[: max(1, own)] for name, value in tensors.items()} | ({} if own else {_REPEATED: True})
-        )
-        return self.count_own([*batches[:-1], {name: value[:own] for name, value in tensors.items()}], device)
+        if self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+            return batch
+        batch = {name: value for name, value in batch.items() if name != "token_indices"}
+        size = next(len(value) for value in batch.values() if isinstance(value, torch.Tensor))
+        own = state.remainder - self.args.process_index * size  # real examples come first
+        return _first_rows(batch, max(1, own)) | ({_REPEATED: True} if own < 1 else {})
+
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """`count_own` of the batches, without repeated examples."""
+        return self.count_own([_first_rows(batch, 0) if _REPEATED in batch else batch for batch in batches], device)
 
     def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The number of labels, weighted by their sequences; an answer counts once, by its start."""

@@ -81,8 +81,8 @@ def test_two_processes_count_no_example_twice(tmp_path, tokenizer, task, count):
     }[task]
     (tmp_path / "data.json").write_text(json.dumps(rows))
     command = (
-        f"finetune --model base --task {task} --train_file data.json --max_length 16 --num_train_epochs 3 --quiet "
-        "--learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no"
+        f"finetune --model base --task {task} --train_file data.json --validation_file data.json --max_length 16 "
+        "--num_train_epochs 3 --learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no --quiet"
     ).split()
     launch(tmp_path, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
     two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
@@ -104,7 +104,7 @@ def test_two_processes_distill_as_one(tmp_path, tokenizer):
         tokenizer.save_pretrained(tmp_path / name)
     texts = [f"the {word} {verb}" for word in ("cat", "dog", "mat", "tree") for verb in ("sat", "ran under a tree")]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
-    (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:7]) + "\n")
+    (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:6]) + "\n")
     command = (
         "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
         "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet"

@@ -66,6 +66,7 @@ def test_equal_texts_stay_together_and_are_counted(tmp_path, pretrained, caplog)
     kept, held_out = split_off(CLASSIFICATION, [*EXAMPLES, *EXAMPLES[:10], *EXAMPLES[:5]], 0.2, seed=1)
     assert not {example.texts for example in kept} & {example.texts for example in held_out}
     assert len({example.texts for example in held_out}) == 8
+    assert len(split_off(CLASSIFICATION, EXAMPLES[:4] * 4, 0.1, seed=1)[1]) == 4
     for settings in ({"validation_split": 0.2}, {"folds": 2}, {}):
         caplog.clear()
         run = arguments(tmp_path, pretrained, [*ROWS, *ROWS[:3], *ROWS[:1]], **settings)
