@@ -209,24 +209,13 @@ def test_pairs(tmp_path, models):
 @pytest.mark.parametrize("task", ["sst2", "regression", "multilabel"])
 def test_a_text_and_its_label_are_no_pair_for_a_model_of_single_texts(models, task, kind):
     rows = [(text, "good") for text in TEXTS[:3]]
-    data = {"lists": list(map(list, rows)), "map_style": MapStyle(rows)}.get(kind) or kind(rows)
+    data = {"lists": list(map(list, rows)), "map_style": torch.utils.data.Subset(rows, range(3))}.get(kind) or kind(
+        rows
+    )
     with pytest.raises(ValueError, match=r"row 1: .*; expected one text \(the task reads no pairs\) or a dictionary"):
         list(mybert.predict(models / task, data))
     with pytest.raises(ValueError, match=r"row 1: .*; expected a tuple of one text"):
         mybert.evaluate(models / task, [((text, "x"), "0") for text in TEXTS[:3]])
-
-
-class MapStyle(torch.utils.data.Dataset):
-    """Rows by index."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        return self.rows[index]
 
 
 def test_a_text_with_its_label_is_no_list_of_words(models):
