@@ -13,7 +13,16 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..files import check_output_folder, clear_folder, expand_paths, locked, read_json_object, write_json, write_lines
+from ..files import (
+    check_output_folder,
+    clear_folder,
+    expand_paths,
+    locked,
+    read_json_object,
+    write_json,
+    write_lines,
+    write_separated,
+)
 from ..files.settings import ABOVE_0, AT_LEAST_1, check_settings
 from ..finetuning import FinetuningArguments, finetune
 from ..pretraining import PretrainingArguments, pretrain, read_documents, split_sentences
@@ -109,7 +118,7 @@ def _live(arguments: DemoArguments, sources: Sources, task: dict[str, list[tuple
     output_dir = Path(arguments.output_dir)
     files = _write_text(sources, output_dir / "text")
     for part, rows in task.items():
-        write_lines(output_dir / "task" / f"{part}.tsv", ["text\tlabel", *map("\t".join, rows)])
+        write_separated(output_dir / "task" / f"{part}.tsv", [("text", "label"), *rows])
     logger.info(
         "%.1f MB from %d sources; %s passages of %d sources to learn to tell them apart, %s of documents that no "
         "model will have seen, to test it.",

@@ -33,7 +33,16 @@ from .overwriting import (
     stays_in_place,
 )
 from .signals import INTERRUPTED, interruptible
-from .tables import is_table, parse_json, read_conll, read_rows, stream_rows
+from .tables import (
+    is_table,
+    json_line,
+    parse_json,
+    read_conll,
+    read_rows,
+    separated_line,
+    stream_rows,
+    write_separated,
+)
 from .text import content_suffix, expand_paths, open_text, read_blocks
 from .workers import own_process, worker_processes
 from .writing import (
@@ -74,6 +83,7 @@ __all__ = [
     "has_weights",
     "interruptible",
     "is_table",
+    "json_line",
     "leave_standard_output",
     "locked",
     "no_warnings",
@@ -90,6 +100,7 @@ __all__ = [
     "refuse_quantized_weights",
     "remove",
     "sentence_for",
+    "separated_line",
     "stays_in_place",
     "stream_rows",
     "tensor_shapes",
@@ -99,6 +110,7 @@ __all__ = [
     "worker_processes",
     "write_json",
     "write_lines",
+    "write_separated",
     "write_text",
     "written_beside",
 ]

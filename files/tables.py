@@ -3,21 +3,25 @@
 import csv
 import json
 import logging
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from .addresses import refuse_address
 from .parquet import read_parquet, refuse_doubled
-from .text import PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
+from .text import LINE_BREAKS, PARQUET_SUFFIX, SEPARATED_SUFFIXES, TABLE_SUFFIXES, content_suffix, open_text
+from .writing import write_lines
 
 logger = logging.getLogger(__name__)
 
 _MARKS = {",": "commas", ";": "semicolons", "\t": "tabs"}  # column separators, of this file type or others
 _LONGEST_FIELD = 2**31 - 1  # csv's own limit, 128 KiB, is too small for long texts
 _HALF_PAIR = re.compile(r"\\ud[89ab]..(?!\\ud[c-f])|(?<!\\ud[89ab]..)\\ud[c-f]..", re.IGNORECASE)
+_ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in LINE_BREAKS if sign >= " "}  # which JSON does not escape
 _HUGE_NUMBER = re.compile(r"\d{4000,}")  # Python reads integers of up to 4,300 digits
 DOCUMENT_START = "-DOCSTART-"  # first word of the line that starts a document in CoNLL-2003
 
@@ -27,9 +31,10 @@ def read_rows(
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
+    literal_quotes: bool = False,
 ) -> list[dict[str, Any]]:
     """Read a whole table; see `stream_rows`."""
-    return list(stream_rows(path, columns, encoding, skip_broken_rows))
+    return list(stream_rows(path, columns, encoding, skip_broken_rows, literal_quotes))
 
 
 def stream_rows(
@@ -37,12 +42,14 @@ def stream_rows(
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
+    literal_quotes: bool = False,
 ) -> Iterator[dict[str, Any]]:
     r"""Read a table, plain or compressed, row by row; only a list in a `.json` file is held in memory.
 
-    Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` without any quoting, as GLUE's files;
-    `.jsonl` or `.ndjson`, one object per line; `.json`, the same, a list of objects, or SQuAD's articles, which become
-    one row per question with `id`, `question`, `context`, `answers` and `is_impossible`; `.parquet`.
+    Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` with the same quotes if the whole file is
+    quoted so, otherwise its quotes are part of the text; `.jsonl` or `.ndjson`, one object per line; `.json`, the
+    same, a list of objects, or SQuAD's articles, which become one row per question with `id`, `question`, `context`,
+    `answers` and `is_impossible`; `.parquet`.
 
     Args:
         path: The file.
@@ -51,6 +58,7 @@ def stream_rows(
         encoding: Encoding of the file.
         skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
             counts them; GLUE's QQP has some.
+        literal_quotes: Whether the quotes of a TSV file are part of the text in any case, as in GLUE's files.
 
     Yields:
         A dictionary of values by column for each row (text, except for JSON and Parquet).
@@ -65,7 +73,7 @@ def stream_rows(
     path = Path(path)
     kind = content_suffix(path)
     if kind in SEPARATED_SUFFIXES:
-        rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows)
+        rows: Iterator[dict[str, Any]] = read_separated(path, columns, encoding, skip_broken_rows, literal_quotes)
     elif kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path, open_text(path, encoding))
     elif kind == ".json":
@@ -146,15 +154,17 @@ def read_separated(
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
+    literal_quotes: bool = False,
     digests: dict[str, str] | None = None,
 ) -> Iterator[dict[str, str]]:
     """Read a CSV or TSV file row by row; `read_rows` reads them all at once.
 
     Args:
         path: The file.
-        columns: As in `read_rows`, like the following two.
+        columns: As in `stream_rows`, like the following three.
         encoding: See above.
         skip_broken_rows: See above.
+        literal_quotes: See above.
         digests: As in `mybert.files.open_text`.
 
     Raises:
@@ -164,22 +174,28 @@ def read_separated(
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
 
+    number = 0  # of the last line that was read
+
     def lines() -> Iterator[str]:
+        nonlocal number
         for line in open_text(path, encoding, digests):
+            number += 1
             record.append(f"{line}\n")
             yield record[-1]
 
-    reader = csv.reader(lines()) if kind == ".csv" else csv.reader(lines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows: Iterator[list[str]] = csv.reader(lines())
+    if kind == ".tsv":
+        rows = _tab_separated(lines(), lambda: not literal_quotes and _is_quoted(path, encoding))
     header, row = columns, [""]
     is_first, skipped = True, 0
 
     def mistake(what: str) -> ValueError:
         if kind == ".csv" and _is_unclosed(row):  # only possible in a file's last row
             what = "not CSV (a quote is never closed)"
-        return ValueError(f"{path}, line {reader.line_num - len(row) + 1}: {what}.")
+        return ValueError(f"{path}, line {number - len(row) + 1}: {what}.")
 
     try:
-        for fields in reader:
+        for fields in rows:
             row = record.copy()
             record.clear()
             if not fields:
@@ -202,6 +218,94 @@ def read_separated(
         raise mistake("")
     if skipped:
         logger.warning("%s: %d broken rows are left out.", path, skipped)
+
+
+def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Iterator[list[str]]:
+    """The rows of a TSV file; the first field that begins with a quote has `is_quoted` decide what quotes are."""
+    rest: list[str] = []
+
+    def without_quotes() -> Iterator[str]:
+        for line in lines:
+            if line.startswith('"') or '\t"' in line:
+                rest.append(line)
+                return
+            yield line
+
+    yield from csv.reader(without_quotes(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    if rest:
+        lines = chain(rest, lines)
+        quoted = csv.reader(lines, delimiter="\t")
+        yield from quoted if is_quoted() else csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+
+
+def _is_quoted(path: str | Path, encoding: str) -> bool:
+    """Whether all fields of a TSV file that begin with a quote are quoted as in CSV.
+
+    Not if lines that are rows by themselves would be joined: then two quotes stand at the border of fields by chance.
+
+    Raises:
+        ValueError: If the file has one column, so that every line is a row by itself, and lines would be joined.
+    """
+    record: list[str] = []
+    width = number = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal number
+        for line in open_text(path, encoding):
+            number += 1
+            record.append(line)
+            yield f"{line}\n"
+
+    try:
+        for fields in csv.reader(lines(), delimiter="\t", strict=True):
+            width = width or len(fields)
+            if len(record) > 1 and all(line.count("\t") == width - 1 for line in record):
+                if width == 1:
+                    raise ValueError(
+                        f"{path}, line {number - len(record) + 1}: a quote opens here and closes in line {number}; "
+                        "expected a .csv file for texts of several lines, or a .txt file for texts with quotes."
+                    )
+                break
+            if fields and len(fields) != width:
+                break
+            record.clear()
+        else:
+            return True
+    except csv.Error:
+        pass
+    logger.info("%s: quotes are part of the text, as line %d is not quoted as in CSV.", path, number)
+    return False
+
+
+def separated_line(cells: Sequence[str], mark: str) -> str:
+    """A line of a CSV or TSV file, in quotes whatever a reader could take for a separator, a quote or a line's end."""
+    line = StringIO()
+    csv.writer(line, delimiter=mark, lineterminator=LINE_BREAKS).writerow(cells)  # which quotes these characters
+    return line.getvalue().removesuffix(LINE_BREAKS)
+
+
+def write_separated(path: Path, rows: Iterable[Sequence[str]]) -> None:
+    """Write a CSV or TSV file, by its ending, completely or not at all.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    write_lines(path, [separated_line(row, "," if content_suffix(path) == ".csv" else "\t") for row in rows])
+
+
+def json_line(row: Mapping[str, Any]) -> str:
+    """A row as a line of JSON; NaN and infinity are null, dates and the like are text."""
+    safe = {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
+    }
+    return json.dumps(safe, ensure_ascii=False, default=_plain).translate(_ESCAPES)
+
+
+def _plain(value: Any) -> Any:
+    """Convert values that JSON does not support: numpy's numbers and arrays, bytes, dates."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _is_unclosed(record: Sequence[str]) -> bool:

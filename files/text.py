@@ -23,6 +23,8 @@ from .addresses import refuse_address
 logger = logging.getLogger(__name__)
 
 STDIN = "-"
+LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+"""The characters at which `str.splitlines` breaks lines; `open_text` does so at the first two only."""
 _TEXT = "a file, a folder or a pattern: copy or mount what an object store has, or pipe it into standard input (-)"
 
 SEPARATED_SUFFIXES = (".csv", ".tsv")

@@ -24,6 +24,7 @@ from ..files.corpus import Corpus, DocumentSettings, SourceSettings
 from ..files.hub_names import check_available, local_folder
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import CutTexts, encode_and_cut
+from ..tokenization.characters import replace_lone_surrogates
 from .data.given_data import files_of, sources_of
 from .data.rows import DataSource
 from .network.features import (
@@ -266,14 +267,14 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     _check_outputs([arguments.output], arguments.text, arguments.overwrite)
     reading = DocumentSettings(encoding=arguments.encoding, text_column=arguments.text_column)
     check_available(arguments.model)
-    texts = list(Corpus(arguments.text, reading).texts())
+    texts = list(map(replace_lone_surrogates, Corpus(arguments.text, reading).texts()))
     if not texts:
         raise ValueError(f"There is no text in {', '.join(arguments.text)}.")
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=False)
     encoder = load_encoder(arguments.model, "cuda" if torch.cuda.is_available() else "cpu")
     settings = _sentence_settings(arguments)
     longest = min(longest_sequence(encoder.config) or 512, tokenizer.model_max_length)
-    max_length = arguments.max_length or settings.max_length or longest
+    max_length = arguments.max_length or min(settings.max_length or longest, longest)
     check_max_length(max_length, arguments.model, encoder.config)
     assert arguments.features
     features = FEATURES[arguments.features]

@@ -1,10 +1,11 @@
 """Pipelines that transformers 5 lacks: question answering, next sentence prediction, multiple choice; long texts."""
 
-from .spans import Answer, Window, WindowedQuestion, answer_positions, best_answers, make_windows
+from .spans import Answer, QuestionError, Window, WindowedQuestion, answer_positions, best_answers, make_windows
 from .windows import WindowPooling, own_tokens, pool_windows, window_places, window_starts
 
 __all__ = [
     "Answer",
+    "QuestionError",
     "Window",
     "WindowPooling",
     "WindowedQuestion",

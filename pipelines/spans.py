@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 
+class QuestionError(ValueError):
+    """A question with a context that cannot be read; `number` is its index."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
 @dataclass(frozen=True)
 class Window:
     """A question and a part of its context as model input.
@@ -109,7 +117,8 @@ def make_windows(
         max_question_len: Maximum length of a question in tokens; longer ones are truncated.
 
     Raises:
-        ValueError: The tokenizer is not fast, a question or context is empty, or the lengths leave no room.
+        ValueError: The tokenizer is not fast, a question or context is empty, or the lengths leave no room
+            (`QuestionError`).
     """
     if not tokenizer.is_fast:
         raise ValueError(
@@ -141,6 +150,7 @@ def make_windows(
             {name: np.array(batch[name][number]) for name in names},
             batch[number],
             context,
+            number,
             side=1 if question_first else 0,
             null_token=tokenizer.cls_token_id,
             max_seq_len=max_seq_len,
@@ -264,6 +274,7 @@ def _cut_into_windows(
     inputs: dict[str, np.ndarray],
     encoding: Encoding,
     context: str,
+    number: int,
     side: int,
     null_token: int | None,
     max_seq_len: int,
@@ -272,20 +283,22 @@ def _cut_into_windows(
     """Split a tokenized pair; what precedes and follows the context is repeated in every window."""
     in_context = np.array(encoding.sequence_ids) == side
     if not in_context.any():
-        raise ValueError(f"the context {context[:40]!r} holds no token that the tokenizer knows")
+        raise QuestionError(number, f"the context {context[:40]!r} holds no token that the tokenizer knows")
     first, last = (int(place) for place in np.flatnonzero(in_context)[[0, -1]])
     tokens, context_tokens = len(in_context), last + 1 - first
     room = max_seq_len - (tokens - context_tokens)
     if room < 1:
-        raise ValueError(
+        raise QuestionError(
+            number,
             f"max_seq_len ({max_seq_len}) leaves no room for the context beside a question and special tokens of "
-            f"{tokens - context_tokens} tokens"
+            f"{tokens - context_tokens} tokens; expected a larger one, or a smaller max_question_len",
         )
     stride = default_stride(room) if doc_stride is None else doc_stride
     if stride >= room and context_tokens > room:
-        raise ValueError(
+        raise QuestionError(
+            number,
             f"doc_stride ({stride}) is not less than the room for the context in a window, {room} tokens "
-            f"(max_seq_len {max_seq_len} without the question and special tokens)"
+            f"(max_seq_len {max_seq_len} without the question and special tokens)",
         )
 
     nulls = np.flatnonzero((np.array(encoding.ids) == null_token) & ~in_context)

@@ -1,13 +1,12 @@
 """`mybert data`: text to a token store, and a look at its examples."""
 
-import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ..files import check_not_read, check_output_files, locked, written_beside
+from ..files import check_not_read, check_output_files, json_line, locked, written_beside
 from ..files.corpus import expand_sources
 from ..files.hub_names import check_available
 from ..files.settings import AT_LEAST_1, settings_of
@@ -162,7 +161,7 @@ def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenize
         path = Path(arguments.export)
         with locked(path), written_beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
             for example in _readable(dataset, collator, tokenizer, min(arguments.export_count, len(dataset))):
-                file.write(json.dumps(example, ensure_ascii=False) + "\n")
+                file.write(json_line(example) + "\n")
         logger.info("Examples: %s.", path)
 
 

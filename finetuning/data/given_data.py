@@ -28,6 +28,10 @@ class ColumnNames(Protocol):
         """Column of the label."""
 
     @property
+    def may_read_pairs(self) -> bool:
+        """Whether it reads pairs of texts, or reads them if the data has them."""
+
+    @property
     def has_class_numbers(self) -> bool:
         """Whether classes are numbers."""
 
@@ -51,8 +55,8 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
 
     Args:
         data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of
-            dictionaries, texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or
-            tuples of one of these and its label.
+            dictionaries or of what the task reads: texts, pairs of texts, or lists of words for tagging; for labelled
+            data, of dictionaries or tuples of one of these and its label. None is an empty text.
         name: Name of the argument, for messages.
         task: The task.
         labelled: Whether it is labelled data. Items other than dictionaries then get the task's columns, otherwise
@@ -73,27 +77,32 @@ def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator
         if values is None:
             values = _labelled(item, task) if labelled else _texts(item, task)
         if values is None:
-            expected = "a tuple of a text (or pair, or words) and its label" if labelled else "a text, a pair of texts"
+            read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
+            if task.may_read_pairs:
+                read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
+            expected = f"a tuple of {read} and its label" if labelled else read
             raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
         yield DataRow(values, name, number)
 
 
 def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The columns of a text, a pair of texts, or words; None for anything else."""
-    if isinstance(item, str):
+    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
+    if item is None or isinstance(item, str):
         return {"text": item}
-    if not isinstance(item, (list, tuple)) or not item or not all(isinstance(part, str) for part in item):
+    if not isinstance(item, (list, tuple)) or not item:
         return None
     if task.reads_conll:
-        return {"text": list(item)}
-    return dict(zip(("text", "text_pair"), item, strict=True)) if len(item) == 2 else None
+        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        return {"text": list(item)} if are_words else None
+    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
 
 
 def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
     """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
     texts = _texts(item[0] if has_label else item, task)
-    if texts is None or ("text_pair" in texts and not task.text_pair_column and task.text_column != "text"):
+    if texts is None:
         return None
     columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
     label = {task.label_column: item[1]} if has_label else {}

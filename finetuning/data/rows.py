@@ -13,6 +13,7 @@ import numpy as np
 
 from ...files import is_table, read_conll, read_rows
 from ...files.frames import GivenData
+from ...files.text import LINE_BREAKS
 
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
@@ -32,9 +33,12 @@ class DataRow:
     number: int
 
     def __post_init__(self) -> None:
-        """Replace NaN by None."""
+        """Replace NaN by None, and reject lone surrogates, which no file can hold."""
         if missing := [name for name, value in self.values.items() if _is_nan(value)]:
             object.__setattr__(self, "values", self.values | dict.fromkeys(missing))
+        for name, value in self.values.items():
+            if half := _lone_surrogate(value):
+                raise self.mistake(f"half of a character pair, \\u{ord(half):x}, as {name}; expected Unicode")
 
     def has(self, name: str) -> bool:
         """Whether the column exists and is not empty."""
@@ -145,12 +149,22 @@ def _enumerated(parts: Sequence[str]) -> str:
 
 
 _WRITTEN_LIST = re.compile(r"""\[(?:['"].*['"]|\d+(?:[\s,]+\d+)+|)\]""", re.DOTALL)
-_BREAKS = re.compile(r"\s*[\t\r\n]\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BREAKS = re.compile(rf"\s*[\t{LINE_BREAKS}]\s*")
 
 
 def in_one_line(text: str) -> str:
     """A word or label without tabs and line breaks, which prediction files cannot contain."""
     return _BREAKS.sub(" ", text)
+
+
+def _lone_surrogate(value: Any) -> str:
+    """The first lone surrogate in a value, or ""."""
+    if isinstance(value, str):
+        match = None if value.isascii() else _SURROGATE.search(value)
+        return match.group() if match else ""
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return next(filter(None, map(_lone_surrogate, parts)), "")
 
 
 def _is_nan(value: Any) -> bool:
@@ -180,6 +194,7 @@ def read_data(
     skip_broken_rows: bool = False,
     conll: bool = False,
     class_names: bool = True,
+    literal_quotes: bool = False,
 ) -> list[DataRow]:
     """Read task data.
 
@@ -190,6 +205,7 @@ def read_data(
         skip_broken_rows: See `read_rows`.
         conll: Whether files without the ending of a table are read as CoNLL columns.
         class_names: Whether classes of a Hub data set are given by name or by number.
+        literal_quotes: See `stream_rows`.
 
     Returns:
         The rows, at least one.
@@ -204,7 +220,7 @@ def read_data(
     elif conll and not is_table(source):
         values = read_conll(source, encoding)
     else:
-        values = read_rows(source, columns, encoding, skip_broken_rows)
+        values = read_rows(source, columns, encoding, skip_broken_rows, literal_quotes)
     rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
     if not rows:
         raise ValueError(f"{source} holds no rows.")

@@ -50,7 +50,7 @@ class DistillationTrainer(TaskTrainer):
         wants_states = self.layers is not None and lesson.targets is not None
         return {**lesson.inputs, "labels": lesson} | ({"output_hidden_states": True} if wants_states else {})
 
-    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+    def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The numbers by which the losses of a step are divided, see `DistillationLoss.count`."""
         total = torch.stack([self.loss.count(_lesson(batch)) for batch in batches]).sum(0).to(device)
         if not self.args.average_tokens_across_devices or self.args.world_size == 1:

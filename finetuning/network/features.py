@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors.numpy import save_file
 from tqdm.auto import tqdm
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import only_errors
+from ...files import json_line, only_errors
 from ...pipelines.batched_pipeline import EXAMPLES_AT_ONCE, batches_by_length
 from ...tokenization import CutTexts
 from .heads import check_encoder, read_config
@@ -174,7 +173,7 @@ def write_json_lines(
                 )
             ]
             line = {"index": index, "text": text, "tokens": [asdict(token) for token in tokens]}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(json_line(line) + "\n")
             size = row.shape[1]
     return size
 

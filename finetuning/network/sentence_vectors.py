@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from tokenizers.normalizers import Lowercase
 
-from ...files import companion_files, read_json_object
+from ...files import companion_files, json_line, read_json_object
 
 Pooling = Literal["mean", "cls", "max"]
 
@@ -117,7 +117,7 @@ def write_vectors(
         with path.open("w", encoding="utf-8") as file:
             for index, (text, vector) in enumerate(zip(texts, vectors, strict=True)):
                 values = [round(value, 7) for value in vector.tolist()]
-                file.write(json.dumps({"index": index, "text": text, "features": values}, ensure_ascii=False) + "\n")
+                file.write(json_line({"index": index, "text": text, "features": values}) + "\n")
                 size = len(values)
         return size
     features = np.stack(list(vectors)).astype(np.float32)

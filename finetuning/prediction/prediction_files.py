@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import logging
-import math
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,8 +11,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...files import locked, open_text, write_text, written_beside
-from ...files.text import new_digest
+from ...files import json_line, locked, open_text, separated_line, write_text, written_beside
+from ...files.text import LINE_BREAKS, new_digest
 from ..data.rows import new_name
 
 OUTPUT_ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -104,26 +102,11 @@ def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Coll
 def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
     for name, value in row.items():
         for text, what in ((name, "the name of a column"), (_cell(value), name)):
-            if any(sign in text for sign in "\t\n\r"):
+            if any(sign in text for sign in f"\t{LINE_BREAKS}"):
                 raise ValueError(
                     f"{output}: {text[:40]!r} as {what} has a tab or line break, which a .tsv file cannot hold; "
                     "expected an output that ends in .csv, .jsonl or .parquet."
                 )
-
-
-def json_line(row: Mapping[str, Any]) -> str:
-    """A row as a line of JSON; NaN and infinity are null, dates and the like are text."""
-    safe = {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()
-    }
-    return json.dumps(safe, ensure_ascii=False, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    """Convert values that JSON does not support: numpy's numbers and arrays, bytes, dates."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def merge_parts(folder: Path, count: int, output: Path) -> None:
@@ -167,18 +150,11 @@ _Part = Callable[[], Iterator[dict[str, Any]]]  # each call yields its rows from
 
 def _write_separated(path: Path, parts: Sequence[_Part], ending: str) -> None:
     columns = list(dict.fromkeys(name for rows in parts for row in rows() for name in row))
+    rows = chain.from_iterable(rows() for rows in parts)
+    cells = ([_cell(row.get(name)) for name in columns] for row in rows)
     with path.open("w", encoding="utf-8", newline="") as target:
-        writer = csv.writer(target, lineterminator="\n")
-        if ending == ".csv":
-            writer.writerow(columns)
-        else:
-            target.write("\t".join(columns) + "\n")
-        for row in chain.from_iterable(rows() for rows in parts):
-            cells = [_cell(row.get(name)) for name in columns]
-            if ending == ".csv":
-                writer.writerow(cells)
-            else:
-                target.write("\t".join(cells) + "\n")
+        mark = "," if ending == ".csv" else "\t"
+        target.writelines(f"{separated_line(line, mark)}\n" for line in chain([columns], cells))
 
 
 def _cell(value: Any) -> str:

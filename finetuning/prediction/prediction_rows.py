@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...files import is_table, parse_json, read_conll, stream_rows
-from ...files.text import STDIN, content_suffix, open_text
+from ...files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, open_text
 from ..data.given_data import rows_of
 from ..data.rows import DataRow
 from ..network.features import PAIR_SEPARATOR
@@ -61,25 +61,26 @@ def _file_rows(path: str | Path, task: Task) -> Iterator[DataRow]:
                         raise ValueError(f"standard input, line {number}: {line[:40]!r}; expected a JSON object.")
                     yield DataRow(value, "standard input", number)
             return
-        yield from _text_rows(lines, "standard input")
+        yield from _text_rows(lines, "standard input", task)
     elif is_table(path):
-        rows = stream_rows(path, task.file_columns, task.encoding, task.skip_broken_rows)
+        rows = stream_rows(path, task.file_columns, task.encoding, task.skip_broken_rows, task.is_published(path))
         yield from (DataRow(row, str(path), number) for number, row in enumerate(rows, start=1))
     elif task.reads_conll and content_suffix(path) != ".txt":
         rows = iter(read_conll(path, task.encoding))
         yield from (DataRow(row, str(path), number) for number, row in enumerate(rows, start=1))
     else:
-        yield from _text_rows(open_text(path, task.encoding), str(path))
+        yield from _text_rows(open_text(path, task.encoding), str(path), task)
 
 
-def _text_rows(lines: Iterable[str], source: str) -> Iterator[DataRow]:
-    """One text per line, the sentences of a pair separated as in `features`; empty lines are left out."""
+def _text_rows(lines: Iterable[str], source: str, task: Task) -> Iterator[DataRow]:
+    """One text per line, or a pair separated as in `features` if the task reads pairs; empty lines are left out."""
     empty = 0
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             empty += 1
             continue
-        texts = dict(zip(("text", "text_pair"), line.rsplit(PAIR_SEPARATOR, 1), strict=False))
+        parts = line.rsplit(PAIR_SEPARATOR, 1) if task.may_read_pairs else [line]
+        texts = dict(zip(("text", "text_pair"), parts, strict=False))
         yield DataRow({"line": number, **texts}, source, number)
     if empty:
         logger.warning("%s: %s empty lines are left out.", source, f"{empty:,}")
@@ -100,12 +101,10 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None
     if "text_column" in given or (task.text_column in names and (not knows_pair or pair_name in names)):
-        is_pair = "text_pair_column" in task.options and not knows_pair and "text_column" not in given
-        if is_pair and task.text_column == "text" and "text_pair" in names:
+        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in names:
             return replace(task, text_pair_column="text_pair")
         return task
-    may_be_pair = "text_pair_column" in task.options and (knows_pair or task.text_column == "text")
-    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if may_be_pair else []
+    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if task.may_read_pairs else []
     if "text_pair_column" in given:
         pairs = [pair for pair in pairs if pair[1] == pair_name]
     if pairs and "choice_columns" not in task.options:
@@ -113,7 +112,13 @@ def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
     else:
         singles = [name for name in _TEXTS if name in names]
         others = [name for name in row.values if name != "line"]
-        singles += others if len(others) == 1 else []
+        if len(others) == 1 and not singles:
+            if content_suffix(row.source) in SEPARATED_SUFFIXES and others[0].strip().casefold() not in _TEXTS:
+                raise ValueError(
+                    f"{row.source} has one column, and {others[0][:60]!r} in its first line; if that is the column's "
+                    "name, give it with text_column; otherwise begin the file with a line 'text', or call it .txt."
+                )
+            singles = others
         if not singles or knows_pair:
             raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
         found = {"text_column": singles[0]}

@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from ...files import write_lines
+from ...files import write_separated
 from ...hub_card import PipelineCall
 from ...metrics import (
     HUB_LABELS,
@@ -124,14 +124,15 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     def example(self, row: DataRow, labelled: bool) -> TextExample:
         """Texts and label of a row."""
-        columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
-        texts = tuple(row.text(name, may_be_empty=len(columns) > 1) for name in columns)
+        names = self.text_columns
+        texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
+        if not any(map(str.strip, texts)):
+            raise row.mistake(f"an empty {' and an empty '.join(names)}; expected a text in one of them")
         return TextExample(texts, self._label(row) if labelled else None)
 
     def is_empty(self, row: DataRow) -> bool:
         """Whether a row has no text (for a pair, neither text), or no label."""
-        columns = [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
-        has_text = any(str(row.values.get(name) or "").strip() for name in columns)
+        has_text = any(str(row.values.get(name) or "").strip() for name in self.text_columns)
         has_label = self.has_label(row) and bool(self.label_columns or str(row.value(self.label_column)).strip())
         return not (has_text and has_label)
 
@@ -165,7 +166,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
         Pairs are in `text` and `text_pair`; the separator of labels is whichever of , ; | occurs.
         """
-        if self.text_column == "text" and self.text_pair_column is None and "text_pair" in rows[0].values:
+        if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
             return replace(self, text_pair_column="text_pair").settled(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
             return self
@@ -442,13 +443,13 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Write `predictions.tsv`: index and prediction as in GLUE's format; for other data also probabilities."""
         names = () if self.glue else tuple(predictions[0].probabilities)
         mark = _mark_between(names)
-        lines = ["\t".join(prediction_columns(names))]
+        rows = [prediction_columns(names)]
         for index, prediction in enumerate(predictions):
             label = prediction.label
             text = mark.join(sorted(label)) if isinstance(label, frozenset) else label
             text = f"{text:.6f}" if isinstance(text, float) else text
-            lines.append("\t".join((str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names))))
-        write_lines(folder / f"predictions{suffix}.tsv", lines)
+            rows.append([str(index), text, *(f"{prediction.probabilities[name]:.6f}" for name in names)])
+        write_separated(folder / f"predictions{suffix}.tsv", rows)
 
     def read_predictions(self, path: Path, examples: Sequence[TextExample]) -> list[LabelPrediction]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import Self
@@ -29,6 +30,7 @@ class ExampleReader(ABC, Generic[E]):
         skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
         files: For each split, name patterns of its files in the benchmark's folder; the first match is used.
         evaluations: Names for several validation (or test) files, in order.
+        is_recorded: Whether a model's record says if texts are pairs; otherwise `text_pair` is read if there is one.
         hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
     """
 
@@ -40,6 +42,7 @@ class ExampleReader(ABC, Generic[E]):
     skip_broken_rows: bool = False
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     evaluations: tuple[str, ...] = ()
+    is_recorded: bool = False
     hub: Mapping[str, Any] = field(default_factory=dict)
 
     options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
@@ -77,9 +80,26 @@ class ExampleReader(ABC, Generic[E]):
                 self.skip_broken_rows,
                 conll=self.reads_conll,
                 class_names=not self.has_class_numbers,
+                literal_quotes=self.is_published(source),
             )
         check_columns(rows, self.columns(labelled))
         return rows
+
+    def is_published(self, source: DataSource) -> bool:
+        """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
+        names = [f"{pattern}{ending}" for group in self.files.values() for pattern in group for ending in ("", ".gz")]
+        return isinstance(source, (str, Path)) and any(map(Path(source).match, names))
+
+    @property
+    def may_read_pairs(self) -> bool:
+        """Whether it reads pairs of texts, or reads them if the data has them: no model says which."""
+        by_data = not self.is_recorded and self.text_column == "text" and "text_pair_column" in self.options
+        return self.text_pair_column is not None or by_data
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of its texts: one, or two for pairs."""
+        return [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
 
     def columns(self, labelled: bool) -> dict[str, str]:
         """The columns to read, with the setting that names each; label columns only for labelled data."""
@@ -149,5 +169,5 @@ class ExampleReader(ABC, Generic[E]):
         return ()
 
     def group_of(self, example: E) -> Any:
-        """A key shared by examples that must not be separated when data is split; None for no such group."""
-        return None
+        """A key shared by examples that must not be separated when data is split: by default their texts."""
+        return self.texts_of(example)

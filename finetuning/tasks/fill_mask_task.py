@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import write_lines
+from ...files import write_separated
 from ...metrics import accuracy
 from ...modeling_mybert import IGNORED_LABEL
 from ..data.labels import Labels
@@ -217,10 +217,10 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
         """
         rows = [
-            f"{index}\t{' '.join(_in_words_of_the_data(prediction.tokens, example))}"
+            (str(index), " ".join(_in_words_of_the_data(prediction.tokens, example)))
             for index, (prediction, example) in enumerate(zip(predictions, examples, strict=True))
         ]
-        write_lines(folder / f"predictions{suffix}.tsv", ["\t".join(prediction_columns(())), *rows])
+        write_separated(folder / f"predictions{suffix}.tsv", [prediction_columns(()), *rows])
 
     def read_predictions(self, path: Path, examples: Sequence[MaskedText]) -> list[FilledMasks]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""

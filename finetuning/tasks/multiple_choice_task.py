@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files import write_lines
+from ...files import write_separated
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
 from ...tokenization import encode_and_cut
@@ -174,12 +172,10 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         suffix: str = "",
     ) -> None:
         """Write `predictions.csv`: index, prediction (from 0), and the probability of each choice."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(prediction_columns([f"probability{n}" for n in range(len(predictions[0].probabilities))]))
+        rows = [prediction_columns([f"probability{n}" for n in range(len(predictions[0].probabilities))])]
         for index, item in enumerate(predictions):
-            writer.writerow((index, item.choice, *(f"{value:.6f}" for value in item.probabilities)))
-        write_lines(folder / f"predictions{suffix}.csv", text.getvalue().splitlines())
+            rows.append([str(index), str(item.choice), *(f"{value:.6f}" for value in item.probabilities)])
+        write_separated(folder / f"predictions{suffix}.csv", rows)
 
     def read_predictions(self, path: Path, examples: Sequence[ChoiceExample]) -> list[ChoicePrediction]:
         """Read a table with the column `prediction`; see `read_prediction_rows`."""

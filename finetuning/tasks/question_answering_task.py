@@ -17,7 +17,7 @@ from typing_extensions import Self
 from ...files import read_json_object, write_json
 from ...hub_card import PipelineCall
 from ...metrics import squad_metrics, squad_v2_metrics
-from ...pipelines import Answer, answer_positions, best_answers, make_windows
+from ...pipelines import Answer, QuestionError, answer_positions, best_answers, make_windows
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from .task import Objective, Task, TaskData, padding_at_end, rounded
@@ -25,6 +25,7 @@ from .task import Objective, Task, TaskData, padding_at_end, rounded
 logger = logging.getLogger(__name__)
 
 _CHUNK = 1000  # number of questions tokenized at a time
+_SETTINGS = {"max_seq_len": "max_length", "max_question_len": "max_question_length"}  # by arguments of `make_windows`
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class QuestionExample:
         answers: (index of the first character, text) of each accepted answer, empty if the question has no answer; the
             index is -1 if the text is not in the context. None if the answers are unknown.
         moved: Whether an answer was not at its given position, but found elsewhere.
+        row: Number of its row in the data, from 1.
     """
 
     id: str
@@ -45,6 +47,7 @@ class QuestionExample:
     context: str
     answers: tuple[tuple[int, str], ...] | None
     moved: bool = False
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
         name = str(row.value(self.id_column) if row.has(self.id_column) else row.number)
         if not labelled:
-            return QuestionExample(name, question, context, None)
+            return QuestionExample(name, question, context, None, row=row.number)
         given = self._given_answers(row)
         if not given and not self.unanswerable:
             raise row.mistake("a question without an answer; expected an answer, or a task such as squad_v2")
@@ -151,7 +154,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         moved = any(
             start >= 0 and place >= 0 and place != start for (place, _), (start, _) in zip(found, given, strict=True)
         )
-        return QuestionExample(name, question, context, tuple(found), moved)
+        return QuestionExample(name, question, context, tuple(found), moved, row.number)
 
     def _given_answers(self, row: DataRow) -> list[tuple[int, str]]:
         """(index of the first character or -1, text) of the answers in a row."""
@@ -228,14 +231,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         layout = []
         for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
             chunk = examples[start : start + _CHUNK]
-            layout += make_windows(
-                tokenizer,
-                [example.question for example in chunk],
-                [example.context for example in chunk],
-                self.max_length,
-                self.doc_stride,
-                self.max_question_length,
-            )
+            texts = ([example.question for example in chunk], [example.context for example in chunk])
+            try:
+                layout += make_windows(tokenizer, *texts, self.max_length, self.doc_stride, self.max_question_length)
+            except QuestionError as error:
+                message = re.sub("|".join(_SETTINGS), lambda name: _SETTINGS[name.group()], str(error))
+                raise ValueError(f"{source}, row {chunk[error.number].row}: {message}.") from None
         windows = [window for question in layout for window in question.windows]
         inputs: dict[str, Any] = {name: [window.inputs[name] for window in windows] for name in windows[0].inputs}
         if examples[0].answers is not None:

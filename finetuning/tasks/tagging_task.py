@@ -108,8 +108,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return example.tags or ()
 
     def group_of(self, example: TaggedSentence) -> Hashable:
-        """The document, where it is read as context."""
-        return example.document if self.max_document_context else None
+        """The sentence, or its document where that is read as context."""
+        return example.document if self.max_document_context else example.words
 
     def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
         """The tags of the training data; B- and I- of a type are both included, even if one does not occur.

@@ -12,7 +12,7 @@ from ...files.hub_names import check_available
 from ...files.settings import AT_LEAST_1, Range, check_settings
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
-from ..network.heads import check_model
+from ..network.heads import check_model, longest_sequence
 from .registry import TASKS
 from .task import Task
 from .task_record import recorded_task, task_of_model
@@ -192,7 +192,8 @@ def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Ta
     recorded = recorded_task(model, config)
     if recorded is not None and recorded[0] == arguments.task:
         return recorded
-    return arguments.task, TASKS[arguments.task]
+    task, longest = TASKS[arguments.task], longest_sequence(config)
+    return arguments.task, replace(task, max_length=min(task.max_length, longest or task.max_length))
 
 
 def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:

@@ -117,7 +117,7 @@ def read_task_record(model: str, record: Any) -> tuple[str, Task]:
             expected = getattr(hints[name], "__name__", "") if type(hints[name]) is type else hints[name]
             raise ValueError(f"{where} has {str(value)[:80]!r} as {name}; expected {expected}.")
         values[name] = value
-    return record["task"], replace(task, **values)
+    return record["task"], replace(task, is_recorded="text_pair_column" in values, **values)
 
 
 def _is_of(value: Any, hint: Any) -> bool:

@@ -60,8 +60,8 @@ SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
 def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
     """Hold out a share of examples.
 
-    The split is stratified if every example has one class. Examples that belong together (questions on one text) are
-    not separated.
+    The split is stratified if every example has one class. Examples that belong together (equal texts, questions on
+    one text) are not separated, and count as one.
 
     Args:
         task: The task, which knows classes and groups.
@@ -76,16 +76,26 @@ def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tup
         ValueError: If one side would be empty.
         ImportError: If scikit-learn is missing.
     """
-    groups = [task.group_of(example) for example in examples]
-    if any(group is not None for group in groups):
-        names = list(dict.fromkeys(groups))
-        held_out = {names[place] for place in _drawn(len(names), round(share * len(names)), None, seed, "texts")}
-        places = {number for number, group in enumerate(groups) if group in held_out}
-    else:
-        count = round(share * len(examples))
-        places = set(_drawn(len(examples), count, _strata(task, examples), seed, "examples"))
+    groups = _groups(task, examples)
+    firsts = [examples[numbers[0]] for numbers in groups]
+    what = "examples" if len(groups) == len(examples) else "different texts"
+    count = max(round(share * len(groups)), min(1, round(share * len(examples))))  # few texts, each many times
+    drawn = _drawn(len(groups), count, _strata(task, firsts), seed, what)
+    places = {number for group in drawn for number in groups[group]}
     kept = [example for number, example in enumerate(examples) if number not in places]
     return kept, [example for number, example in enumerate(examples) if number in places]
+
+
+def equal_texts_line(task: Task, examples: Sequence[Any]) -> str:
+    """A message about texts that occur several times; "" if there are none."""
+    counts = Counter((task.group_of(example), task.texts_of(example)) for example in examples)
+    several = sum(count for count in counts.values() if count > 1)
+    if not several:
+        return ""
+    return (
+        f"{several:,} of {len(examples):,} training examples have a text that occurs several times; equal texts are "
+        "kept together, so that none is both trained and measured on."
+    )
 
 
 def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
@@ -100,25 +110,18 @@ def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
 
 
 def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
-    """The fold of each example, from 0; folds are of equal size, stratified and grouped as in `split_off`.
+    """The fold of each example, from 0; folds have the same number of different texts, stratified as in `split_off`.
 
     Raises:
         ValueError: If there are fewer examples or groups than folds.
         ImportError: If scikit-learn is missing.
     """
     selection = _model_selection()
-    groups = [task.group_of(example) for example in examples]
-    strata = None
-    if any(group is not None for group in groups):
-        places = {name: place for place, name in enumerate(dict.fromkeys(groups))}
-        units = [places[group] for group in groups]
-    else:
-        units, strata = list(range(len(examples))), _strata(task, examples)
-    count = max(units) + 1
+    groups = _groups(task, examples)
+    count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
     if count < folds:
-        raise ValueError(
-            f"folds is {folds}, but there are only {count} examples or texts; expected at most that many."
-        )
+        what = "examples or texts" if count == len(examples) else "different texts"
+        raise ValueError(f"folds is {folds}, but there are only {count} {what}; expected at most that many.")
     if strata is not None and max(Counter(strata).values()) < folds:
         strata = None
     splitter = (selection.KFold if strata is None else selection.StratifiedKFold)(
@@ -126,10 +129,19 @@ def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> li
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated class", UserWarning)  # then only some folds have it
-        numbers = np.zeros(count, dtype=int)
+        numbers = np.zeros(len(examples), dtype=int)
         for number, (_, held_out) in enumerate(splitter.split(np.zeros(count), strata)):
-            numbers[held_out] = number
-    return numbers[units].tolist()
+            for group in held_out:
+                numbers[groups[group]] = number
+    return numbers.tolist()
+
+
+def _groups(task: Task, examples: Sequence[Any]) -> list[list[int]]:
+    """The indices of the examples of each group, see `Task.group_of`."""
+    groups: dict[Any, list[int]] = {}
+    for number, example in enumerate(examples):
+        groups.setdefault(task.group_of(example), []).append(number)
+    return list(groups.values())
 
 
 def _strata(task: Task, examples: Sequence[Any]) -> list[str] | None:

@@ -23,7 +23,7 @@ from .adapters import add_adapter, read_adapter_config
 from .finetuning_arguments import FinetuningArguments
 from .freezing import freeze_layers
 from .head_bias import set_head_bias
-from .samples import fold_numbers, sample, split_off
+from .samples import equal_texts_line, fold_numbers, sample, split_off
 
 logger = logging.getLogger(__name__)
 
@@ -145,6 +145,8 @@ def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
         found["train", ""] = everything = task.training_examples(task.examples(rows, labelled=True), train)
     for name, source in sources["validation"].items():
         found["validation", name] = task.examples(_rows(task, source, arguments.skip_empty), labelled=True)
+    if (arguments.validation_split or arguments.folds) and (line := equal_texts_line(task, everything)):
+        logger.warning("%s: %s", sources["train"][""], line)
     if arguments.validation_split:
         found["train", ""], found["validation", ""] = split_off(task, everything, arguments.validation_split, seed)
         sources["validation"] = dict(sources["train"])

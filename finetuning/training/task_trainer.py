@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from .task_run import TaskRun
 
 logger = logging.getLogger(__name__)
 
+_REPEATED = "is_repeated"  # extra key of a batch whose loss does not count
 _BOOKKEEPING = ("runtime", "samples_per_second", "steps_per_second", "epoch", "model_preparation_time")
 
 
@@ -49,6 +50,10 @@ def _with_token_indices(collate: Callable[[list[Any]], dict[str, Any]], rows: li
     if mask is not None and mask[..., 0].all():
         batch["token_indices"] = flat_indices(mask)
     return batch
+
+
+def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
+    return {name: value[:count] if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
 
 
 class TaskTrainer(ResumableTrainer):
@@ -85,10 +90,30 @@ class TaskTrainer(ResumableTrainer):
         # `Trainer` checks for **kwargs, which many models ignore: their accumulated gradients would not be divided.
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
+    def get_batch_samples(self, epoch_iterator: Iterator[dict[str, Any]], *args: Any) -> Any:
+        """`Trainer.get_batch_samples`, without the examples that accelerate repeats to fill an epoch's last batches.
+
+        A process that has no other example in its last batch keeps one, whose loss does not count.
+        """
+        return super().get_batch_samples(map(self._without_repeated, epoch_iterator), *args)
+
+    def _without_repeated(self, batch: dict[str, Any]) -> dict[str, Any]:
+        state = self.accelerator.gradient_state
+        if self.args.world_size == 1 or not (state.end_of_dataloader and state.remainder > 0):
+            return batch
+        batch = {name: value for name, value in batch.items() if name != "token_indices"}
+        size = next(len(value) for value in batch.values() if isinstance(value, torch.Tensor))
+        own = state.remainder - self.args.process_index * size  # real examples come first
+        return _first_rows(batch, max(1, own)) | ({_REPEATED: True} if own < 1 else {})
+
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """`count_own` of the batches, without repeated examples."""
+        return self.count_own([_first_rows(batch, 0) if _REPEATED in batch else batch for batch in batches], device)
+
+    def count_own(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The number of labels, weighted by their sequences; an answer counts once, by its start."""
         if batches and WINDOW_WEIGHT in batches[0]:
-            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][0].numel() for batch in batches]
+            counts = [batch[WINDOW_WEIGHT].sum() * batch["labels"][:1].numel() for batch in batches]
             total = torch.stack(counts).sum().to(device)
             return self.accelerator.gather(total).sum() if self.args.average_tokens_across_devices else total
         return self.count_labels(batches, device, "start_positions" if "start_positions" in batches[0] else "labels")
@@ -101,6 +126,7 @@ class TaskTrainer(ResumableTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
+        counts = not inputs.pop(_REPEATED, False)
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
@@ -108,6 +134,7 @@ class TaskTrainer(ResumableTrainer):
         if is_outside and num_items_in_batch is not None and self.args.average_tokens_across_devices:
             # `Trainer` multiplies by the number of GPUs of the process, as if each had computed the loss of its rows.
             loss = loss / max(1, self.args.n_gpu)
+        loss = loss if counts else 0 * loss
         return (loss, outputs) if return_outputs else loss
 
     def with_all_for_the_loss(self, inputs: dict[str, Any]) -> dict[str, Any]:

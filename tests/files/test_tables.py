@@ -1,10 +1,12 @@
+import csv
 import gzip
+import json
 
 import pytest
 
 from mybert.files import text
 from mybert.files.columns import read_column
-from mybert.files.tables import read_conll, read_rows, stream_rows
+from mybert.files.tables import json_line, read_conll, read_rows, stream_rows, write_separated
 from mybert.finetuning import TASKS
 from mybert.finetuning.data.rows import DataRow
 
@@ -64,6 +66,58 @@ def test_tsv_has_no_quoting(tmp_path):
     assert read_rows(path) == [{"text": '"He said', "label": "1"}, {"text": 'fine"', "label": "0"}]
     path.write_text("a\t1\nb\t0\n")
     assert read_rows(path, columns=("x", "y")) == [{"x": "a", "y": "1"}, {"x": "b", "y": "0"}]
+
+
+QUOTED = ['he said "the cat"', '"the cat sat"', "a\tb", "the dog\nran", '"', "plain", ""]
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_a_tsv_that_is_quoted_as_csv_is_read_so(tmp_path, quoting):
+    rows = [{"text": value, "label": str(number)} for number, value in enumerate(QUOTED)]
+    for name, mark in (("t.csv", ","), ("t.tsv", "\t")):
+        with (tmp_path / name).open("w", newline="") as file:
+            writer = csv.writer(file, delimiter=mark, quoting=quoting)
+            writer.writerows([["text", "label"], *(row.values() for row in rows)])
+        assert read_rows(tmp_path / name) == rows
+    (tmp_path / "t.tsv").write_text('text\tlabel\n"a"\t1\n')
+    tables = [read_rows(tmp_path / "t.tsv", literal_quotes=literal) for literal in (False, True)]
+    assert [table[0]["text"] for table in tables] == [
+        "a",
+        '"a"',
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['"a fine film\t1', "b\t0", 'c "film"\t0'],  # what follows the second quote is not the end of a field
+        ['"a fine film" he said\t1', '"b"\t0'],
+        ['"a fine film\t1', "b\t0"],  # never closed
+        ['"a\t1', 'b"\t0', '"c"\t1'],  # rows by themselves, which CSV's quotes would join
+    ],
+)
+def test_quotes_of_other_tsv_files_are_part_of_the_text(tmp_path, lines, caplog):
+    (tmp_path / "t.tsv").write_text("\n".join(["text\tlabel", *lines]))
+    expected = [dict(zip(("text", "label"), line.split("\t"), strict=True)) for line in lines]
+    with caplog.at_level("INFO", logger="mybert"):
+        assert read_rows(tmp_path / "t.tsv") == expected
+    assert "quotes are part of the text" in caplog.text
+
+
+def test_a_quote_over_several_lines_of_one_column_is_an_error(tmp_path):
+    (tmp_path / "t.tsv").write_text('text\nplain\n"a fine film\nb\nc film"\nd\n')
+    with pytest.raises(ValueError, match=r"t.tsv, line 3: a quote opens here and closes in line 5; expected a .csv"):
+        read_rows(tmp_path / "t.tsv")
+
+
+def test_lines_that_are_written_have_no_break_that_a_reader_may_see(tmp_path):
+    rows = [[f"a{mark}b", '"'] for mark in f'{text.LINE_BREAKS},"']
+    write_separated(tmp_path / "t.csv", [["x", "y"], *rows])
+    with (tmp_path / "t.csv").open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file.read().splitlines(keepends=True))) == [["x", "y"], *rows]
+    for value, _ in rows:
+        line = json_line({"x": value})
+        assert line.splitlines() == [line] and json.loads(line) == {"x": value}
 
 
 def test_what_tables_may_hold(tmp_path):

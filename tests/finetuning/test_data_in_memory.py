@@ -185,7 +185,7 @@ def test_pairs_and_tags_as_tuples(tmp_path, pretrained):
             r"^train_file has no column 'label'; its columns are 'text', 'gold'; choose which to read with "
             r"label_column='NAME'",
         ),
-        ([3], r"^train_file, row 1: '3'; expected a tuple of a text \(or pair, or words\) and"),
+        ([3], r"^train_file, row 1: '3'; expected a tuple of a text or a pair of texts and its label or"),
         (3, r"^train_file is 3; expected a file, a table"),
         ({"text": ["a"], "label": ["b"]}, r"^train_file is a dict of 'text', 'label'; expected a file, a table"),
         (["a.tsv", "b.tsv"], r"^train_file is a\.tsv, b\.tsv; expected one file\."),

@@ -133,6 +133,24 @@ def test_what_is_left_out_is_said(encoder, tmp_path, caplog, name, content, said
     assert said in caplog.text
 
 
+def test_lone_surrogates_are_unknown_characters_in_features(encoder, tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "the \\ud800 cat\\u2028sat"}\n{"text": "the \\uffff cat sat"}\n')
+    output = tmp_path / "f.jsonl"
+    extract_features(FeaturesArguments(str(encoder), [str(tmp_path / "t.jsonl")], str(output), pooling="mean"))
+    first, second = map(json.loads, output.read_text().splitlines())
+    assert first["features"] == second["features"] and first["text"] == "the \uffff cat\u2028sat"
+
+
+def test_features_of_a_model_of_short_texts(tmp_path, tokenizer, text_file):
+    config = MyBertConfig(vocab_size=len(tokenizer), hidden_size=8, num_attention_heads=2, max_position_embeddings=4)
+    MyBertModel(config).save_pretrained(tmp_path / "short")
+    tokenizer.save_pretrained(tmp_path / "short")
+    arguments = FeaturesArguments(
+        str(tmp_path / "short"), [str(text_file)], str(tmp_path / "f.jsonl"), features="last"
+    )
+    assert extract_features(arguments)["cut"] == 2
+
+
 def test_a_model_on_the_hub_pools_as_its_own_files_say(encoder, text_file, tmp_path, monkeypatch):
     cached = tmp_path / "hub" / "models--me--encoder"
     folder = shutil.copytree(encoder, cached / "snapshots" / "1a")

@@ -29,6 +29,14 @@ def launch(folder, *command, launcher=()):
     return result.stdout
 
 
+def weights_by_processes(folder, command, start):
+    """The weights of the starting model, and those that one process gives, and two with half of its batch size."""
+    launch(folder, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
+    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
+    launch(folder, *command, *two, launcher=TORCHRUN)
+    return [load_file(folder / name / "model.safetensors") for name in (start, "one", "two")]
+
+
 def test_two_processes_are_one_run(tmp_path, tokenizer):
     config = MyBertConfig(
         vocab_size=len(tokenizer),
@@ -48,10 +56,7 @@ def test_two_processes_are_one_run(tmp_path, tokenizer):
         "finetune --model base --train_file data.tsv --validation_file data.tsv --max_length 16 --max_steps 4 "
         "--learning_rate 3e-3 --quiet"
     ).split()
-    launch(tmp_path, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
-    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
-    launch(tmp_path, *command, *two, launcher=TORCHRUN)
-    start, one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "one", "two"))
+    start, one, both = weights_by_processes(tmp_path, command, "base")
     assert one.keys() == both.keys()
     name = "bert.encoder.layer.0.output.dense.weight"
     assert (one[name] - start[name]).abs().max() > 1e-3  # the weights have changed
@@ -66,6 +71,31 @@ def test_two_processes_are_one_run(tmp_path, tokenizer):
     assert measured["accuracy"] > 0
 
 
+@pytest.mark.parametrize(("task", "count"), [("classification", 7), ("regression", 5)])
+def test_two_processes_count_no_example_twice(tmp_path, tokenizer, task, count):
+    """With five examples in batches of two, the second process has none of its own at the end of an epoch."""
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
+    torch.manual_seed(0)
+    MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    words = ("cat", "dog", "mat", "tree", "fish", "bread", "sun")[:count]
+    rows = {
+        "classification": [{"text": f"the {word} sat", "label": "xy"[n % 2]} for n, word in enumerate(words)],
+        "regression": [{"text": f"the {word} sat", "score": n / 4} for n, word in enumerate(words)],
+    }[task]
+    (tmp_path / "data.json").write_text(json.dumps(rows))
+    command = (
+        f"finetune --model base --task {task} --train_file data.json --validation_file data.json --max_length 16 "
+        "--num_train_epochs 3 --learning_rate 3e-3 --weight_decay 0 --optim sgd --save_strategy no --quiet"
+    ).split()
+    start, one, both = weights_by_processes(tmp_path, command, "base")
+    name = "bert.encoder.layer.0.output.dense.weight"
+    assert (one[name] - start[name]).abs().max() > 1e-4
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, both[name], atol=1e-6, rtol=0)
+
+
 def test_two_processes_distill_as_one(tmp_path, tokenizer):
     size = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": len(tokenizer)}
     size |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.2}
@@ -76,15 +106,12 @@ def test_two_processes_distill_as_one(tmp_path, tokenizer):
         tokenizer.save_pretrained(tmp_path / name)
     texts = [f"the {word} {verb}" for word in ("cat", "dog", "mat", "tree") for verb in ("sat", "ran under a tree")]
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *(f"{text}\tx" for text in texts), "a\ty"]) + "\n")
-    (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:7]) + "\n")
+    (tmp_path / "more.txt").write_text("\n".join(f"{text} today" for text in texts[:6]) + "\n")
     command = (
         "distill teacher --student begin --train_file data.tsv --unlabelled more.txt --validation_file data.tsv "
         "--max_length 16 --max_steps 4 --learning_rate 3e-3 --hidden_state_weight 1 --relation_weight 1 --quiet"
     ).split()
-    launch(tmp_path, *command, "--output_dir", "one", "--per_device_train_batch_size", "4")
-    two = ("--output_dir", "two", "--per_device_train_batch_size", "2")
-    launch(tmp_path, *command, *two, launcher=TORCHRUN)
-    start, one, both = (load_file(tmp_path / name / "model.safetensors") for name in ("begin", "one", "two"))
+    start, one, both = weights_by_processes(tmp_path, command, "begin")
     for name in ("bert.encoder.layer.0.attention.self.key.weight", "bert.encoder.layer.0.output.dense.weight"):
         assert (one[name] - start[name]).abs().max() > 1e-3
     assert one.keys() == start.keys()

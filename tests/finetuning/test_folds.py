@@ -9,6 +9,7 @@ import pytest
 from mybert.finetuning import TASKS, FinetuningArguments, finetune, predict
 from mybert.finetuning.tasks.classification_task import TextExample
 from mybert.finetuning.tasks.question_answering_task import QuestionExample
+from mybert.finetuning.tasks.tagged_sentences import TaggedSentence
 from mybert.finetuning.training import recipe
 from mybert.finetuning.training.samples import fold_numbers
 
@@ -46,10 +47,22 @@ def test_folds_have_one_size_and_the_classes_in_proportion():
 
 
 def test_folds_that_cannot_be_measured_show_before_anything_is_trained(arguments, tmp_path):
-    (tmp_path / "data.tsv").write_text("text\tscore\n" + "".join(f"the cat\t{number}\n" for number in range(5)))
+    (tmp_path / "data.tsv").write_text(
+        "text\tscore\n" + "".join(f"the cat {number}\t{number}\n" for number in range(5))
+    )
     with pytest.raises(ValueError, match=r"A fold of .*data.tsv with 1 examples cannot be measured: a correlation"):
         finetune(arguments(task="regression"))
     assert not (tmp_path / "out").exists()
+
+
+def test_equal_texts_are_in_one_fold():
+    examples = [*EXAMPLES, *EXAMPLES[:5], TextExample(EXAMPLES[0].texts, "other")]
+    folds = fold_numbers(CLASSIFICATION, examples, 3, seed=1)
+    assert folds[12:17] == folds[:5] and folds[17] == folds[0] and set(folds) == {0, 1, 2}
+    assert folds[:12] == fold_numbers(CLASSIFICATION, EXAMPLES, 3, seed=1)
+    tagged = [TaggedSentence(tuple(example.texts[0].split()), ("O",) * 4) for example in examples]
+    folds = fold_numbers(TASKS["tagging"], tagged, 3, seed=1)
+    assert folds[12:17] == folds[:5]
 
 
 def test_questions_on_one_text_are_in_one_fold():

@@ -64,8 +64,9 @@ def by_hand(model, tokenizer, text, pair=None, room=14, stride=4):
 @pytest.mark.parametrize("pooling", ["mean", "max"])
 def test_scores_of_windows_are_pooled(tmp_path, tokenizer, pooling):
     model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
-    folder = folder_of(tmp_path, tokenizer, model, "classification", replace(TASK, window_pooling=pooling))
-    for texts in (TEXTS, PAIRS[: len(TEXTS)]):
+    for texts, second in ((TEXTS, None), (PAIRS[: len(TEXTS)], "text_pair")):
+        task = replace(TASK, window_pooling=pooling, text_pair_column=second)
+        folder = folder_of(tmp_path, tokenizer, model, "classification", task)
         wanted = []
         for text in texts:
             logits = by_hand(model, tokenizer, *([text] if isinstance(text, str) else text))

@@ -1,5 +1,6 @@
 """Predicting with models of every kind, from every kind of input to every kind of file."""
 
+import csv
 import dataclasses
 import gzip
 import io
@@ -202,6 +203,103 @@ def test_pairs(tmp_path, models):
     same(mybert.predict(models / "mrpc", named), wanted)
     named = [{"left": a, "right": b} for a, b in pairs]
     same(mybert.predict(models / "mrpc", named, text_column="left", text_pair_column="right"), wanted)
+
+
+@pytest.mark.parametrize("kind", [list, iter, "lists", "map_style"])
+@pytest.mark.parametrize("task", ["sst2", "regression", "multilabel"])
+def test_a_text_and_its_label_are_no_pair_for_a_model_of_single_texts(models, task, kind):
+    rows = [(text, "good") for text in TEXTS[:3]]
+    data = {"lists": list(map(list, rows)), "map_style": torch.utils.data.Subset(rows, range(3))}.get(kind) or kind(
+        rows
+    )
+    with pytest.raises(ValueError, match=r"row 1: .*; expected one text \(the task reads no pairs\) or a dictionary"):
+        list(mybert.predict(models / task, data))
+    with pytest.raises(ValueError, match=r"row 1: .*; expected a tuple of one text"):
+        mybert.evaluate(models / task, [((text, "x"), "0") for text in TEXTS[:3]])
+
+
+def test_a_text_with_its_label_is_no_list_of_words(models):
+    with pytest.raises(ValueError, match="expected a text, a list of words or a dictionary"):
+        mybert.predict(models / "ner", [("the cat sat", "B-PER")])
+
+
+def test_bars_in_a_file_are_text_for_a_model_of_single_texts(tmp_path, models):
+    (tmp_path / "t.txt").write_text("the cat ||| a dog\n")
+    mybert.predict(models / "sst2", tmp_path / "t.txt", output=tmp_path / "o.jsonl")
+    (row,) = mybert.files.read_rows(tmp_path / "o.jsonl")
+    assert row["text"] == "the cat ||| a dog" and "text_pair" not in row
+
+
+def test_one_text_of_a_pair_may_be_missing(tmp_path, models):
+    (tmp_path / "t.jsonl").write_text('{"#1 String": "a cat", "#2 String": null}\n')
+    empty = mybert.predict(models / "mrpc", [("a cat", "")])
+    for data in ([("a cat", None)], [["a cat", None]], [{"text": "a cat", "text_pair": None}], tmp_path / "t.jsonl"):
+        assert mybert.predict(models / "mrpc", data) == empty
+    for data in ([("", "")], [(None, None)], [(" ", None)], [{"#1 String": "", "#2 String": None}]):
+        with pytest.raises(ValueError, match=r"data, row 1: an empty .* and an empty .*; expected a text in one of"):
+            mybert.predict(models / "mrpc", data)
+    with pytest.raises(ValueError, match=r"data, row 2: an empty text; expected a text"):
+        mybert.predict(models / "sst2", ["a", None])
+    with pytest.raises(ValueError, match=r"data, row 1: an empty text_pair; expected a text"):
+        mybert.predict(models / "squad", [("who", None)])
+
+
+def test_lone_surrogates_in_memory_name_the_row(models):
+    for data, name in ((["a", "b\ud800"], "text"), ([{"text": "a"}, {"text": "a", "n": [{"id": "\udfff"}]}], "n")):
+        with pytest.raises(ValueError, match=rf"data, row 2: half of a character pair, \\ud\w+, as {name}; expected"):
+            mybert.predict(models / "sst2", data)
+    with pytest.raises(ValueError, match=r"data, row 1: half of a character pair"):
+        mybert.evaluate(models / "sst2", [("b\ud800", "0")])
+    with pytest.raises(ValueError, match=r"The batch, row 1: half of a character pair"):
+        Predictor(models / "sst2")({"sentence": ["\ud800"]})
+
+
+def test_quotes_of_published_files_are_text_and_of_others_those_of_csv(tmp_path, models):
+    for name, text in (("dev.tsv", '"the cat"'), ("mine.tsv", "the cat"), ("dev.tsv.gz", '"the cat"')):
+        content = b'sentence\tlabel\n"the cat"\t1\n'
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+        mybert.predict(models / "sst2", tmp_path / name, output=tmp_path / "o.jsonl", overwrite=True)
+        assert mybert.files.read_rows(tmp_path / "o.jsonl")[0]["sentence"] == text
+        assert TASKS["sst2"].read(tmp_path / name)[0].texts == (text,)
+
+
+def test_a_table_of_one_column_without_its_name_is_an_error(tmp_path, capsys, models):
+    for name, header in (("t.csv", "I loved it"), ("t.tsv", "great")):
+        (tmp_path / name).write_text(f"{header}\nthe cat sat\n")
+        assert main(["predict", str(models / "sst2"), str(tmp_path / name)]) == 2
+        captured = capsys.readouterr()
+        assert f"has one column, and '{header}' in its first line" in captured.err and not captured.out
+        assert len(mybert.predict(models / "sst2", tmp_path / name, text_column=header)) == 1
+    (tmp_path / "t.csv").write_text("Review\nthe cat sat\n")
+    assert len(mybert.predict(models / "sst2", tmp_path / "t.csv")) == 1
+
+
+@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
+def test_line_breaks_of_every_kind_are_kept(tmp_path, models, name):
+    rows = [{"sentence": "a cat", "id": f"a{mark}b"} for mark in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"]
+    mybert.predict(models / "sst2", rows, output=tmp_path / name)
+    lines = (tmp_path / name).read_bytes().decode().splitlines(keepends=True)
+    written = map(json.loads, lines) if name == "o.jsonl" else csv.DictReader(lines)
+    assert [row["id"] for row in written] == [row["id"] for row in rows]
+    for row in rows:
+        with pytest.raises(ValueError, match="as id has a tab or line break"):
+            mybert.predict(models / "sst2", [row], output=tmp_path / "o.tsv")
+
+
+def test_a_tsv_with_quotes_is_read_as_it_was_written(tmp_path, models):
+    texts = ['"the cat sat"', '"', 'he said "the dog"']
+    mybert.predict(models / "sst2", texts, output=tmp_path / "o.tsv")
+    assert [row["text"] for row in mybert.files.read_rows(tmp_path / "o.tsv")] == texts
+    assert mybert.predict(models / "sst2", tmp_path / "o.tsv") == mybert.predict(models / "sst2", texts)
+
+
+def test_a_question_too_long_for_a_window_names_row_and_flag(tmp_path, models):
+    rows = [{"question": question, "context": "the cat sat"} for question in ("who", "who " * 40)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for data, name in ((rows, "data"), (tmp_path / "t.jsonl", "t.jsonl")):
+        with pytest.raises(ValueError, match=rf"{name}, row 2: max_length \(32\) leaves .* max_question_length\.$"):
+            mybert.predict(models / "squad", data)
+        assert len(mybert.predict(models / "squad", data, max_question_length=10)) == 2
 
 
 @pytest.mark.parametrize("given", [[], ["max_length", "encoding", "task"]])
@@ -503,7 +601,7 @@ def test_nothing_is_replaced_without_a_word(tmp_path, models):
     [
         ("sst2", [], {}, r"The data holds no rows"),
         ("sst2", ["a", " "], {}, r"data, row 2: an empty text; expected a text"),
-        ("sst2", [3], {}, r"data, row 1: '3'; expected a text, a pair of texts or a dictionary"),
+        ("sst2", [3], {}, r"data, row 1: '3'; expected one text \(the task reads no pairs\) or a dictionary"),
         ("sst2", {"train": []}, {}, r"data is a dict of 'train'; expected a file, a table"),
         ("sst2", 3, {}, r"data is 3; expected a file, a table"),
         (

@@ -8,7 +8,8 @@ from transformers import pipeline
 
 import mybert
 from mybert import MyBertConfig, MyBertForMaskedLM, MyBertForNextSentencePrediction, MyBertForPreTraining
-from mybert.finetuning import EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
+from mybert.finetuning.tasks.fill_mask_task import MaskedText
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 TEXTS = ["the [MASK] sat on the mat", "A happy [MASK] ate [MASK] today .", "it was [MASK]"]
@@ -46,6 +47,25 @@ def test_masks_are_filled_as_by_the_pipeline(models, name, settings):
             filled = filled.replace(" [MASK]" if token == "##s" else "[MASK]", token.removeprefix("##"), 1)
         assert row["filled"] == filled
     assert [len(row["label"]) for row in found] == [1, 2, 1]
+
+
+def test_masks_are_filled_by_a_model_of_few_positions(tmp_path, tokenizer):
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    model = MyBertForPreTraining(MyBertConfig(vocab_size=len(tokenizer), max_position_embeddings=24, **size))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (row,) = mybert.predict(tmp_path, ["the [MASK] sat " * 20], task="fill_mask")
+    assert len(row["label"]) == 20
+    (row,) = mybert.predict(tmp_path, [("the cat " * 20, "a dog sat")], task="next_sentence")
+    assert row["label"] in ("is_next", "not_next")
+
+
+def test_predictions_that_are_quotes_are_read_as_written(tmp_path):
+    task = TASKS["fill_mask"]
+    examples = [MaskedText("the [MASK] sat", number, hidden=(word,)) for number, word in enumerate(['"', "cat", '"a'])]
+    task.write_predictions([task.right_prediction(example) for example in examples], examples, tmp_path)
+    found = task.read_predictions(tmp_path / "predictions.tsv", examples)
+    assert [row.tokens for row in found] == [example.hidden for example in examples]
 
 
 def test_a_mask_behind_the_longest_sequence(models, tokenizer):

@@ -62,6 +62,19 @@ def test_a_share_is_held_out_by_class_and_seed():
         split_off(CLASSIFICATION, EXAMPLES, 0.001, seed=1)
 
 
+def test_equal_texts_stay_together_and_are_counted(tmp_path, pretrained, caplog):
+    kept, held_out = split_off(CLASSIFICATION, [*EXAMPLES, *EXAMPLES[:10], *EXAMPLES[:5]], 0.2, seed=1)
+    assert not {example.texts for example in kept} & {example.texts for example in held_out}
+    assert len({example.texts for example in held_out}) == 8
+    assert len(split_off(CLASSIFICATION, EXAMPLES[:4] * 4, 0.1, seed=1)[1]) == 4
+    for settings in ({"validation_split": 0.2}, {"folds": 2}, {}):
+        caplog.clear()
+        run = arguments(tmp_path, pretrained, [*ROWS, *ROWS[:3], *ROWS[:1]], **settings)
+        read_run(run, run.resolve_task())
+        said = "7 of 44 training examples have a text that occurs several times; equal texts are kept together"
+        assert (said in caplog.text) == bool(settings)
+
+
 def test_questions_on_one_text_stay_together():
     examples = [QuestionExample(str(n), f"question {n}", f"text {n % 5}", ((0, "text"),)) for n in range(20)]
     kept, held_out = split_off(TASKS["squad"], examples, 0.2, seed=0)
