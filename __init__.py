@@ -88,5 +88,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_ROOMS})
 
 
-if not is_command():  # a command registers when it needs models: `cli.py`
+if not is_command():  # which registers once it knows what to run: `cli.py`
     register()

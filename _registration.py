@@ -1,12 +1,15 @@
 """Registration of MyBERT with transformers: `AutoConfig`, `AutoTokenizer`, the `AutoModel` classes, `pipeline`."""
 
 import sys
+from itertools import dropwhile
 from pathlib import Path
 
 
 def is_command() -> bool:
-    """Whether this process is `mybert` or `python -m mybert`: many commands need neither torch nor transformers."""
-    return Path(*sys.argv[:1]).stem == "mybert" or sys.orig_argv[1:3] == ["-m", "mybert"]
+    """Whether this process is `mybert` or `python -m mybert`, which sets the environment before it imports torch."""
+    if sys.argv[:1] == ["-m"]:  # Python is looking for the module
+        return [*dropwhile(lambda word: word != "-m", sys.orig_argv)][1:2] == ["mybert"]
+    return Path(*sys.argv[:1]).stem == "mybert"
 
 
 def register() -> None:

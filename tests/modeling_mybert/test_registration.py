@@ -180,8 +180,9 @@ def test_threads_import_at_once(statements):
     [
         (["/usr/bin/mybert", "--help"], ["python", "/usr/bin/mybert", "--help"], True),
         (["-m", "--help"], ["python", "-m", "mybert", "--help"], True),
-        (["-m", "mybert"], ["python", "-m", "app", "mybert"], False),
-        (["app.py", "mybert"], ["python", "app.py", "mybert"], False),
+        (["-m", "--help"], ["python", "-X", "dev", "-u", "-m", "mybert", "--help"], True),
+        (["-m", "mybert"], ["python", "-m", "app", "-m", "mybert"], False),
+        (["app.py", "-m", "mybert"], ["python", "app.py", "-m", "mybert"], False),
         ([""], ["python"], False),
         ([], ["app"], False),
     ],
