@@ -1,14 +1,13 @@
 """mybert: BERT from raw text to the Hub, in one package on transformers 5.
 
-The names below and the rooms (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use. Importing this
-package registers MyBERT with transformers (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
-`pipeline("question-answering")`.
+Importing this package registers MyBERT with transformers (`AutoModel`, `AutoTokenizer`, `pipeline`) and brings back
+`pipeline("question-answering")`. The rooms (`mybert.pretraining`, `mybert.finetuning`, ...) load on first use.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ._registration import register
+from ._registration import is_command, register
 
 if TYPE_CHECKING:
     from .finetuning import distill, evaluate, finetune, predict
@@ -89,4 +88,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_ROOMS})
 
 
-register()
+if not is_command():  # which registers once it knows what to run: `cli.py`
+    register()

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from . import __version__
+from ._registration import register
 from .command_line import COMMANDS, Command, did_you_mean
 from .command_line.console import (
     calm_libraries,
@@ -69,6 +70,7 @@ def _run_command(name: str, command: Command, flags: list[str], debug: bool) -> 
             every_flag = not asked <= {"-h", "--help"}
             print(CommandParser(name, command, arguments_class).full_help(every_flag), end="")
             return 0
+        register()
         arguments = parse_flags(name, command, arguments_class, flags)
         with calm_libraries():
             if hasattr(arguments, "bf16"):  # otherwise there is no such flag to suggest

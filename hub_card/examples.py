@@ -13,6 +13,7 @@ from typing import Any
 
 from ..files import check_model_folder, only_errors
 from ..modeling_mybert import MyBertConfig
+from ..pipelines import windowed_pipeline
 from .card import Example
 
 OWN_PIPELINES = ("next-sentence-prediction", "question-answering", "multiple-choice")
@@ -59,7 +60,8 @@ def run_pipelines(
     from transformers import AutoTokenizer, pipeline
     from transformers.pipelines import check_task
 
-    model_type = check_model_folder(model_dir).get("model_type")
+    config = check_model_folder(model_dir)
+    model_type = config.get("model_type")
     pipelines: dict[str, Any] = {}
     examples = []
     with only_errors():
@@ -67,6 +69,9 @@ def run_pipelines(
             imports = _IMPORTS.get(str(model_type), "import mybert" if call.task in OWN_PIPELINES else "")
             exec(imports)
             options = "".join(f", {name}={value!r}" for name, value in call.options.items())
+            if windowed := windowed_pipeline(call.task, config):
+                imports += f"\nfrom mybert.pipelines import {windowed.__name__}"
+                options += f", pipeline_class={windowed.__name__}"
             loading = f"run = pipeline({call.task!r}, model={str(model_dir)!r}{options})"
             if loading not in pipelines:
                 if tokenizer is None:
@@ -75,8 +80,10 @@ def run_pipelines(
                 suited = model
                 if suited is None:
                     suited = auto_class.from_pretrained(model_dir, trust_remote_code=False, use_safetensors=True)
-                pipelines[loading] = pipeline(call.task, model=suited, tokenizer=tokenizer, **call.options)
-            if model_type == MyBertConfig.model_type and call.task not in OWN_PIPELINES:
+                pipelines[loading] = pipeline(
+                    call.task, model=suited, tokenizer=tokenizer, pipeline_class=windowed, **call.options
+                )
+            if model_type == MyBertConfig.model_type and call.task not in OWN_PIPELINES and not windowed:
                 imports = IMPORT
             opening = "\n".join(line for line in (imports, "from transformers import pipeline\n", loading) if line)
             examples.append(run_example(call.title, call.code, f"{opening}\n", run=pipelines[loading]))

@@ -1,13 +1,14 @@
 """transformers' text and token classification pipelines, which can also read long texts in windows.
 
-They do so if the model was fine-tuned that way (`mybert finetune --window_pooling`, or `--doc_stride` for tags; stored
-as `finetuned_for` in its configuration), or if the call requests it. Everything else is as in transformers.
+Users choose them with `pipeline(..., pipeline_class=...)`. They read windows if the model was fine-tuned that way
+(`mybert finetune --window_pooling`, or `--doc_stride` for tags; stored as `finetuned_for` in its configuration), or if
+the call requests it. Everything else is as in transformers.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,21 @@ def _recorded(pipeline: Pipeline, setting: str) -> dict[str, Any]:
     """A window setting with which the model was fine-tuned, if its configuration has it."""
     record = getattr(pipeline.model.config, TASK_RECORD, None)
     return record if isinstance(record, dict) and record.get(setting) is not None else {}
+
+
+def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | None:
+    """The pipeline class that reads a model's texts in windows, if its configuration says that it was trained so.
+
+    Args:
+        task: Name of transformers' pipeline.
+        config: Content of the model's `config.json`.
+    """
+    setting, pipeline_class = {
+        "text-classification": ("window_pooling", WindowedTextClassificationPipeline),
+        "token-classification": ("doc_stride", WindowedTokenClassificationPipeline),
+    }.get(task, ("", None))
+    record = config.get(TASK_RECORD)
+    return pipeline_class if isinstance(record, dict) and record.get(setting) is not None else None
 
 
 def _window_logits(
@@ -59,6 +75,13 @@ def _window_logits(
 
 class WindowedTextClassificationPipeline(TextClassificationPipeline):
     """`pipeline("text-classification")` that can read long texts in windows and pool their logits.
+
+    Example:
+        >>> from mybert.pipelines import WindowedTextClassificationPipeline
+        >>> from transformers import pipeline
+        >>> classify = pipeline(
+        ...     "text-classification", model="path/to/model", pipeline_class=WindowedTextClassificationPipeline
+        ... )
 
     Args:
         window_pooling: `"mean"` or `"max"`; by default as in fine-tuning, or no windows.

@@ -11,6 +11,7 @@ import yaml
 from transformers import PreTrainedModel
 
 from ...files import folder_written_beside
+from ...modeling_mybert import MyBertPreTrainedModel
 from ..network.encoder_parts import head_layers
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
     import peft
 
     settings: Any = config
+    if settings.target_modules is None and isinstance(model, MyBertPreTrainedModel):
+        # PEFT chooses layers by model type; those of `bert` have our names.
+        tuner = peft.PEFT_TYPE_TO_TUNER_MAPPING[settings.peft_type]
+        settings.target_modules = getattr(tuner, "target_module_mapping", {}).get("bert")
     if not settings.modules_to_save:
         settings.modules_to_save = head_layers(model)
     if isinstance(settings.target_modules, str) and settings.target_modules == "all-linear":

@@ -164,12 +164,6 @@ def loaded_by(code: str) -> set[str]:
     return set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_import_is_light():
-    loaded = loaded_by("import mybert")
-    assert "mybert" in loaded
-    assert not {"torch", "transformers", "numpy", *LIBRARIES_OF_EXTRAS} & loaded
-
-
 def test_no_package_needs_an_extra_to_be_imported():
     modules = [f"mybert.{package}" for package in PACKAGES]
     code = f"""

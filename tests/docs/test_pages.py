@@ -1,9 +1,10 @@
 """What the pages say is true: their commands and snippets run; their links, flags, paths and names exist.
 
 Each page is a session in a folder of its own, from top to bottom, with stand-ins for the files that readers bring
-(`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. A block
-that cannot run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled,
-and pytest lists it as skipped. New pages are found by themselves.
+(`conftest.py`). What a block writes is not there before it, and training is cut to two steps of a tiny model. Each
+command's first line runs in a process of its own, where nothing is imported or registered before. A block that cannot
+run here has `<!-- not run: reason -->` above it: its commands are still parsed and its Python compiled, and pytest
+lists it as skipped. New pages are found by themselves.
 """
 
 import ast
@@ -11,9 +12,12 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from dataclasses import dataclass
 from itertools import dropwhile, pairwise
 from pathlib import Path
@@ -168,11 +172,13 @@ def remove(name: str | None, folder: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def shorten(monkeypatch) -> None:
-    """Shorten the settings of long runs, wherever they are created."""
-    for name, short in SHORT.items():
+def shorten(patch: Any, shorter: dict[str, dict[str, Any]], load: Any) -> None:
+    """Shorten the settings of long runs, wherever they are created; `load` gives a module, or None to leave it out."""
+    for name, short in shorter.items():
         module, _, class_name = name.rpartition(".")
-        arguments_class = getattr(importlib.import_module(module), class_name)
+        if not (loaded := load(module)):
+            continue
+        arguments_class = getattr(loaded, class_name)
 
         def construct(self, *args, _short=short, _construct=arguments_class.__init__, **kwargs):
             kwargs.pop("max_hours", None)  # a recipe's; the steps are counted
@@ -181,7 +187,38 @@ def shorten(monkeypatch) -> None:
                 fitting = {**fitting, "model_size": None}
             _construct(self, *args, **kwargs | {name: value for name, value in fitting.items() if value is not None})
 
-        monkeypatch.setattr(arguments_class, "__init__", construct)
+        patch.setattr(arguments_class, "__init__", construct)
+
+
+# The command as its script starts it; its settings are shortened once it has loaded them.
+OWN_PROCESS = f"""
+import json, sys, types
+from typing import Any
+shorter, sys.argv = json.loads(sys.argv[1]), ["mybert", *sys.argv[2:]]
+{inspect.getsource(shorten)}
+from mybert.__main__ import main
+from mybert.command_line import Command
+load = Command.load
+def load_and_shorten(command):
+    loaded = load(command)
+    shorten(types.SimpleNamespace(setattr=setattr), shorter, sys.modules.get)
+    return loaded
+Command.load = load_and_shorten
+sys.exit(main())
+"""
+
+
+def name_of(words: list[str]) -> str:
+    """The command of `mybert` that a line calls."""
+    return " ".join(words[1:3]) if " ".join(words[1:3]) in cli.COMMANDS else " ".join(words[1:2])
+
+
+# Command -> the line of a page that runs it first, for which it gets a process of its own.
+FIRST: dict[str, tuple[Block, list[str]]] = {}
+for _block in (block for blocks in BLOCKS.values() for block in blocks if not block.reason and not block.is_python):
+    for _words in _block.commands():
+        if _words[0] == "mybert" and name_of(_words) in cli.COMMANDS:
+            FIRST.setdefault(name_of(_words), (_block, _words))
 
 
 def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> None:
@@ -190,7 +227,7 @@ def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> N
         for output in outputs_of(block.code):
             remove(output, folder)
         with monkeypatch.context() as patch:
-            shorten(patch)
+            shorten(patch, SHORT, importlib.import_module)
             # Line numbers in tracebacks are those of the page.
             exec(compile("\n" * block.line + block.code, str(ROOT / block.page), "exec"), namespace)
         return
@@ -202,8 +239,13 @@ def run(block: Block, namespace: dict[str, Any], folder: Path, monkeypatch) -> N
         if not getattr(arguments, "append", False):
             for output in OUTPUTS:
                 remove(getattr(arguments, output, None), folder)
+        if (block, words) in FIRST.values():
+            own = [sys.executable, "-c", OWN_PROCESS, json.dumps(SHORT), *argv, "--debug"]
+            result = subprocess.run(own, cwd=folder, capture_output=True, text=True)
+            assert result.returncode == 0, f"{block}: {' '.join(words)}\n{result.stderr}"
+            continue
         with monkeypatch.context() as patch:
-            shorten(patch)
+            shorten(patch, SHORT, importlib.import_module)
             assert cli.main([*argv, "--debug"]) == 0, f"{block}: {' '.join(words)}"
 
 

@@ -45,7 +45,7 @@ def train(model, batch):
     return losses[0], losses[-1]
 
 
-@pytest.mark.parametrize("targets", [None, "all-linear"], ids=["as-for-bert", "all-linear"])
+@pytest.mark.parametrize("targets", [["query", "value"], "all-linear"], ids=["query and value", "all-linear"])
 @pytest.mark.parametrize("head", HEADS)
 def test_lora_is_trained_saved_loaded_and_merged(head, targets, load, make_batch, outputs_of, tmp_path):
     base = load(head)

@@ -85,6 +85,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(arguments, tmp_path):
     "settings",
     [
         {"r": 2, "target_modules": "all-linear", "use_dora": True},
+        {"peft_type": "HRA", "r": 2},  # on query and value by default
         {"peft_type": "LOHA", "r": 2, "target_modules": ["dense"], "modules_to_save": ["classifier"]},
         {"peft_type": "IA3", "target_modules": ["key", "value"], "feedforward_modules": []},
         {"peft_type": "OFT", "oft_block_size": 8, "target_modules": ["query"]},

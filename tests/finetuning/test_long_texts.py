@@ -19,6 +19,7 @@ from mybert.finetuning.tasks.inference import network_outputs
 from mybert.finetuning.tasks.tagged_sentences import TaggedSentence
 from mybert.finetuning.tasks.task_record import task_record
 from mybert.finetuning.training.samples import balanced_weights, weighted_loss
+from mybert.pipelines import WindowedTextClassificationPipeline, WindowedTokenClassificationPipeline
 
 WORDS = "the cat dog sat ran on under a mat tree and slept ate fish bread it was happy sad very today".split()
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -41,6 +42,11 @@ def folder_of(folder, tokenizer, model, name, task):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def classifier(**arguments):
+    chosen = WindowedTextClassificationPipeline
+    return pipeline("text-classification", pipeline_class=chosen, device="cpu", **arguments)
 
 
 def by_hand(model, tokenizer, text, pair=None, room=14, stride=4):
@@ -74,7 +80,7 @@ def test_scores_of_windows_are_pooled(tmp_path, tokenizer, pooling):
         found = mybert.predict(folder, texts, probabilities=True)
         for row, scores in zip(found, wanted, strict=True):
             assert [row["probability_bad"], row["probability_good"]] == pytest.approx(scores.tolist(), abs=3e-6)
-        classify = pipeline("text-classification", model=folder, device="cpu")
+        classify = classifier(model=folder)
         inputs = [text if isinstance(text, str) else {"text": text[0], "text_pair": text[1]} for text in texts]
         for size in (1, 4):
             answers = classify(inputs, batch_size=size)
@@ -94,7 +100,7 @@ def test_labels_that_hold_each_by_itself_and_numbers(tmp_path, tokenizer):
             wanted = function(by_hand(model, tokenizer, text).max(0).values).tolist()
             scores = [row["score"]] if name == "regression" else [item["score"] for item in row["best"]]
             assert scores == pytest.approx(sorted(wanted, reverse=True), abs=1e-5)
-        classify = pipeline("text-classification", model=folder, device="cpu", top_k=None)
+        classify = classifier(model=folder, top_k=None)
         answers = [answer[0]["score"] for answer in classify(TEXTS)]
         first = [row["score"] if name == "regression" else row["best"][0]["score"] for row in found]
         assert answers == pytest.approx(first, abs=1e-5)
@@ -201,10 +207,11 @@ def test_a_model_learns_from_what_stands_behind_the_cut(tmp_path, encoder, caplo
     assert result == {"rows": 24, "cut": 0, "windowed": 24}
     written = mybert.files.read_rows(tmp_path / "o.csv")
     assert [row["predicted_label"] for row in written] == [row["label"] for row in ROWS]
-    classify = pipeline("text-classification", model=out, device="cpu")
-    assert [answer["label"] for answer in classify([row["text"] for row in ROWS])] == [row["label"] for row in ROWS]
+    found = classifier(model=out)([row["text"] for row in ROWS])
+    assert [answer["label"] for answer in found] == [row["label"] for row in ROWS]
     assert len((tmp_path / "out" / "predictions.tsv").read_text().splitlines()) == 25
-    assert "truncation" not in (tmp_path / "out" / "README.md").read_text()
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "truncation" not in card and "pipeline_class=WindowedTextClassificationPipeline)" in card
 
 
 def test_long_texts_in_the_test_data_alone(tmp_path, encoder):
@@ -245,8 +252,10 @@ def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer, cap
     (found,) = mybert.predict(folder, [text.split()])
     assert "1 of 1 texts is longer than 16 tokens: read in windows." in caplog.text
     assert found["score"] == pytest.approx(wanted, abs=3e-6)
-    # transformers' pipeline gives the same words and entities with every aggregation.
-    tag = pipeline("token-classification", model=folder, device="cpu")
+    # The pipeline gives the same words and entities with every aggregation.
+    tag = pipeline(
+        "token-classification", model=folder, device="cpu", pipeline_class=WindowedTokenClassificationPipeline
+    )
     answers = tag(text, ignore_labels=[])
     assert [answer["entity"] for answer in answers] == found["label"]
     assert [answer["score"] for answer in answers] == pytest.approx(wanted, abs=3e-6)
@@ -262,9 +271,9 @@ def test_tags_are_those_of_the_window_with_most_context(tmp_path, tokenizer, cap
     assert tag(text, stride=2, ignore_labels=[]) != answers
 
 
-def test_pipelines_of_other_models_are_transformers_own(tmp_path, tokenizer):
+def test_windowed_pipeline_of_a_model_without_windows_is_transformers_own(tokenizer):
     model = model_of(MyBertForSequenceClassification, tokenizer, CLASSES.names)
-    classify = pipeline("text-classification", model=model, tokenizer=tokenizer, device="cpu")
+    classify = classifier(model=model, tokenizer=tokenizer)
     with torch.no_grad():
         scores = [model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1).max().item() for text in TEXTS]
     assert [answer["score"] for answer in classify(TEXTS)] == pytest.approx(scores, abs=1e-5)

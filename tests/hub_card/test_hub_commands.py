@@ -6,6 +6,8 @@ import io
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -92,6 +94,26 @@ def test_texts_of_ones_own(head, texts, expected, copy_of):
     assert main(["card", str(folder), "--texts", *texts]) == 0
     ((_, code, output),) = examples_of(read_card(folder))
     assert expected in code and printed_by(code) == output
+
+
+def test_card_of_a_model_with_windows_chooses_their_pipeline(copy_of):
+    folder = copy_of("MyBertForTokenClassification")
+    config = json.loads((folder / "config.json").read_text())
+    config["finetuned_for"] = {"task": "tagging", "doc_stride": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert main(["card", str(folder)]) == 0
+    ((_, code, output),) = examples_of(read_card(folder))
+    assert "pipeline_class=WindowedTokenClassificationPipeline)" in code and printed_by(code) == output
+
+
+@pytest.mark.slow
+def test_card_in_a_process_of_its_own_is_replaced(copy_of):
+    folder = copy_of("MyBertForTokenClassification")
+    (folder / "README.md").write_text("# Earlier\n")
+    command = [sys.executable, "-m", "mybert", "card", str(folder), "--overwrite"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "### Token classification" in read_card(folder)
 
 
 def test_a_model_with_a_bilstm_has_an_example_and_is_not_published(make_model_dir, tmp_path, capsys):

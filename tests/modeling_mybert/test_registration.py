@@ -10,6 +10,7 @@ import pytest
 import transformers
 
 import mybert
+from mybert._registration import is_command
 
 AUTO_CLASSES = {
     "AutoModel": "MyBertModel",
@@ -66,23 +67,11 @@ def answers(first: str) -> dict:
         *(
             pytest.param(first, marks=pytest.mark.slow)
             for first in (
-                "import transformers",
                 "from transformers import AutoConfig",
-                "from transformers import AutoModel",
-                "from transformers import AutoTokenizer",
                 "from transformers import pipeline",
-                "from transformers import BertModel",
                 "import transformers.modeling_utils",
-                "from mybert import MyBertForMaskedLM",
                 "from mybert import MyBertTokenizer",
-                "import mybert.modeling_mybert.attention_mybert",
                 "import mybert.modeling_mybert.heads_mybert",
-                "import mybert.modeling_mybert.layers_mybert",
-                "import mybert.modeling_mybert.modeling_mybert",
-                "import mybert.modeling_mybert.pretraining_heads_mybert",
-                "import mybert.pipelines.question_answering_pipeline",
-                "import mybert; from transformers import pipeline",
-                "import mybert; from transformers import BertForMaskedLM",
             )
         ),
     ],
@@ -95,15 +84,120 @@ def test_order_of_imports(first):
     assert known["copies"] == 1
 
 
-def test_importing_the_package_alone_is_light():
-    loaded = python("import mybert, sys; print(*sys.modules)").split()
-    assert not {"torch", "transformers", "numpy", "tokenizers", "datasets", "matplotlib"} & set(loaded)
+CHANGES = """
+import copy, json, sys
+from transformers import TextClassificationPipeline, pipelines
+try:
+    from peft.utils import constants
+except ImportError:
+    constants = None
+
+class Users(TextClassificationPipeline): ...
+
+for task in json.loads(sys.argv[1]):
+    pipelines.PIPELINE_REGISTRY.register_pipeline(task, Users)
+seen = {
+    "tasks": lambda: pipelines.PIPELINE_REGISTRY.supported_tasks,
+    "aliases": lambda: pipelines.PIPELINE_REGISTRY.task_aliases,
+    "removed": lambda: pipelines.REMOVED_TASKS,
+    "finders": lambda: dict.fromkeys(map(id, sys.meta_path)),
+    "peft": lambda: {k: str(v) for k, v in vars(constants).items() if k.isupper()} if constants else {},
+}
+before = {name: copy.copy(look()) for name, look in seen.items()}
+import mybert
+changes = {
+    name: [key for key in {**before[name], **look()} if before[name].get(key) != look().get(key)]
+    for name, look in seen.items()
+}
+print(json.dumps({name: keys for name, keys in changes.items() if keys}))
+"""
 
 
-def test_reading_a_configuration_does_not_load_the_network():
-    loaded = python("from mybert import MyBertConfig; import sys; print(*sys.modules)").split()
-    assert "mybert.modeling_mybert.configuration_mybert" in loaded
-    assert "mybert.modeling_mybert.modeling_mybert" not in loaded
+@pytest.mark.parametrize("users", [[], ["question-answering", "text-classification"]])
+def test_import_changes_two_lists_and_no_registration_of_a_user(users):
+    changes = json.loads(python(CHANGES, json.dumps(users)))
+    added = {"question-answering", "next-sentence-prediction", "multiple-choice"} - set(users)
+    assert {name: set(keys) for name, keys in changes.items()} == {"tasks": added, "removed": {"question-answering"}}
+
+
+@pytest.mark.parametrize(
+    "users",
+    [
+        pytest.param((transformers.RobertaConfig, "RobertaFor"), id="roberta"),
+        pytest.param((transformers.DistilBertConfig, "DistilBertFor"), id="distilbert"),
+        pytest.param((mybert.MyBertConfig, "MyBertFor"), id="mybert"),
+    ],
+)
+def test_stock_pipelines_are_transformers_own(users, tmp_path, tokenizer):
+    config_class, prefix = users
+    config = config_class(vocab_size=len(tokenizer), hidden_size=16, num_attention_heads=2, num_hidden_layers=1)
+    module = mybert if config_class is mybert.MyBertConfig else transformers
+    tokenizer.save_pretrained(tmp_path)
+    for kind in ("Text", "Token"):
+        head = getattr(module, f"{prefix}{kind.replace('Text', 'Sequence')}Classification")
+        head(config).save_pretrained(tmp_path)
+        stock = transformers.pipeline(f"{kind.lower()}-classification", model=str(tmp_path), tokenizer=tokenizer)
+        assert type(stock) is getattr(transformers, f"{kind}ClassificationPipeline")
+
+
+THREADS = """
+import faulthandler, sys, threading
+faulthandler.dump_traceback_later(100, exit=True)
+import mybert
+barrier = threading.Barrier(len(sys.argv) - 1)
+loaded = []
+def load(statement):
+    barrier.wait()
+    exec(statement)
+    loaded.append(statement)
+threads = [threading.Thread(target=load, args=(statement,)) for statement in sys.argv[1:]]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+assert len(loaded) == len(threads)
+"""
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("import transformers.modeling_utils", "import transformers.pipelines"),
+        *(
+            pytest.param(statements, marks=pytest.mark.slow)
+            for statements in (
+                ("from transformers import AutoModel", "from transformers import AutoTokenizer"),
+                ("from transformers import pipeline", "from transformers import Trainer", "import mybert.finetuning"),
+                ("import transformers.models.auto.modeling_auto", "from mybert import MyBertForMaskedLM"),
+            )
+        ),
+    ],
+)
+def test_threads_import_at_once(statements):
+    python(THREADS, *statements)
+
+
+@pytest.mark.parametrize(
+    ("argv", "original", "expected"),
+    [
+        (["/usr/bin/mybert", "--help"], ["python", "/usr/bin/mybert", "--help"], True),
+        (["-m", "--help"], ["python", "-m", "mybert", "--help"], True),
+        (["-m", "--help"], ["python", "-X", "dev", "-u", "-m", "mybert", "--help"], True),
+        (["-m", "mybert"], ["python", "-m", "app", "-m", "mybert"], False),
+        (["app.py", "-m", "mybert"], ["python", "app.py", "-m", "mybert"], False),
+        ([""], ["python"], False),
+        ([], ["app"], False),
+    ],
+)
+def test_is_command_by_argv_finds_the_command(argv, original, expected, monkeypatch):
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "orig_argv", original)
+    assert is_command() is expected
+
+
+def test_command_lists_its_commands_without_libraries():
+    code = "import sys; sys.argv = ['mybert', '--help']; from mybert.__main__ import main; main(); print(*sys.modules)"
+    *usage, loaded = python(code).splitlines()
+    assert "usage: mybert <command>" in usage[0] and "mybert.cli" in loaded
+    assert not {"torch", "transformers", "numpy", "tokenizers", "datasets", "matplotlib"} & set(loaded.split())
 
 
 def test_every_public_name_exists():

@@ -145,10 +145,11 @@ def test_examples_take_the_place_of_nothing_that_is_read(tmp_path, arguments, te
 
 
 def test_building_a_store_imports_no_torch(tmp_path, text_file, tokenizer):
-    """It would use half of the memory available for a build."""
+    """It would use half of the memory of a worker process of the command, where one is started afresh."""
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     code = (
-        "import sys; from mybert import MyBertTokenizer; from mybert.pretraining import build_token_store;"
+        "import sys; sys.argv[0] = 'mybert';"
+        "from mybert import MyBertTokenizer; from mybert.pretraining import build_token_store;"
         "tokenizer = MyBertTokenizer.from_pretrained(sys.argv[1]);"
         "build_token_store(sys.argv[2], tokenizer, sys.argv[3], show_progress=False);"
         "assert 'torch' not in sys.modules"
