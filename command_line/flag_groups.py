@@ -58,7 +58,7 @@ _FLAGS = {
     "Training": """
         pretraining_steps finetuning_epochs max_steps max_hours num_train_epochs per_device_train_batch_size
         gradient_accumulation_steps batch_ramp learning_rate layer_decay warmup_steps lr_scheduler_type optim
-        muon_learning_rate ema_decay correct_bias weight_decay adam_epsilon max_grad_norm class_weights seed seeds bf16
+        muon_learning_rate correct_bias weight_decay adam_epsilon max_grad_norm class_weights seed seeds bf16
         activation_checkpointing torch_compile use_cpu dataloader_num_workers
     """,
     "Evaluation, checkpoints and logs": """

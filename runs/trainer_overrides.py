@@ -8,7 +8,7 @@ import logging
 import math
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,6 @@ from .checkpoints import (
 )
 from .progress import ReadableProgress
 from .time_budget import TimeBudget
-from .weight_average import WeightAverage
 
 logger = logging.getLogger(__name__)
 
@@ -111,29 +110,17 @@ class ResumableTrainer(Trainer):
     Args:
         *args: Arguments of `Trainer`.
         budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
-        ema_decay: Decay of a moving average of the weights (`WeightAverage`), in [0, 1); 0 for none. Evaluations and
-            the weights in checkpoints use the average.
         **kwargs: Arguments of `Trainer`.
-
-    Raises:
-        ValueError: If `ema_decay` is set together with `load_best_model_at_end`, DeepSpeed or FSDP 1.
     """
 
     optimizer: Any
     lr_scheduler: LRScheduler | None
 
-    def __init__(self, *args: Any, budget: TimeBudget | None = None, ema_decay: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
         if budget is not None:
             kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
         super().__init__(*args, **kwargs)
         self.budget = budget
-        self._ema_decay = ema_decay
-        self._average: WeightAverage | None = None
-        if ema_decay and (self.args.load_best_model_at_end or self.is_deepspeed_enabled or self.has_fsdp_1):
-            raise ValueError(
-                f"ema_decay is {ema_decay}; a mean of the weights does not go with load_best_model_at_end, DeepSpeed "
-                "or FSDP version 1."
-            )
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
@@ -186,22 +173,6 @@ class ResumableTrainer(Trainer):
         """Whether FSDP version 1 is used, whose shards split parameters."""
         return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """`Trainer.create_optimizer`, followed by the moving average if there is one."""
-        optimizer = super().create_optimizer(model)
-        if self._ema_decay and self._average is None:
-            self._average = WeightAverage(optimizer, self._ema_decay)
-        return optimizer
-
-    def averaged_weights(self) -> AbstractContextManager[None]:
-        """Put the moving average of the weights, if any, into the model until the `with` block ends."""
-        return nullcontext() if self._average is None else self._average.in_the_model()
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self._average is not None:
-            self._average.exchange()
-
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
         """`Trainer.get_eval_dataloader`, including an incomplete last batch; only training may drop it."""
         with temporarily(self.args, dataloader_drop_last=False):
@@ -213,14 +184,14 @@ class ResumableTrainer(Trainer):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer.evaluation_loop` with the averaged weights, if any; restores the random state of training.
+        """`Trainer.evaluation_loop`, which restores the random state of training.
 
         A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
         otherwise continue with different ones.
         """
         prefix = kwargs.get("metric_key_prefix", "eval")
         self._evaluated.pop(prefix, None)  # which frees its memory
-        with self.averaged_weights(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             output = super().evaluation_loop(*args, **kwargs)
         if self.is_in_train:
             self._evaluated[prefix] = _Evaluated(self.state.global_step, self.model, output)
@@ -419,7 +390,7 @@ class ResumableTrainer(Trainer):
         if self.args.should_save:
             (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
         try:
-            with trouble_names_checkpoint(checkpoint, self._needs), self.averaged_weights():
+            with trouble_names_checkpoint(checkpoint, self._needs):
                 # Trainer would delete old checkpoints before this one is known to be complete.
                 with temporarily(self.args, save_total_limit=None):
                     super()._save_checkpoint(model, trial)

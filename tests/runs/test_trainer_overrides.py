@@ -22,7 +22,7 @@ from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
 READ_IN = "5.23"
 OVERRIDDEN = {
     *("_finalize_training", "_get_eval_sampler", "_get_grad_norm", "_get_num_items_in_batch", "_get_train_sampler"),
-    *("_issue_warnings_after_load", "_load_optimizer_and_scheduler", "_maybe_log_save_evaluate"),
+    *("_issue_warnings_after_load", "_maybe_log_save_evaluate"),
     *("_run_epoch", "_save", "_save_checkpoint"),
 }
 CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
