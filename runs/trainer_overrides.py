@@ -17,7 +17,7 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 from transformers import PrinterCallback, Trainer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
 _MOST_UNREAD = 500  # steps without a check, if logs are rarer
+_IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
 
 
 class DivergedError(ValueError):
@@ -105,7 +106,7 @@ class ResumableTrainer(Trainer):
       accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
       (With fp16, gradients overflow occasionally and the step is skipped; there the loss is checked.)
 
-    Hooks for subclasses to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
+    Hooks for subclasses to override: `count_items`, `schedule`.
 
     Args:
         *args: Arguments of `Trainer`.
@@ -131,14 +132,6 @@ class ResumableTrainer(Trainer):
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
         self.add_callback(ReadableProgress(budget))
-
-    def training_sampler(self, dataset: Any) -> Sampler | None:
-        """The order in which training reads its data: by `train_sampling_strategy`, if no trainer overrides it."""
-        return super()._get_train_sampler(dataset)
-
-    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
-        """The order in which an evaluation reads its data: `Trainer`'s, if no trainer overrides it."""
-        return super()._get_eval_sampler(dataset)
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The number by which the loss of an optimizer step is divided: its labels, if no trainer overrides it.
@@ -174,13 +167,13 @@ class ResumableTrainer(Trainer):
         return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
 
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_eval_dataloader`, including an incomplete last batch; only training may drop it."""
-        with temporarily(self.args, dataloader_drop_last=False):
+        """`Trainer.get_eval_dataloader`, of the whole data in its own order, however training reads its own."""
+        with temporarily(self.args, **_IN_EVALUATION):
             return super().get_eval_dataloader(*args, **kwargs)
 
     def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_test_dataloader`, including an incomplete last batch."""
-        with temporarily(self.args, dataloader_drop_last=False):
+        """`Trainer.get_test_dataloader`, of the whole data in its own order."""
+        with temporarily(self.args, **_IN_EVALUATION):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
@@ -220,12 +213,6 @@ class ResumableTrainer(Trainer):
             self.lr_scheduler = self.schedule(num_training_steps, optimizer or self.optimizer)
             self._created_lr_scheduler = self.lr_scheduler is not None
         return super().create_scheduler(num_training_steps, optimizer)
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
-        return self.training_sampler(self.train_dataset if train_dataset is None else train_dataset)
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
-        return self.evaluation_sampler(eval_dataset)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
         return self.count_items(batch_samples, device)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput
 
 from ...modeling_mybert import flat_indices
@@ -126,10 +126,6 @@ class TaskTrainer(ResumableTrainer):
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
             self.optimizer = optimizer_class(groups, **options)
         return super().create_optimizer(model)
-
-    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
-        """In the data's own order, as predictions must be, whatever the order of training."""
-        return SequentialSampler(dataset) if self.args.world_size <= 1 else None
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for this data."""
