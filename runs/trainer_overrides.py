@@ -9,6 +9,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -150,7 +151,7 @@ class ResumableTrainer(Trainer):
     ) -> torch.Tensor | int | None:
         """The number of labels under one name, without ignored ones; None if there is no such name."""
         batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
-        return super()._get_num_items_in_batch(batches, device)
+        return super().get_batch_samples(iter(batches), len(batches), device)[1]
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """A learning-rate schedule instead of transformers' own; None for transformers'."""
@@ -214,8 +215,12 @@ class ResumableTrainer(Trainer):
             self._created_lr_scheduler = self.lr_scheduler is not None
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        return self.count_items(batch_samples, device)
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """The micro-batches of an optimizer step, and `count_items` of them."""
+        batches = list(islice(epoch_iterator, num_batches))
+        return batches, self.count_items(batches, device)
 
     def create_accelerator_and_postprocess(self) -> None:
         """`Trainer`'s, with fixes for FSDP with tied weights and for FSDP on CPUs."""

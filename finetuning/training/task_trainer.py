@@ -100,6 +100,8 @@ class TaskTrainer(ResumableTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
+        if not model.training:  # `Trainer` counts labels only
+            num_items_in_batch = self.count_items([inputs], self.args.device)
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch

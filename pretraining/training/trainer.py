@@ -169,6 +169,8 @@ class PretrainingTrainer(ResumableTrainer):
         if self.args.n_gpu > 1:  # in one process, which split each tensor among them
             inputs = {name: value for name, value in inputs.items() if not name.endswith("_indices")}
         model_inputs = inputs
+        if not model.training:  # `Trainer` counts labels only
+            num_items_in_batch = self.count_items([inputs], self.args.device)
         if self.args.torch_compile:
             for name in _OF_ANY_LENGTH & inputs.keys():
                 torch._dynamo.maybe_mark_dynamic(inputs[name], 0)
