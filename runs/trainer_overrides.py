@@ -19,9 +19,9 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, pa
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer
+from transformers import PrinterCallback, Trainer, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
     PREFIX_CHECKPOINT_DIR,
     EvalLoopOutput,
@@ -69,6 +69,12 @@ def temporarily(settings: Any, **values: Any) -> Iterator[None]:
         vars(settings).update(before)
 
 
+def _expect_no_second_names(model: nn.Module, result: Any) -> None:
+    """Miss no second name of a tied weight, which a checkpoint stores under one name."""
+    tied: Any = getattr(model, "all_tied_weights_keys", {})
+    result.missing_keys[:] = [name for name in result.missing_keys if name not in tied]
+
+
 class _Watched(NamedTuple):
     """Tensors of a step on the accelerator, which may not have computed them yet.
 
@@ -101,7 +107,8 @@ class ResumableTrainer(Trainer):
     - A checkpoint is sealed once everything in it is written, and older ones are deleted only then: `RunFolder.begin`
       finds a complete one whenever the run is killed. If a checkpoint cannot be written, the run ends with an
       `OSError` of one sentence, and earlier ones are kept. The last one is also kept if another is the best. A
-      finished run takes no further step. The checkpoint of an epoch's last step includes the epoch's log entries.
+      finished run, by its steps or by a callback's `is_over`, takes no further step. The checkpoint of an epoch's last
+      step includes the epoch's log entries.
     - It logs readable lines (`ReadableProgress`).
     - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer step; on an
       accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
@@ -127,7 +134,7 @@ class ResumableTrainer(Trainer):
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
         self._evaluated: dict[str, _Evaluated] = {}  # the last one, by prefix
-        self._has_trained = False
+        self._first_step = 0  # the last one of the checkpoint from which training continues
         self._last_step_seen = -1
         self._saves_at_epoch_end = False
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
@@ -267,11 +274,6 @@ class ResumableTrainer(Trainer):
         with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
             super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
 
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A checkpoint stores tied weights under one name.
-        missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
-        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
-
     @property
     def _needs(self) -> Needs:
         """The files that a checkpoint of this run must contain."""
@@ -285,26 +287,33 @@ class ResumableTrainer(Trainer):
         Raises:
             ValueError: If the checkpoint lacks files to resume from; `Trainer` would silently start that part over.
         """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
         if isinstance(resume_from_checkpoint, str) and (
             lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
         ):
             raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
+        self._first_step = 0
         if isinstance(resume_from_checkpoint, str):
-            step = resume_from_checkpoint.rpartition("-")[2]
-            logger.info("Resuming at step %s from %s.", step, resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
+            self._first_step = state.global_step
+            logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
+        with self.model.register_load_state_dict_post_hook(_expect_no_second_names):
+            return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # From the checkpoint of the last step, Trainer would take one step too many.
-        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
-            self.control.should_training_stop = True
-        else:
-            self._has_trained = True
-            super()._run_epoch(*args, **kwargs)
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
+        """`Trainer.set_initial_training_values`, without an epoch for a finished run.
+
+        From the checkpoint of the last step, `Trainer` would take one step too many.
+        """
+        epochs, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        callbacks = self.callback_handler.callbacks
+        is_over = self._first_step >= max_steps or any(getattr(each, "is_over", False) for each in callbacks)
+        return (0 if is_over else epochs, *others, max_steps)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
-        if self._has_trained or "train_runtime" not in logs:
+        if self.state.global_step > self._first_step or "train_runtime" not in logs:
             super().log(logs, *args, **kwargs)
 
     def training_step(

@@ -22,8 +22,7 @@ from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
 READ_IN = "5.23"
 OVERRIDDEN = {
     *("_finalize_training", "_get_grad_norm"),
-    *("_issue_warnings_after_load", "_maybe_log_save_evaluate"),
-    *("_run_epoch", "_save", "_save_checkpoint"),
+    *("_maybe_log_save_evaluate", "_save", "_save_checkpoint"),
 }
 CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
 
