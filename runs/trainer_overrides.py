@@ -1,14 +1,14 @@
 """transformers' `Trainer` for runs that may be killed at any moment, or diverge.
 
-Private methods of `Trainer` are overridden and called only here; a test lists them, with the version of transformers
-they were checked against. The trainers of the recipes override public methods: those of `Trainer`, and hooks.
+It uses public methods of `Trainer` and of its accelerator, and callbacks; no trainer here overrides a private one.
 """
 
 import logging
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,17 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, pa
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PrinterCallback, Trainer, TrainerState
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
     EvalLoopOutput,
     SaveStrategy,
     TrainOutput,
@@ -93,6 +99,39 @@ class _Watched(NamedTuple):
     learning_rate: float
 
 
+class _SealFirst(TrainerCallback):
+    """Seals a checkpoint before other callbacks are told of it."""
+
+    def __init__(self, seal: Callable[[], None]) -> None:
+        self._seal = seal
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._seal()
+
+
+class _SaveLast(TrainerCallback):
+    """Delays the checkpoint of an epoch's last step until the epoch is evaluated.
+
+    `Trainer` would write it before that: a run killed in between would resume without that evaluation.
+    """
+
+    is_due = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
+        # BEST saves after evaluations.
+        self.is_due = control.should_save and ends and args.save_strategy != SaveStrategy.BEST
+        control.should_save = control.should_save and not self.is_due
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_save = control.should_save or self.is_due
+        self.is_due = False
+
+
 class _Evaluated(NamedTuple):
     """An evaluation in training: at which step, of which model, and its output."""
 
@@ -135,8 +174,8 @@ class ResumableTrainer(Trainer):
         self._unread: list[_Watched] = []
         self._evaluated: dict[str, _Evaluated] = {}  # the last one, by prefix
         self._first_step = 0  # the last one of the checkpoint from which training continues
-        self._last_step_seen = -1
-        self._saves_at_epoch_end = False
+        self._schedule: LRScheduler | None = None
+        self._unsealed: Path | None = None  # the checkpoint that is being written
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
         self.add_callback(ReadableProgress(budget))
@@ -190,6 +229,7 @@ class ResumableTrainer(Trainer):
         A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
         otherwise continue with different ones.
         """
+        self._look_for_divergence()
         prefix = kwargs.get("metric_key_prefix", "eval")
         self._evaluated.pop(prefix, None)  # which frees its memory
         with torch.random.fork_rng(devices=[]):
@@ -217,9 +257,8 @@ class ResumableTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
-        if self.lr_scheduler is None:
-            self.lr_scheduler = self.schedule(num_training_steps, optimizer or self.optimizer)
-            self._created_lr_scheduler = self.lr_scheduler is not None
+        if self.lr_scheduler in (None, self._schedule):  # of an earlier call of `train`
+            self.lr_scheduler = self._schedule = self.schedule(num_training_steps, optimizer or self.optimizer)
         return super().create_scheduler(num_training_steps, optimizer)
 
     def get_batch_samples(
@@ -230,9 +269,19 @@ class ResumableTrainer(Trainer):
         return batches, self.count_items(batches, device)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """`Trainer`'s, with fixes for FSDP with tied weights and for FSDP on CPUs."""
+        """`Trainer`'s, which watches gradient norms, with fixes for FSDP with tied weights and for FSDP on CPUs."""
         super().create_accelerator_and_postprocess()
-        state = self.accelerator.state
+        accelerator: Any = self.accelerator
+        state, clip, gather = accelerator.state, accelerator.clip_grad_norm_, accelerator.get_state_dict
+
+        def clip_and_watch(*args: Any, **kwargs: Any) -> Any:
+            norm = clip(*args, **kwargs)
+            if norm is not None and accelerator.scaler is None:
+                self._watch(norm, self._loss, norm)
+            return norm
+
+        accelerator.clip_grad_norm_ = clip_and_watch
+        accelerator.get_state_dict = lambda *args, **kwargs: self._under_own_names(gather(*args, **kwargs))
         wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
         if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
             # accelerate would silently use DDP.
@@ -249,7 +298,7 @@ class ResumableTrainer(Trainer):
             # torch rejects a parameter in two shards; the output layer's bias also belongs to the head.
             for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
                 module, _, name = source.rpartition(".")
-                del self.model.get_submodule(module)._parameters[name]
+                delattr(self.model.get_submodule(module), name)
             tied = {target: source for target, source in self._tied_weights.items() if not source.endswith(".bias")}
             self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
 
@@ -259,20 +308,27 @@ class ResumableTrainer(Trainer):
         Returns:
             Name -> tensor; with FSDP only in the first process.
         """
-        weights = self.accelerator.get_state_dict(self.model_wrapped)
-        return self._without_second_names({name.replace(_COMPILED, ""): each for name, each in weights.items()})
+        return self.accelerator.get_state_dict(self.model_wrapped)
 
-    def _without_second_names(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        weights = dict(weights)
+    def _under_own_names(self, weights: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+        """Each weight once, under its name in the model, not in the compiled model or of a weight tied to it."""
+        weights = {name.replace(_COMPILED, ""): weight for name, weight in (weights or {}).items()}
         for target, source in self._tied_weights.items():
             if target in weights:
                 weights.setdefault(source, weights.pop(target))
         return weights
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        # Remove secrets from what is pickled with the weights, because it may be published.
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """`Trainer.save_model`, without the secrets of the arguments: `training_args.bin` may be published."""
+        self._look_for_divergence()
+        if _internal_call and output_dir is not None:  # it begins a checkpoint
+            self._unsealed = Path(output_dir)
+            if self.args.should_save:
+                (self._unsealed / COMPLETE_FILE).unlink(missing_ok=True)
         with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
-            super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
+            super().save_model(output_dir, True)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     @property
     def _needs(self) -> Needs:
@@ -298,8 +354,24 @@ class ResumableTrainer(Trainer):
             state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
             self._first_step = state.global_step
             logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
-        with self.model.register_load_state_dict_post_hook(_expect_no_second_names):
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+        self._unsealed = None
+        handler, own = self.callback_handler, (_SealFirst, _SaveLast)
+        others = [callback for callback in handler.callbacks if not isinstance(callback, own)]
+        seal = partial(self._seal, self.args.save_total_limit)
+        handler.callbacks = [_SealFirst(seal), *others, _SaveLast()]
+        try:
+            with (
+                self.model.register_load_state_dict_post_hook(_expect_no_second_names),
+                # Trainer would delete old checkpoints before the new one is sealed, at the end also the last one.
+                temporarily(self.args, save_total_limit=None),
+            ):
+                return super().train(resume_from_checkpoint, *args, **kwargs)
+        except Exception:
+            if self._unsealed is None:
+                raise
+            shutil.rmtree(self._unsealed, ignore_errors=True)
+            with trouble_names_checkpoint(self._unsealed, self._needs):
+                raise
 
     def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
         """`Trainer.set_initial_training_values`, without an epoch for a finished run.
@@ -313,6 +385,7 @@ class ResumableTrainer(Trainer):
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
+        self._look_for_divergence()
         if self.state.global_step > self._first_step or "train_runtime" not in logs:
             super().log(logs, *args, **kwargs)
 
@@ -325,16 +398,10 @@ class ResumableTrainer(Trainer):
             self._watch(loss, loss, math.nan)
         return loss
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        grad_norm = super()._get_grad_norm(model, grad_norm)
-        if self.accelerator.scaler is None:
-            self._watch(grad_norm, self._loss, grad_norm)
-        return grad_norm
-
     def _watch(self, value: Any, loss: Any, grad_norm: Any) -> None:
         """Keep the values that show whether a step diverged; check them now if reading is free."""
-        step, learning_rate = self.state.global_step + 1, self._get_learning_rate()
-        self._unread.append(_Watched(value, step, loss, grad_norm, learning_rate))
+        learning_rate = self.optimizer.param_groups[0]["lr"]
+        self._unread.append(_Watched(value, self.state.global_step + 1, loss, grad_norm, learning_rate))
         if self.values_are_at_hand or len(self._unread) >= _MOST_UNREAD:
             self._look_for_divergence()
 
@@ -345,28 +412,6 @@ class ResumableTrainer(Trainer):
                 # The norm is over all processes, so they all stop; the first one says why.
                 is_loss = step.value is step.loss
                 raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
-
-    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        if self.control.should_log or self.control.should_evaluate or self.control.should_save:
-            self._look_for_divergence()
-        self._save_behind_the_epoch()
-        super()._maybe_log_save_evaluate(*args, **kwargs)
-
-    def _save_behind_the_epoch(self) -> None:
-        """Delay the checkpoint of an epoch's last step until the epoch is evaluated.
-
-        Trainer would write it before that: a run killed in between would resume without that evaluation.
-        """
-        control, state = self.control, self.state
-        if state.global_step == self._last_step_seen:  # the second call, at the end of the epoch
-            control.should_save |= self._saves_at_epoch_end
-            self._saves_at_epoch_end = False
-            return
-        self._last_step_seen = state.global_step
-        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
-        # which saves after evaluations
-        if control.should_save and ends and self.args.save_strategy != SaveStrategy.BEST:
-            self._saves_at_epoch_end, control.should_save = True, False
 
     def _diverged(self, step: "_Watched") -> DivergedError:
         checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
@@ -379,28 +424,14 @@ class ResumableTrainer(Trainer):
             f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
         )
 
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
-        self._look_for_divergence()
-        # With save_total_limit=1 Trainer would delete all checkpoints but the best, also the last one, from which
-        # a run resumes that is stopped here, or killed while it is evaluated.
-        with temporarily(self.args, save_total_limit=None):
-            return super()._finalize_training(*args, **kwargs)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+    def _seal(self, limit: int | None) -> None:
+        """Seal the checkpoint that was written, and delete those that exceed the limit."""
+        assert self._unsealed is not None
+        checkpoint = self._unsealed
+        self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
-        try:
-            with trouble_names_checkpoint(checkpoint, self._needs):
-                # Trainer would delete old checkpoints before this one is known to be complete.
-                with temporarily(self.args, save_total_limit=None):
-                    super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.args.should_save:
-                    seal_checkpoint(checkpoint, self._needs)
-        except OSError:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            raise
+            seal_checkpoint(checkpoint, self._needs)
+        self._unsealed = None
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
@@ -409,4 +440,4 @@ class ResumableTrainer(Trainer):
                 shutil.rmtree(attempt)  # left by a call that did not complete it
             # Complete ones belong to another run in this folder; the one just written must count as the newest.
             best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit, best, use_mtime=bool(complete))
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))
