@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint, trainer_overrides
 from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
@@ -227,6 +227,42 @@ def test_a_finished_run_takes_no_further_step(tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
 
 
+def test_resuming_from_the_last_checkpoint_ignores_an_incomplete_one(tmp_path):
+    first = make_trainer(tmp_path)
+    first.train()
+    (tmp_path / "checkpoint-12").mkdir()
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert (second.model.calls, second.state.global_step) == (0, 10)
+    assert torch.equal(second.model.weight, first.model.weight)
+
+
+def test_callbacks_see_a_sealed_checkpoint_and_their_errors_leave_it(tmp_path):
+    class Upload(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+            raise OSError(errno.EPIPE, "no network")
+
+    trainer = make_trainer(tmp_path)
+    trainer.add_callback(Upload())
+    with pytest.raises(OSError, match="no network"):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_the_checkpoint_of_an_epoch_includes_its_evaluation_whoever_asks_for_it(tmp_path):
+    class Save(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_save = state.global_step == 4
+
+    trainer = make_trainer(tmp_path, save_strategy="no", gradient_accumulation_steps=5)
+    trainer.args.eval_strategy, trainer.eval_dataset = "epoch", Numbers()
+    trainer.add_callback(Save())
+    trainer.train()
+    state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "eval_runtime" in entry] == [4]
+
+
 @pytest.mark.parametrize("target", ["torch.save", "safetensors.torch.save_file"])
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, target):
     trainer = make_trainer(tmp_path)
@@ -255,7 +291,7 @@ import resource, sys, torch
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from mybert.runs import ResumableTrainer
 
 class Wide(nn.Module):
