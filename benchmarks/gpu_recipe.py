@@ -52,7 +52,7 @@ def recipe_section(settings: GpuSettings, rate: float, changes: Mapping[str, Any
         recipe |= {"output_dir": str(folder / "run"), **changes}
         if settings.device == "cuda":
             torch.cuda.reset_peak_memory_stats()
-        torch._dynamo.reset()
+        torch.compiler.reset()
         pretrain(**recipe)
         state = read_json_object(folder / "run" / "trainer_state.json")
     logs = [entry for entry in state["log_history"] if "tokens_per_second" in entry]

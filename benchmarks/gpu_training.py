@@ -152,7 +152,7 @@ def _rows(size: str, settings: GpuSettings, rate: float) -> Section:
     models = training_twins(**settings.network(size)).values()
     sides: tuple[tuple[str, type[_Theirs | _Ours]], ...] = ((PEER, _Theirs), ("mybert, packed and compiled", _Ours))
     for place, ((name, side), model) in enumerate(zip(sides, models, strict=True)):
-        torch._dynamo.reset()
+        torch.compiler.reset()
         measurement = _Measurement(side(model.to(settings.device), settings.backend), settings)
         for length, fill in cells:
             generator = torch.Generator().manual_seed(0)

@@ -27,7 +27,6 @@ from ..modeling_mybert import MyBertConfig, MyBertForPreTraining
 from ..modeling_mybert.configuration_mybert import fields_of_size
 from ..pretraining import MODEL_SIZES, PretrainingCollator, PretrainingDataset, PretrainingTrainer, TokenStore
 from ..pretraining.store.store_format import store_files
-from ..pretraining.training.trainer import WholeBatches
 from ..runs.checkpoints import seal_checkpoint
 from ..tokenization import MyBertTokenizer
 from .script import script
@@ -67,7 +66,7 @@ def read_share(path: Path, tokenizer: MyBertTokenizer, ranks: int, batch_size: i
     planned = bytes_read()
     group = int(dataset._layout(0).ends[0])
     collator = PretrainingCollator(tokenizer)
-    whole = BatchSampler(WholeBatches(len(dataset), ranks * batch_size), batch_size, drop_last=False)
+    whole = BatchSampler(range(len(dataset)), batch_size, drop_last=True)
     batches = iter(BatchSamplerShard(whole, ranks, 0))
     sampling, indices = timed(lambda: list(islice(batches, group // (ranks * batch_size))))
     start, tokens = time.process_time(), 0

@@ -60,7 +60,7 @@ def vocabulary_section(settings: GpuSettings) -> Section:
     for size in settings.sizes:
         width = MODEL_SIZES[size][1]
         torch.manual_seed(0)
-        torch._dynamo.reset()
+        torch.compiler.reset()
         layer = nn.Linear(width, settings.vocabulary, device=settings.device)
         states = torch.randn(count, width, device=settings.device, requires_grad=True)
         labels = torch.randint(0, settings.vocabulary, (count,), device=settings.device)

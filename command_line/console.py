@@ -84,9 +84,8 @@ def print_mistake(sentence: str) -> None:
 def set_up_output(quiet: bool) -> None:
     """Show the library's log as plain lines above progress bars."""
     from tqdm import tqdm
-    from tqdm.contrib.logging import _TqdmLoggingHandler
 
-    class Lines(_TqdmLoggingHandler):
+    class Lines(logging.StreamHandler):
         """Redraw the visible bars below a line; tqdm would also draw bars that are still delayed."""
 
         def emit(self, record: logging.LogRecord) -> None:
@@ -98,14 +97,14 @@ def set_up_output(quiet: bool) -> None:
             for bar in unseen:
                 bar.disable = True
             try:
-                super().emit(record)
+                with tqdm.external_write_mode(self.stream):
+                    super().emit(record)
             finally:
                 for bar in unseen:
                     bar.disable = False
 
-    handler = Lines()
+    handler = Lines(sys.stdout)
     handler.handleError = _stop_or_go_on
-    handler.setStream(sys.stdout)
     handler.setFormatter(_LinesOfTheTerminal("%(message)s"))
     logger = logging.getLogger(_PACKAGE)
     logger.handlers = [handler]

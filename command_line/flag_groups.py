@@ -58,8 +58,8 @@ _FLAGS = {
     "Training": """
         pretraining_steps finetuning_epochs max_steps max_hours num_train_epochs per_device_train_batch_size
         gradient_accumulation_steps batch_ramp learning_rate layer_decay embedding_learning_rate warmup_steps
-        lr_scheduler_type optim muon_learning_rate ema_decay correct_bias weight_decay adam_epsilon max_grad_norm
-        class_weights seed seeds bf16 activation_checkpointing torch_compile use_cpu dataloader_num_workers
+        lr_scheduler_type optim muon_learning_rate correct_bias weight_decay adam_epsilon max_grad_norm class_weights
+        seed seeds bf16 activation_checkpointing torch_compile use_cpu dataloader_num_workers
     """,
     "Evaluation, checkpoints and logs": """
         eval_strategy eval_steps per_device_eval_batch_size metric_for_best_model load_best_model_at_end

@@ -11,7 +11,6 @@ from .run_folder import RUN_FOLDER, RunFolder, draw_curves
 from .schedules import linear_schedule
 from .time_budget import TICKS, TimeBudget
 from .trainer_overrides import DivergedError, ResumableTrainer
-from .weight_average import WeightAverage
 
 __all__ = [
     "RUN_FOLDER",
@@ -25,7 +24,6 @@ __all__ = [
     "RunFolder",
     "StopOnInterrupt",
     "TimeBudget",
-    "WeightAverage",
     "arguments_by_name",
     "check_libraries",
     "draw_curves",

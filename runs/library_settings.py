@@ -32,7 +32,7 @@ def check_objects(arguments: TrainingArguments) -> None:
     Raises:
         ValueError: If one is something else, has keys that it may not have, or has no effect.
     """
-    for name in arguments._VALID_DICT_FIELDS:
+    for name in (option.name for option in fields(TrainingArguments) if "dict" in str(option.type)):
         value = getattr(arguments, name)
         found = _read_object(name, value) if isinstance(value, str) else value
         if name == "accelerator_config" and isinstance(found, Mapping):

@@ -52,6 +52,11 @@ class TimeBudget(TrainerCallback, ExportableState):
             raise ValueError(f"{state_file} does not say how much time was used; expected a run with max_hours.")
         return cls(seconds, float(state["attributes"]["used"]))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up, see `ResumableTrainer`."""
+        return int(self.position) >= TICKS
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint stores: the seconds used."""
         return {"args": {"seconds": self.seconds}, "attributes": {"used": self._seconds_used()}}
@@ -68,7 +73,7 @@ class TimeBudget(TrainerCallback, ExportableState):
         """Start the clock; if the time is already up, stop before the first step."""
         if self._since is None:
             self._since = time.monotonic()
-        if int(self.position) >= TICKS:
+        if self.is_over:
             state.max_steps = state.global_step
 
     def on_step_end(
@@ -76,6 +81,6 @@ class TimeBudget(TrainerCallback, ExportableState):
     ) -> None:
         """Read the clock; end training once the time is up."""
         self._move(agree(self._seconds_used(), args))
-        if int(self.position) >= TICKS:
+        if self.is_over:
             state.max_steps = state.global_step
             control.should_save = control.should_log = control.should_training_stop = True

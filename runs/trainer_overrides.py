@@ -1,14 +1,15 @@
 """transformers' `Trainer` for runs that may be killed at any moment, or diverge.
 
-Private methods of `Trainer` are overridden and called only here; a test lists them, with the version of transformers
-they were checked against. The trainers of the recipes override public methods: those of `Trainer`, and hooks.
+It uses public methods of `Trainer` and of its accelerator, and callbacks; no trainer here overrides a private one.
 """
 
 import logging
 import math
 import shutil
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +18,18 @@ from accelerate import PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler
-from transformers import PrinterCallback, Trainer
+from torch.utils.data import DataLoader
+from transformers import (
+    PrinterCallback,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.trainer import DEFAULT_PROGRESS_CALLBACK
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
-    PREFIX_CHECKPOINT_DIR,
     EvalLoopOutput,
     SaveStrategy,
     TrainOutput,
@@ -44,13 +51,13 @@ from .checkpoints import (
 )
 from .progress import ReadableProgress
 from .time_budget import TimeBudget
-from .weight_average import WeightAverage
 
 logger = logging.getLogger(__name__)
 
 
 _COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
 _MOST_UNREAD = 500  # steps without a check, if logs are rarer
+_IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
 
 
 class DivergedError(ValueError):
@@ -66,6 +73,12 @@ def temporarily(settings: Any, **values: Any) -> Iterator[None]:
         yield
     finally:
         vars(settings).update(before)
+
+
+def _expect_no_second_names(model: nn.Module, result: Any) -> None:
+    """Miss no second name of a tied weight, which a checkpoint stores under one name."""
+    tied: Any = getattr(model, "all_tied_weights_keys", {})
+    result.missing_keys[:] = [name for name in result.missing_keys if name not in tied]
 
 
 class _Watched(NamedTuple):
@@ -86,6 +99,39 @@ class _Watched(NamedTuple):
     learning_rate: float
 
 
+class _SealFirst(TrainerCallback):
+    """Seals a checkpoint before other callbacks are told of it."""
+
+    def __init__(self, seal: Callable[[], None]) -> None:
+        self._seal = seal
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        self._seal()
+
+
+class _SaveLast(TrainerCallback):
+    """Delays the checkpoint of an epoch's last step until the epoch is evaluated.
+
+    `Trainer` would write it before that: a run killed in between would resume without that evaluation.
+    """
+
+    is_due = False
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
+        # BEST saves after evaluations.
+        self.is_due = control.should_save and ends and args.save_strategy != SaveStrategy.BEST
+        control.should_save = control.should_save and not self.is_due
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        control.should_save = control.should_save or self.is_due
+        self.is_due = False
+
+
 class _Evaluated(NamedTuple):
     """An evaluation in training: at which step, of which model, and its output."""
 
@@ -100,58 +146,39 @@ class ResumableTrainer(Trainer):
     - A checkpoint is sealed once everything in it is written, and older ones are deleted only then: `RunFolder.begin`
       finds a complete one whenever the run is killed. If a checkpoint cannot be written, the run ends with an
       `OSError` of one sentence, and earlier ones are kept. The last one is also kept if another is the best. A
-      finished run takes no further step. The checkpoint of an epoch's last step includes the epoch's log entries.
+      finished run, by its steps or by a callback's `is_over`, takes no further step. The checkpoint of an epoch's last
+      step includes the epoch's log entries.
     - It logs readable lines (`ReadableProgress`).
     - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer step; on an
       accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
       (With fp16, gradients overflow occasionally and the step is skipped; there the loss is checked.)
 
-    Hooks for subclasses to override: `training_sampler`, `evaluation_sampler`, `count_items`, `schedule`.
+    Hooks for subclasses to override: `count_items`, `schedule`.
 
     Args:
         *args: Arguments of `Trainer`.
         budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
-        ema_decay: Decay of a moving average of the weights (`WeightAverage`), in [0, 1); 0 for none. Evaluations and
-            the weights in checkpoints use the average.
         **kwargs: Arguments of `Trainer`.
-
-    Raises:
-        ValueError: If `ema_decay` is set together with `load_best_model_at_end`, DeepSpeed or FSDP 1.
     """
 
     optimizer: Any
     lr_scheduler: LRScheduler | None
 
-    def __init__(self, *args: Any, budget: TimeBudget | None = None, ema_decay: float = 0.0, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
         if budget is not None:
             kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
         super().__init__(*args, **kwargs)
         self.budget = budget
-        self._ema_decay = ema_decay
-        self._average: WeightAverage | None = None
-        if ema_decay and (self.args.load_best_model_at_end or self.is_deepspeed_enabled or self.has_fsdp_1):
-            raise ValueError(
-                f"ema_decay is {ema_decay}; a mean of the weights does not go with load_best_model_at_end, DeepSpeed "
-                "or FSDP version 1."
-            )
         self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
         self._loss: torch.Tensor | None = None
         self._unread: list[_Watched] = []
         self._evaluated: dict[str, _Evaluated] = {}  # the last one, by prefix
-        self._has_trained = False
-        self._last_step_seen = -1
-        self._saves_at_epoch_end = False
+        self._first_step = 0  # the last one of the checkpoint from which training continues
+        self._schedule: LRScheduler | None = None
+        self._unsealed: Path | None = None  # the checkpoint that is being written
         for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
             self.remove_callback(shown)
         self.add_callback(ReadableProgress(budget))
-
-    def training_sampler(self, dataset: Any) -> Sampler | None:
-        """The order in which training reads its data: by `train_sampling_strategy`, if no trainer overrides it."""
-        return super()._get_train_sampler(dataset)
-
-    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
-        """The order in which an evaluation reads its data: `Trainer`'s, if no trainer overrides it."""
-        return super()._get_eval_sampler(dataset)
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """The number by which the loss of an optimizer step is divided: its labels, if no trainer overrides it.
@@ -170,7 +197,7 @@ class ResumableTrainer(Trainer):
     ) -> torch.Tensor | int | None:
         """The number of labels under one name, without ignored ones; None if there is no such name."""
         batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
-        return super()._get_num_items_in_batch(batches, device)
+        return super().get_batch_samples(iter(batches), len(batches), device)[1]
 
     def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
         """A learning-rate schedule instead of transformers' own; None for transformers'."""
@@ -186,41 +213,26 @@ class ResumableTrainer(Trainer):
         """Whether FSDP version 1 is used, whose shards split parameters."""
         return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
 
-    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """`Trainer.create_optimizer`, followed by the moving average if there is one."""
-        optimizer = super().create_optimizer(model)
-        if self._ema_decay and self._average is None:
-            self._average = WeightAverage(optimizer, self._ema_decay)
-        return optimizer
-
-    def averaged_weights(self) -> AbstractContextManager[None]:
-        """Put the moving average of the weights, if any, into the model until the `with` block ends."""
-        return nullcontext() if self._average is None else self._average.in_the_model()
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self._average is not None:
-            self._average.exchange()
-
     def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_eval_dataloader`, including an incomplete last batch; only training may drop it."""
-        with temporarily(self.args, dataloader_drop_last=False):
+        """`Trainer.get_eval_dataloader`, of the whole data in its own order, however training reads its own."""
+        with temporarily(self.args, **_IN_EVALUATION):
             return super().get_eval_dataloader(*args, **kwargs)
 
     def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
-        """`Trainer.get_test_dataloader`, including an incomplete last batch."""
-        with temporarily(self.args, dataloader_drop_last=False):
+        """`Trainer.get_test_dataloader`, of the whole data in its own order."""
+        with temporarily(self.args, **_IN_EVALUATION):
             return super().get_test_dataloader(*args, **kwargs)
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
-        """`Trainer.evaluation_loop` with the averaged weights, if any; restores the random state of training.
+        """`Trainer.evaluation_loop`, which restores the random state of training.
 
         A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
         otherwise continue with different ones.
         """
+        self._look_for_divergence()
         prefix = kwargs.get("metric_key_prefix", "eval")
         self._evaluated.pop(prefix, None)  # which frees its memory
-        with self.averaged_weights(), torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]):
             output = super().evaluation_loop(*args, **kwargs)
         if self.is_in_train:
             self._evaluated[prefix] = _Evaluated(self.state.global_step, self.model, output)
@@ -245,24 +257,31 @@ class ResumableTrainer(Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
         """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
-        if self.lr_scheduler is None:
-            self.lr_scheduler = self.schedule(num_training_steps, optimizer or self.optimizer)
-            self._created_lr_scheduler = self.lr_scheduler is not None
+        if self.lr_scheduler in (None, self._schedule):  # of an earlier call of `train`
+            self.lr_scheduler = self._schedule = self.schedule(num_training_steps, optimizer or self.optimizer)
         return super().create_scheduler(num_training_steps, optimizer)
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler | None:
-        return self.training_sampler(self.train_dataset if train_dataset is None else train_dataset)
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Sampler | None:
-        return self.evaluation_sampler(eval_dataset)
-
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> torch.Tensor | int | None:
-        return self.count_items(batch_samples, device)
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """The micro-batches of an optimizer step, and `count_items` of them."""
+        batches = list(islice(epoch_iterator, num_batches))
+        return batches, self.count_items(batches, device)
 
     def create_accelerator_and_postprocess(self) -> None:
-        """`Trainer`'s, with fixes for FSDP with tied weights and for FSDP on CPUs."""
+        """`Trainer`'s, which watches gradient norms, with fixes for FSDP with tied weights and for FSDP on CPUs."""
         super().create_accelerator_and_postprocess()
-        state = self.accelerator.state
+        accelerator: Any = self.accelerator
+        state, clip, gather = accelerator.state, accelerator.clip_grad_norm_, accelerator.get_state_dict
+
+        def clip_and_watch(*args: Any, **kwargs: Any) -> Any:
+            norm = clip(*args, **kwargs)
+            if norm is not None and accelerator.scaler is None:
+                self._watch(norm, self._loss, norm)
+            return norm
+
+        accelerator.clip_grad_norm_ = clip_and_watch
+        accelerator.get_state_dict = lambda *args, **kwargs: self._under_own_names(gather(*args, **kwargs))
         wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
         if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
             # accelerate would silently use DDP.
@@ -279,7 +298,7 @@ class ResumableTrainer(Trainer):
             # torch rejects a parameter in two shards; the output layer's bias also belongs to the head.
             for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
                 module, _, name = source.rpartition(".")
-                del self.model.get_submodule(module)._parameters[name]
+                delattr(self.model.get_submodule(module), name)
             tied = {target: source for target, source in self._tied_weights.items() if not source.endswith(".bias")}
             self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
 
@@ -289,25 +308,27 @@ class ResumableTrainer(Trainer):
         Returns:
             Name -> tensor; with FSDP only in the first process.
         """
-        weights = self.accelerator.get_state_dict(self.model_wrapped)
-        return self._without_second_names({name.replace(_COMPILED, ""): each for name, each in weights.items()})
+        return self.accelerator.get_state_dict(self.model_wrapped)
 
-    def _without_second_names(self, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        weights = dict(weights)
+    def _under_own_names(self, weights: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+        """Each weight once, under its name in the model, not in the compiled model or of a weight tied to it."""
+        weights = {name.replace(_COMPILED, ""): weight for name, weight in (weights or {}).items()}
         for target, source in self._tied_weights.items():
             if target in weights:
                 weights.setdefault(source, weights.pop(target))
         return weights
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, torch.Tensor] | None = None) -> None:
-        # Remove secrets from what is pickled with the weights, because it may be published.
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """`Trainer.save_model`, without the secrets of the arguments: `training_args.bin` may be published."""
+        self._look_for_divergence()
+        if _internal_call and output_dir is not None:  # it begins a checkpoint
+            self._unsealed = Path(output_dir)
+            if self.args.should_save:
+                (self._unsealed / COMPLETE_FILE).unlink(missing_ok=True)
         with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
-            super()._save(output_dir, None if state_dict is None else self._without_second_names(state_dict))
-
-    def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A checkpoint stores tied weights under one name.
-        missing = [name for name in load_result.missing_keys if name not in self._tied_weights]
-        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
+            super().save_model(output_dir, True)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     @property
     def _needs(self) -> Needs:
@@ -322,26 +343,50 @@ class ResumableTrainer(Trainer):
         Raises:
             ValueError: If the checkpoint lacks files to resume from; `Trainer` would silently start that part over.
         """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
         if isinstance(resume_from_checkpoint, str) and (
             lacking := lacking_in(Path(resume_from_checkpoint), self._needs)
         ):
             raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
+        self._first_step = 0
         if isinstance(resume_from_checkpoint, str):
-            step = resume_from_checkpoint.rpartition("-")[2]
-            logger.info("Resuming at step %s from %s.", step, resume_from_checkpoint)
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
+            self._first_step = state.global_step
+            logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
+        self._unsealed = None
+        handler, own = self.callback_handler, (_SealFirst, _SaveLast)
+        others = [callback for callback in handler.callbacks if not isinstance(callback, own)]
+        seal = partial(self._seal, self.args.save_total_limit)
+        handler.callbacks = [_SealFirst(seal), *others, _SaveLast()]
+        try:
+            with (
+                self.model.register_load_state_dict_post_hook(_expect_no_second_names),
+                # Trainer would delete old checkpoints before the new one is sealed, at the end also the last one.
+                temporarily(self.args, save_total_limit=None),
+            ):
+                return super().train(resume_from_checkpoint, *args, **kwargs)
+        except Exception:
+            if self._unsealed is None:
+                raise
+            shutil.rmtree(self._unsealed, ignore_errors=True)
+            with trouble_names_checkpoint(self._unsealed, self._needs):
+                raise
 
-    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
-        # From the checkpoint of the last step, Trainer would take one step too many.
-        if self.state.global_step >= self.state.max_steps or self.control.should_training_stop:
-            self.control.should_training_stop = True
-        else:
-            self._has_trained = True
-            super()._run_epoch(*args, **kwargs)
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
+        """`Trainer.set_initial_training_values`, without an epoch for a finished run.
+
+        From the checkpoint of the last step, `Trainer` would take one step too many.
+        """
+        epochs, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        callbacks = self.callback_handler.callbacks
+        is_over = self._first_step >= max_steps or any(getattr(each, "is_over", False) for each in callbacks)
+        return (0 if is_over else epochs, *others, max_steps)
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
         """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
-        if self._has_trained or "train_runtime" not in logs:
+        self._look_for_divergence()
+        if self.state.global_step > self._first_step or "train_runtime" not in logs:
             super().log(logs, *args, **kwargs)
 
     def training_step(
@@ -353,16 +398,10 @@ class ResumableTrainer(Trainer):
             self._watch(loss, loss, math.nan)
         return loss
 
-    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
-        grad_norm = super()._get_grad_norm(model, grad_norm)
-        if self.accelerator.scaler is None:
-            self._watch(grad_norm, self._loss, grad_norm)
-        return grad_norm
-
     def _watch(self, value: Any, loss: Any, grad_norm: Any) -> None:
         """Keep the values that show whether a step diverged; check them now if reading is free."""
-        step, learning_rate = self.state.global_step + 1, self._get_learning_rate()
-        self._unread.append(_Watched(value, step, loss, grad_norm, learning_rate))
+        learning_rate = self.optimizer.param_groups[0]["lr"]
+        self._unread.append(_Watched(value, self.state.global_step + 1, loss, grad_norm, learning_rate))
         if self.values_are_at_hand or len(self._unread) >= _MOST_UNREAD:
             self._look_for_divergence()
 
@@ -373,28 +412,6 @@ class ResumableTrainer(Trainer):
                 # The norm is over all processes, so they all stop; the first one says why.
                 is_loss = step.value is step.loss
                 raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
-
-    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
-        if self.control.should_log or self.control.should_evaluate or self.control.should_save:
-            self._look_for_divergence()
-        self._save_behind_the_epoch()
-        super()._maybe_log_save_evaluate(*args, **kwargs)
-
-    def _save_behind_the_epoch(self) -> None:
-        """Delay the checkpoint of an epoch's last step until the epoch is evaluated.
-
-        Trainer would write it before that: a run killed in between would resume without that evaluation.
-        """
-        control, state = self.control, self.state
-        if state.global_step == self._last_step_seen:  # the second call, at the end of the epoch
-            control.should_save |= self._saves_at_epoch_end
-            self._saves_at_epoch_end = False
-            return
-        self._last_step_seen = state.global_step
-        ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
-        # which saves after evaluations
-        if control.should_save and ends and self.args.save_strategy != SaveStrategy.BEST:
-            self._saves_at_epoch_end, control.should_save = True, False
 
     def _diverged(self, step: "_Watched") -> DivergedError:
         checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
@@ -407,28 +424,14 @@ class ResumableTrainer(Trainer):
             f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
         )
 
-    def _finalize_training(self, *args: Any, **kwargs: Any) -> Any:
-        self._look_for_divergence()
-        # With save_total_limit=1 Trainer would delete all checkpoints but the best, also the last one, from which
-        # a run resumes that is stopped here, or killed while it is evaluated.
-        with temporarily(self.args, save_total_limit=None):
-            return super()._finalize_training(*args, **kwargs)
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        checkpoint = Path(self._get_output_dir(trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+    def _seal(self, limit: int | None) -> None:
+        """Seal the checkpoint that was written, and delete those that exceed the limit."""
+        assert self._unsealed is not None
+        checkpoint = self._unsealed
+        self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            (checkpoint / COMPLETE_FILE).unlink(missing_ok=True)
-        try:
-            with trouble_names_checkpoint(checkpoint, self._needs), self.averaged_weights():
-                # Trainer would delete old checkpoints before this one is known to be complete.
-                with temporarily(self.args, save_total_limit=None):
-                    super()._save_checkpoint(model, trial)
-                self.accelerator.wait_for_everyone()
-                if self.args.should_save:
-                    seal_checkpoint(checkpoint, self._needs)
-        except OSError:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            raise
+            seal_checkpoint(checkpoint, self._needs)
+        self._unsealed = None
         if self.args.should_save:
             checkpoints = sort_checkpoints(str(checkpoint.parent))
             later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
@@ -437,4 +440,4 @@ class ResumableTrainer(Trainer):
                 shutil.rmtree(attempt)  # left by a call that did not complete it
             # Complete ones belong to another run in this folder; the one just written must count as the newest.
             best = self.state.best_model_checkpoint
-            rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit, best, use_mtime=bool(complete))
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))

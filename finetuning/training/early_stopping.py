@@ -1,8 +1,11 @@
 """Early stopping that survives an interruption."""
 
-from typing import Any
+from pathlib import Path
 
-from transformers import EarlyStoppingCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import EarlyStoppingCallback
+from transformers.trainer import TRAINER_STATE_NAME
+
+from ...files import read_json_object
 
 
 class PatientStop(EarlyStoppingCallback):
@@ -11,12 +14,18 @@ class PatientStop(EarlyStoppingCallback):
     When resuming, `Trainer` restores callbacks only together with its control state, which would stop the run again.
     """
 
-    def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Restore the count from the checkpoint; stop if the run was due to stop."""
-        super().on_train_begin(args, state, control, **kwargs)
-        callbacks: Any = state.stateful_callbacks
-        saved = callbacks.get(type(self).__name__, {}).get("attributes", {})
-        self.early_stopping_patience_counter = saved.get("early_stopping_patience_counter", 0)
-        control.should_training_stop = self.early_stopping_patience_counter >= self.early_stopping_patience
+    @classmethod
+    def from_checkpoint(cls, patience: int, checkpoint: str | None) -> "PatientStop":
+        """Continue the count of a checkpoint; without one, start at 0."""
+        stop = cls(patience)
+        if checkpoint is not None:
+            saved = read_json_object(Path(checkpoint, TRAINER_STATE_NAME))["stateful_callbacks"].get(cls.__name__, {})
+            stop.early_stopping_patience_counter = saved.get("attributes", {}).get(
+                "early_stopping_patience_counter", 0
+            )
+        return stop
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is due to stop, see `ResumableTrainer`."""
+        return self.early_stopping_patience_counter >= self.early_stopping_patience

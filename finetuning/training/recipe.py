@@ -230,16 +230,16 @@ class Finetuning:
         callbacks: list[TrainerCallback] = [interrupt, LossBreaksTies()]
         if arguments.train_head_first or arguments.gradual_unfreezing:
             callbacks.append(Unfreezing(model, arguments.train_head_first, arguments.gradual_unfreezing))
-        if arguments.early_stopping_patience:
-            callbacks.append(PatientStop(arguments.early_stopping_patience))
         network: Any = model.get_base_model() if arguments.has_adapter else model
         standardized = None
         if run.task.objective == "value":
             standardized = learn_standardized(network, run.targets, has_new_head(network, new))
-        trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         checkpoint = None
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
+        if arguments.early_stopping_patience:
+            callbacks.append(PatientStop.from_checkpoint(arguments.early_stopping_patience, checkpoint))
+        trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
             return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Sampler, SequentialSampler
+from torch.utils.data import DataLoader
 from transformers.trainer_utils import EvalLoopOutput, EvalPrediction
 
 from ...modeling_mybert import flat_indices
@@ -127,6 +127,8 @@ class TaskTrainer(ResumableTrainer):
     ) -> Any:
         """`Trainer.compute_loss`, whose `labels` may be a tuple, see `with_all_for_the_loss`."""
         counts = not inputs.pop(_REPEATED, False)
+        if not model.training:  # `Trainer` counts labels only
+            num_items_in_batch = self.count_items([inputs], self.args.device)
         is_outside = self.compute_loss_func is not None or (self.label_smoother is not None and "labels" in inputs)
         loss, outputs = super().compute_loss(
             model, self.with_all_for_the_loss(inputs), return_outputs=True, num_items_in_batch=num_items_in_batch
@@ -155,10 +157,6 @@ class TaskTrainer(ResumableTrainer):
                 optimizer_class, options = MyBertAdamW, options | {"correct_bias": False}
             self.optimizer = optimizer_class(groups, **options)
         return super().create_optimizer(model)
-
-    def evaluation_sampler(self, dataset: Any) -> Sampler | None:
-        """In the data's own order, as predictions must be, whatever the order of training."""
-        return SequentialSampler(dataset) if self.args.world_size <= 1 else None
 
     def evaluation_loop(self, dataloader: DataLoader, *args: Any, **kwargs: Any) -> EvalLoopOutput:
         """`Trainer`'s, with the task's metrics for this data."""

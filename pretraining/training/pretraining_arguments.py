@@ -40,7 +40,6 @@ _DECISIVE = (
     *("heldout", "max_predictions", "mask_replace_prob", "random_replace_prob", "masking_unit"),
     *("static_masking", "pack", "row_length"),
     *("optim", "muon_learning_rate", "learning_rate", "warmup_steps", "lr_scheduler_type", "lr_scheduler_kwargs"),
-    "ema_decay",
     *("weight_decay", "max_grad_norm", "adam_beta1", "adam_beta2", "adam_epsilon", "max_steps", "max_hours"),
     *("num_train_epochs", "bf16", "fp16", "seed", "data_seed"),
 )
@@ -187,14 +186,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
     muon_learning_rate: Annotated[float, AT_LEAST_0] = field(
         default=0.02, metadata={"help": "Peak learning rate of muon; --learning_rate is that of adamw beside it."}
     )
-    ema_decay: Annotated[float, SHARE_BELOW_1] = field(
-        default=0.0,
-        metadata={
-            "help": "Decay of a running mean of the weights, in [0, 1), 0.99 say. Evaluations, checkpoints and the "
-            "model use the mean, which is better than the last step's weights while the learning rate is high, as "
-            "in a run that is stopped early. 0 for none."
-        },
-    )
     learning_rate: float = field(default=1e-4, metadata={"help": "Peak learning rate."})
     warmup_steps: float = field(default=0.01, metadata={"help": "Steps of warm-up; below 1 a share of all steps."})
     per_device_train_batch_size: int = field(default=32, metadata={"help": "Sequences per batch and device."})
@@ -308,11 +299,6 @@ class PretrainingArguments(VocabularyBasics, CorpusSettings, ExampleSettings, Ma
             # transformers takes nothing but losses for better if it is less.
             if self.greater_is_better is None:  # type: ignore[has-type]
                 self.greater_is_better = metric.endswith("accuracy")
-        if self.ema_decay and self.load_best_model_at_end:
-            raise ValueError(
-                f"ema_decay is {self.ema_decay}; a mean of the weights does not go with load_best_model_at_end, which "
-                "keeps those of a single step."
-            )
 
     def _refuse_ignored_settings(self) -> None:
         """Reject settings of `TrainingArguments` that have no effect in pretraining."""

@@ -3,7 +3,6 @@
 import copy
 import logging
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -170,29 +169,18 @@ def _description(phase: Phase, arguments: PretrainingArguments) -> str:
 class _EndOfPhase(TrainerCallback):
     """Ends a phase at its last step, or when its time is up, with a checkpoint from which the next phase continues."""
 
-    def __init__(
-        self,
-        phase: Phase,
-        last_step: int,
-        following: Phase,
-        budget: TimeBudget | None,
-        averaged_weights: Callable[[], AbstractContextManager[None]],
-    ) -> None:
+    def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
         self.phase = phase
         self.last_step = last_step
         self.following = following
         self.budget = budget
-        self.averaged_weights = averaged_weights
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
     ) -> None:
         if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
             if self.phase.repeats_positions:  # now, so that it is in the checkpoint
-                weight = model.base_model.embeddings.position_embeddings.weight
-                repeat_positions(weight, self.phase.max_length)
-                with self.averaged_weights():
-                    repeat_positions(weight, self.phase.max_length)
+                repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
             # Otherwise transformers warns that the batch size has changed.
             state.train_batch_size = self.following.per_device_train_batch_size * max(1, args.n_gpu)
             control.should_save = True
@@ -249,12 +237,11 @@ def _trainer(
         is_causal=phase.objective == "ltr",
         freezes_layers=phase.freezes_layers,
         budget=budget,
-        ema_decay=arguments.ema_decay,
         processing_class=tokenizer,
         callbacks=[interrupt],
     )
     if phase.last_step and following:
-        trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget, trainer.averaged_weights))
+        trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget))
     if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
         raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
     # Dropout must differ between processes.
@@ -334,16 +321,9 @@ def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> M
 
 def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
     """Write the model folder; the weights are gathered from all processes."""
-    with trainer.averaged_weights():
-        weights = trainer.gathered_weights()
-        if not trainer.args.should_save:
-            return
-        _write(trainer, weights, tokenizer, output_dir)
-
-
-def _write(
-    trainer: PretrainingTrainer, weights: dict[str, torch.Tensor], tokenizer: MyBertTokenizer, output_dir: Path
-) -> None:
+    weights = trainer.gathered_weights()
+    if not trainer.args.should_save:
+        return
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_torch_compile=False)
     with files_written_beside(output_dir) as folder:
         model.save_pretrained(folder, state_dict=weights)

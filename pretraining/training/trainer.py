@@ -1,14 +1,13 @@
 """The trainer of pretraining: exact means of both losses, and both losses and accuracies in the log."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from torch.utils.data import DataLoader, Sampler
-from transformers.trainer_utils import EvalLoopOutput
+from torch.utils.data import DataLoader, Subset
+from transformers.trainer_utils import EvalLoopOutput, has_length
 
 from ...modeling_mybert import IGNORED_LABEL, flat_indices
 from ...runs import (
@@ -32,23 +31,12 @@ _OF_WHOLE_PARAMETERS = ("muon", "lamb")
 _OF_ANY_LENGTH = {"prediction_indices", "cu_seq_lens_q", "cu_seq_lens_k", "next_sentence_label"}
 
 
-class WholeBatches(Sampler[int]):
-    """Indices in order, up to the last whole batch, so that every step of an epoch has equally many examples.
+class _WholeBatches(Subset):
+    """The data set without its last incomplete batch, so that every step of an epoch has equally many examples."""
 
-    Args:
-        length: Number of examples.
-        batch_size: Number of examples in an optimizer step, over all micro-batches and processes.
-    """
-
-    def __init__(self, length: int, batch_size: int) -> None:
-        self.length = length - length % batch_size if length >= batch_size else length
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the indices."""
-        return iter(range(self.length))
-
-    def __len__(self) -> int:
-        return self.length
+    def set_epoch(self, epoch: int) -> None:
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(epoch)
 
 
 class PretrainingTrainer(ResumableTrainer):
@@ -111,6 +99,7 @@ class PretrainingTrainer(ResumableTrainer):
             self.model.config.is_decoder = is_causal
         self.label_names = ["labels"]  # otherwise an evaluation of data without pairs would compute no loss
         self.args.remove_unused_columns = False  # the collator needs the column `example` to draw masks
+        self.args.train_sampling_strategy = "sequential"  # `PretrainingDataset` draws a new order each epoch
         self._num_sequences_in_batch: torch.Tensor | int | None = None
         self._sums = self._zeros()
         self._since = time.perf_counter()
@@ -155,9 +144,14 @@ class PretrainingTrainer(ResumableTrainer):
         warmup_steps = self.args.get_warmup_steps(num_training_steps)
         return linear_schedule(optimizer, warmup_steps, num_training_steps, position)
 
-    def training_sampler(self, dataset: Any) -> Sampler | None:
-        """The data's own order, in whole batches."""
-        return WholeBatches(len(dataset), self.get_total_train_batch_size(self.args))
+    def get_train_dataloader(self) -> DataLoader:
+        """`Trainer.get_train_dataloader`, of whole batches."""
+        data = self.train_dataset
+        if has_length(data):
+            whole, incomplete = divmod(len(data), self.get_total_train_batch_size(self.args))
+            data = _WholeBatches(data, range(len(data) - incomplete)) if whole else data
+        with temporarily(self, train_dataset=data):
+            return super().get_train_dataloader()
 
     def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         """Count the masked tokens; also counts the sequences."""
@@ -175,6 +169,8 @@ class PretrainingTrainer(ResumableTrainer):
         if self.args.n_gpu > 1:  # in one process, which split each tensor among them
             inputs = {name: value for name, value in inputs.items() if not name.endswith("_indices")}
         model_inputs = inputs
+        if not model.training:  # `Trainer` counts labels only
+            num_items_in_batch = self.count_items([inputs], self.args.device)
         if self.args.torch_compile:
             for name in _OF_ANY_LENGTH & inputs.keys():
                 torch._dynamo.maybe_mark_dynamic(inputs[name], 0)

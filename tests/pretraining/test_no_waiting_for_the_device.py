@@ -71,7 +71,6 @@ def trainer_for(store, tokenizer, folder, *, pack, objective="mlm+nsp", collator
         callbacks=[StopOnInterrupt(), AfterSteps()],
         budget=TimeBudget(3600.0),
         is_causal=objective == "ltr",
-        ema_decay=0.9,
     )
     trainer.args.optim = optim
     return trainer

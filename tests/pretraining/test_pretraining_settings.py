@@ -313,7 +313,6 @@ def test_settings_that_do_not_fit(arguments):
         ({"dataloader_drop_last": True}, "an epoch ends with its last whole batch in any case"),
         ({"metric_for_best_model": "f1"}, "metric_for_best_model is 'f1'; expected one of loss, .*, nsp_accuracy"),
         ({"objective": "mlm", "metric_for_best_model": "eval_nsp_loss"}, "expected one of loss, .*, perplexity"),
-        ({"ema_decay": 0.9, "load_best_model_at_end": True}, "ema_decay is 0.9; a mean of the weights does not go"),
         ({"layout": "googol"}, "layout is 'googol'; expected one of google, compact"),
         ({"num_processes": 0}, "num_processes is 0; expected at least 1"),
         ({"save_only_model": True}, "save_only_model is set; resuming, and starting a second phase, needs complete"),

@@ -1,4 +1,5 @@
 import itertools
+import logging
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -266,6 +267,17 @@ def test_defaults_are_googles(tmp_path):
         trainer.lr_scheduler.step()
     assert rates[5] == pytest.approx(0.5)
     assert rates[20] == pytest.approx(0.8)
+
+
+def test_resuming_misses_no_tied_weights(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    settings = {"per_device_train_batch_size": 4, "save_steps": 1, "disable_tqdm": True, "use_cpu": True}
+    for steps in (1, 2):
+        arguments = TrainingArguments(str(tmp_path), max_steps=steps, **settings)
+        trainer = PretrainingTrainer(model=make_model(), args=arguments, train_dataset=examples())
+        trainer.train(resume_from_checkpoint=steps == 2)
+    assert trainer.state.global_step == 2
+    assert "missing keys" not in caplog.text
 
 
 class PressCtrlC(TrainerCallback):

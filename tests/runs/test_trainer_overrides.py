@@ -1,49 +1,19 @@
-import ast
 import errno
-import inspect
 import json
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 
 from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint, trainer_overrides
 from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
-
-READ_IN = "5.23"
-OVERRIDDEN = {
-    *("_finalize_training", "_get_eval_sampler", "_get_grad_norm", "_get_num_items_in_batch", "_get_train_sampler"),
-    *("_issue_warnings_after_load", "_load_optimizer_and_scheduler", "_maybe_log_save_evaluate"),
-    *("_run_epoch", "_save", "_save_checkpoint"),
-}
-CALLED = {"_created_lr_scheduler", "_get_learning_rate", "_get_output_dir"}
-
-
-def test_private_parts_of_trainer_are_used_in_one_file():
-    """transformers may change these without notice: check them before allowing a later version."""
-    source = inspect.getsource(Trainer)
-    gone = [name for name in sorted(OVERRIDDEN | CALLED) if name not in source]
-    assert not gone, f"transformers {transformers.__version__} has no Trainer.{gone}; they were read in {READ_IN}"
-    private = {name for name in re.findall(r"\b_[a-z]\w+", source) if not name.startswith("__")}
-    own = Path(trainer_overrides.__file__)
-    used = {name for name in re.findall(r"\b_[a-z]\w+", own.read_text()) if name in private}
-    assert used - {"_tied_weights_keys", "_loss"} == OVERRIDDEN | CALLED
-    methods = {name for name in private if callable(getattr(Trainer, name, None))}
-    rooms = [package.parent for package in own.parents[1].glob("*/__init__.py")]
-    for path in (path for room in rooms for path in room.rglob("*.py") if path != own):
-        for part in ast.walk(ast.parse(path.read_text())):
-            if isinstance(part, ast.ClassDef) and any("Trainer" in ast.unparse(base) for base in part.bases):
-                defined = {item.name for item in part.body if isinstance(item, ast.FunctionDef)}
-                assert not defined & methods, f"{path}: {part.name} overrides {sorted(defined & methods)}"
 
 
 class Numbers(Dataset):
@@ -257,6 +227,42 @@ def test_a_finished_run_takes_no_further_step(tmp_path):
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
 
 
+def test_resuming_from_the_last_checkpoint_ignores_an_incomplete_one(tmp_path):
+    first = make_trainer(tmp_path)
+    first.train()
+    (tmp_path / "checkpoint-12").mkdir()
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert (second.model.calls, second.state.global_step) == (0, 10)
+    assert torch.equal(second.model.weight, first.model.weight)
+
+
+def test_callbacks_see_a_sealed_checkpoint_and_their_errors_leave_it(tmp_path):
+    class Upload(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+            raise OSError(errno.EPIPE, "no network")
+
+    trainer = make_trainer(tmp_path)
+    trainer.add_callback(Upload())
+    with pytest.raises(OSError, match="no network"):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_the_checkpoint_of_an_epoch_includes_its_evaluation_whoever_asks_for_it(tmp_path):
+    class Save(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_save = state.global_step == 4
+
+    trainer = make_trainer(tmp_path, save_strategy="no", gradient_accumulation_steps=5)
+    trainer.args.eval_strategy, trainer.eval_dataset = "epoch", Numbers()
+    trainer.add_callback(Save())
+    trainer.train()
+    state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "eval_runtime" in entry] == [4]
+
+
 @pytest.mark.parametrize("target", ["torch.save", "safetensors.torch.save_file"])
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, target):
     trainer = make_trainer(tmp_path)
@@ -285,7 +291,7 @@ import resource, sys, torch
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 from torch import nn
 from torch.utils.data import Dataset
-from transformers import TrainingArguments
+from transformers import TrainerCallback, TrainingArguments
 from mybert.runs import ResumableTrainer
 
 class Wide(nn.Module):

@@ -1,0 +1,147 @@
+"""Private names of libraries that the package uses: each is listed here, with the reason why no public one does."""
+
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+from transformers import Trainer
+
+import mybert
+
+ROOT = Path(__file__).resolve().parents[2]
+# Documented in spite of the underscore, or made by Python and torch for a class.
+PUBLIC = {"_exit", "_replace", "_asdict", "_fields", "_typeshed", "_abc_impl", "_is_protocol", "_backward_cls"}
+# Reason -> names that are read, without those that the package also defines.
+USED = {
+    "argparse has no public list of its flags, and no way to read the text of one or to format a help": (
+        "_actions _get_formatter _get_value _get_values"
+    ),
+    "a fast path is taken only where hooks and transformations of the usual one would see nothing": (
+        "_are_functorch_transforms_active _current_level _backward_hooks _backward_pre_hooks _forward_hooks "
+        "_forward_pre_hooks _has_any_global_hook _modules"
+    ),
+    "oneDNN's operators, and whether a weight has changed since it was reordered for them": (
+        "_is_mkldnn_bf16_supported _linear_pointwise _reorder_linear_weight _version"
+    ),
+    "torch's kernels for many tensors at once, which its own optimizers use": (
+        "_foreach_add_ _foreach_addcmul_ _foreach_div _foreach_div_ _foreach_lerp_ _foreach_mul_ _foreach_norm "
+        "_foreach_sqrt_"
+    ),
+    "torch's documentation names them: a check without waiting for the GPU, and settings of torch.compile": (
+        "_assert_async _dynamo _inductor"
+    ),
+    "transformers' documentation names them: the attention function, the settings of a pipeline's call": (
+        "_attn_implementation _batch_size _forward_params _postprocess_params _preprocess_params"
+    ),
+    "transformers has no public way to ask which attention function or pipeline is its own, or to reset a weight": (
+        "_global_mapping _registered_impl _is_hf_initialized"
+    ),
+    "tqdm has no public list of its open bars": "_instances",
+}
+# Reason -> names of a library's class that an own class derived from it replaces. `Trainer` has none.
+REPLACED = {
+    "transformers' documented properties and methods of a model class": (
+        "_can_record_outputs _init_weights _keys_to_ignore_on_load_unexpected _no_split_modules "
+        "_supports_attention_backend _supports_flash_attn _supports_flex_attn _supports_sdpa _tied_weights_keys"
+    ),
+    "transformers' documented methods and properties of a pipeline": (
+        "_forward _sanitize_parameters _load_feature_extractor _load_image_processor _load_processor _load_tokenizer "
+        "_load_video_processor"
+    ),
+    "transformers' documented methods of a quantizer": (
+        "_process_model_after_weight_loading _process_model_before_weight_loading"
+    ),
+    "all ways to call or load a tokenizer go through them": "_encode_plus _from_pretrained _save_pretrained",
+    "evaluate's documented methods of a module": "_compute _info",
+    "argparse's and HfArgumentParser's flags, choices and help have no other hooks": (
+        "_check_value _format_action_invocation _get_help_string _parse_dataclass_field"
+    ),
+}
+
+
+def named(table: dict[str, str]) -> set[str]:
+    return {name for names in table.values() for name in names.split()}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def own_files() -> list[Path]:
+    packages = [ROOT, *(path.parent for path in ROOT.glob("*/__init__.py"))]
+    return [path for folder in packages for path in (folder.glob("*.py") if folder == ROOT else folder.rglob("*.py"))]
+
+
+def defined_in(tree: ast.AST) -> set[str]:
+    """Names that a file defines: functions, classes, variables, and attributes of `self`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            found.add(node.attr)
+    return found
+
+
+def used_in(tree: ast.AST) -> set[str]:
+    """Private names that a file reads as attributes (also by `getattr`) or imports absolutely."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Import):
+            found.update(part for alias in node.names for part in alias.name.split("."))
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.update([*(node.module or "").split("."), *(alias.name for alias in node.names)])
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
+            found.update(word.value for word in node.args[1:2] if isinstance(word, ast.Constant))
+    return set(filter(is_private, found))
+
+
+def is_trainer(node: ast.ClassDef) -> bool:
+    return any("Trainer" in ast.unparse(base) and "Callback" not in ast.unparse(base) for base in node.bases)
+
+
+def replaced() -> set[str]:
+    """Private names in own classes that a library's class defines, too."""
+    assert mybert.MyBertModel  # so that transformers knows the models before their files are imported one by one
+    found = set()
+    for path in own_files():
+        name = ".".join(["mybert", *path.relative_to(ROOT).with_suffix("").parts]).removesuffix(".__init__")
+        if path.stem in ("__main__", "setup"):
+            continue
+        try:
+            module = importlib.import_module(name)
+        except ImportError:  # of an extra
+            continue
+        for kind in vars(module).values():
+            if isinstance(kind, type) and kind.__module__ == name:
+                bases = [base for base in kind.__mro__ if not base.__module__.startswith("mybert.")]
+                of_bases = {name for base in bases for name in vars(base)}
+                found |= set(filter(is_private, vars(kind))) & of_bases
+    return found - PUBLIC
+
+
+def test_private_names_of_libraries_are_listed():
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in own_files()]
+    own = set().union(*map(defined_in, trees))
+    used = set().union(*map(used_in, trees)) - own - PUBLIC
+    assert (used - named(USED), named(USED) - used) == (set(), set())  # new ones, those that are gone
+
+
+def test_private_names_of_libraries_that_are_replaced_are_listed():
+    found = replaced()
+    assert not found - named(REPLACED)
+
+
+def test_no_private_name_of_trainer_is_used_or_replaced():
+    private = set(re.findall(r"\bself\.(_[a-z]\w+)", inspect.getsource(Trainer)))
+    trees = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in own_files()]
+    for path, tree in trees:
+        trainers = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and is_trainer(node)]
+        names = set().union(*((used_in(node) | defined_in(node)) & private for node in trainers))
+        assert not names, f"{path}: {sorted(names)}"
