@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import torch
@@ -42,7 +43,7 @@ class Workloads:
 
     def __init__(self, size: str, threads: int) -> None:
         torch.set_num_threads(threads)
-        self.model = training_twins(**fields_of_size(size))["mybert"]
+        self.model: Any = training_twins(**fields_of_size(size))["mybert"]
         self.optimizer = MyBertAdamW(self.model.parameters(), lr=1e-4)
         rows = TRAINING.get(size, 8)
         self.inputs = {"query": random_batch((32,)), "batch": random_batch((TRAINING_LENGTH,) * rows)}
