@@ -16,6 +16,7 @@ _OURS = f"{__name__.rpartition('.')[0]}."  # the Hub's copies of these files hav
 # Where classes are defined whose modules treat each token alike.
 _KNOWN_CLASSES = (
     _OURS,
+    "bitsandbytes.nn.",
     "peft.",
     "torch.ao.",
     "torch.distributed.",
