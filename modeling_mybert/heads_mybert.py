@@ -20,6 +20,7 @@ from transformers.utils.import_utils import is_tracing
 from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
+from .hooks_mybert import is_changed
 from .losses_mybert import (
     binary_cross_entropy,
     cross_entropy,
@@ -27,7 +28,7 @@ from .losses_mybert import (
     position_loss,
     squared_error,
 )
-from .modeling_mybert import MyBertModel, needed_by_pooled_head
+from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
 from .padding_mybert import see_all_of_empty_rows, sequence_lengths
 
 
@@ -75,8 +76,7 @@ class MyBertForSequenceClassification(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
-            **{**kwargs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
         )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
@@ -162,8 +162,7 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             token_type_ids=flatten(token_type_ids),
             position_ids=flatten(position_ids),
             inputs_embeds=flatten(inputs_embeds),
-            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
-            **{**kwargs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
         )
         assert first is not None  # the trunk refuses a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
@@ -216,14 +215,14 @@ class MyBertForTokenClassification(MyBertPreTrainedModel):
         Raises:
             ValueError: If the labels have the wrong shape, dtype or values.
         """
-        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
+        unpad_inputs = not is_changed(self.classifier) and padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, unpad_inputs=unpad_inputs),
         )
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
         loss = None
@@ -281,15 +280,18 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
             ValueError: If the positions have the wrong shape or dtype.
         """
         padding = None  # True at padding, if answers cannot be there
-        if kwargs.get("unpad_inputs") and attention_mask is not None and len(attention_mask.shape) == 2:
+        unpad_inputs = kwargs.pop("unpad_inputs", None)
+        if unpad_inputs and attention_mask is not None and len(attention_mask.shape) == 2:
             padding = see_all_of_empty_rows(attention_mask) == 0
+        if unpad_inputs is None:
+            unpad_inputs = start_positions is None or attention_mask is None
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            **{"unpad_inputs": start_positions is None or attention_mask is None, **kwargs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, unpad_inputs=unpad_inputs and not is_changed(self.qa_outputs)),
         )
         start_logits, end_logits = (
             scores.squeeze(-1).contiguous() for scores in self.qa_outputs(outputs.last_hidden_state).split(1, dim=-1)

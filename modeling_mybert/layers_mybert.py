@@ -1,28 +1,30 @@
 """The parts of the MyBERT trunk: embeddings, attention, layer and pooler (Devlin et al., 2018).
 
-Modules that exist only for a parameter name (`attention`, `intermediate`) are `ModuleDict`s without a forward of their
-own: a layer calls its self-attention, which calls the attention function chosen by `config._attn_implementation`.
+Modules have the names and the arguments of those of transformers' BERT, so that users can replace and hook the same
+ones. Self-attention calls the attention function chosen by `config._attn_implementation`.
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads. In the layers of a
 packed batch, B is 1 and L is the total number of tokens.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
 from .attention_mybert import eager_attention_forward, is_faster_written_out
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import hooks_from_outside
+from .hooks_mybert import is_changed
 from .linear_mybert import linear
 from .padding_mybert import Packing
-from .quantization_mybert import linear_each, takes_integers
+from .quantization_mybert import product_of_each, takes_integers
 
 _ROWS_AT_ONCE = 512  # in a feed-forward network with int8 weights
 
@@ -67,6 +69,7 @@ class MyBertSelfAttention(nn.Module):
         self.query = nn.Linear(config.hidden_size, width)
         self.key = nn.Linear(config.hidden_size, width)
         self.value = nn.Linear(config.hidden_size, width)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)  # its probability is that of attention weights
 
     @property
     def is_causal(self) -> bool:
@@ -76,18 +79,27 @@ class MyBertSelfAttention(nn.Module):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
+        attention_mask: torch.Tensor | None = None,
         packing: Packing | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Hidden states (B, L, D) to context (B, L, H * head_size) and attention weights (B, H, L, L) or None."""
         head_shape = (*hidden_states.shape[:-1], -1, self.head_size)
-        products = linear_each((self.query, self.key, self.value), hidden_states)
-        query, key, value = (states.view(head_shape) for states in products)
-        dropout = self.config.attention_probs_dropout_prob if self.training else 0.0
+        layers = self.query, self.key, self.value
+        products = product_of_each(layers, hidden_states)
+        if products is None:
+            products = [
+                linear(self.query, hidden_states),
+                linear(self.key, hidden_states),
+                linear(self.value, hidden_states),
+            ]
+        query, key, value = products
+        shape = query.shape
+        query, key, value = query.view(head_shape), key.view(head_shape), value.view(head_shape)
+        dropout = self.dropout.p if self.training else 0.0
         if packing is not None:
             context = packing.attend(query[0], key[0], value[0], dropout, self.scaling, self.is_causal)
-            return context.view(products[0].shape), None
+            return context.view(shape), None
         query, key, value = (states.transpose(1, 2) for states in (query, key, value))
         implementation = self.config._attn_implementation
         if implementation == "sdpa" and attention_mask is None:
@@ -103,7 +115,7 @@ class MyBertSelfAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        return context.reshape(products[0].shape).contiguous(), weights
+        return context.reshape(shape).contiguous(), weights
 
 
 class MyBertResidual(nn.Module):
@@ -120,21 +132,13 @@ class MyBertResidual(nn.Module):
         return self.LayerNorm(self.dropout(linear(self.dense, sublayer_states)) + residual)
 
 
-class MyBertLayer(GradientCheckpointingLayer):
-    """One layer: self-attention and a feed-forward network, each followed by `MyBertResidual`."""
+class MyBertAttention(nn.Module):
+    """First sub-layer: self-attention and its `MyBertResidual`."""
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
-        self.chunk_size_feed_forward = config.chunk_size_feed_forward
-        self.activation = ACT2FN[config.hidden_act]
-        self.attention = nn.ModuleDict(
-            {
-                "self": MyBertSelfAttention(config),
-                "output": MyBertResidual(config.num_attention_heads * config.head_size, config),
-            }
-        )
-        self.intermediate = nn.ModuleDict({"dense": nn.Linear(config.hidden_size, config.intermediate_size)})
-        self.output = MyBertResidual(config.intermediate_size, config)
+        self.self = MyBertSelfAttention(config)
+        self.output = MyBertResidual(config.num_attention_heads * config.head_size, config)
 
     def forward(
         self,
@@ -142,38 +146,94 @@ class MyBertLayer(GradientCheckpointingLayer):
         attention_mask: torch.Tensor | None = None,
         needed_tokens: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Hidden states (B, L, D) to those after the sub-layer and attention weights; see `MyBertLayer.forward`."""
+        context, weights = self.self(hidden_states, attention_mask=attention_mask, **kwargs)
+        if needed_tokens is not None:
+            context = context.flatten(0, 1).index_select(0, needed_tokens)[None]
+            hidden_states = hidden_states.flatten(0, 1).index_select(0, needed_tokens)[None]
+        return self.output(context, hidden_states), weights
+
+
+class MyBertIntermediate(nn.Module):
+    """Start of the second sub-layer, the feed-forward network: linear layer and activation."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.intermediate_act_fn = ACT2FN[config.hidden_act]
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Hidden states (B, L, D) to (B, L, intermediate_size)."""
+        return linear(self.dense, hidden_states, self.intermediate_act_fn)
+
+
+class MyBertLayer(GradientCheckpointingLayer):
+    """One layer: self-attention and a feed-forward network, each followed by `MyBertResidual`."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.chunk_size_feed_forward = config.chunk_size_feed_forward
+        self.attention = MyBertAttention(config)
+        self.intermediate = MyBertIntermediate(config)
+        self.output = MyBertResidual(config.intermediate_size, config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Hidden states (B, L, D) of the layer below to those of this layer, of the same shape.
 
         With `needed_tokens`, indices into the flattened batch (n,), only to those of these tokens, (1, n, D): all that
         follows attention is computed token by token.
         """
-        context, _ = self.attention["self"](hidden_states, attention_mask, **kwargs)
-        if needed_tokens is not None:
-            context, hidden_states = (
-                states.flatten(0, 1).index_select(0, needed_tokens)[None] for states in (context, hidden_states)
-            )
-        hidden_states = self.attention["output"](context, hidden_states)
-        if not self.chunk_size_feed_forward:
-            return self._feed_forward_in_parts(hidden_states)
-        chunks = hidden_states.split(self.chunk_size_feed_forward, dim=1)
-        return torch.cat([self.feed_forward(chunk) for chunk in chunks], dim=1)
+        hidden_states, _ = self.attention(hidden_states, attention_mask, **kwargs)
+        if self.chunk_size_feed_forward:
+            parts = hidden_states.split(self.chunk_size_feed_forward, dim=1)
+            return torch.cat([self.feed_forward_chunk(part) for part in parts], dim=1)
+        if self._exceeds_caches(hidden_states):
+            parts = hidden_states.flatten(0, -2).split(_ROWS_AT_ONCE)
+            return torch.cat([self.feed_forward_chunk(part) for part in parts]).view(hidden_states.shape)
+        return self.feed_forward_chunk(hidden_states)
 
-    def _feed_forward_in_parts(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        """Run `feed_forward`; with int8 weights, in chunks of rows whose wide states fit the CPU's caches."""
-        is_long = hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
-        if (
-            not is_long
-            or not takes_integers(self.intermediate["dense"], hidden_states)
-            or hooks_from_outside(self.intermediate, self.output, self.activation)
-        ):
-            return self.feed_forward(hidden_states)
-        parts = hidden_states.flatten(0, -2).split(_ROWS_AT_ONCE)
-        return torch.cat([self.feed_forward(part) for part in parts]).view(hidden_states.shape)
-
-    def feed_forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+    def feed_forward_chunk(self, attention_output: torch.Tensor) -> torch.Tensor:
         """Feed-forward network with its residual connection, (B, L, D) to (B, L, D)."""
-        return self.output(linear(self.intermediate["dense"], hidden_states, self.activation), hidden_states)
+        states: torch.Tensor = self.output(self.intermediate(attention_output), attention_output)
+        return states
+
+    def _exceeds_caches(self, hidden_states: torch.Tensor) -> bool:
+        """Whether int8 weights multiply more rows than keep their wide states in the CPU's caches."""
+        return (
+            hidden_states.numel() > _ROWS_AT_ONCE * hidden_states.shape[-1]
+            and takes_integers(getattr(self.intermediate, "dense", None), hidden_states)
+            and not is_changed(self.intermediate, self.output)
+        )
+
+
+class MyBertEncoder(nn.Module):
+    """The layers."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList([MyBertLayer(config) for _ in range(config.num_hidden_layers)])
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        needed_tokens: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Embeddings (B, L, D) to the hidden states of the last layer; `needed_tokens`: see `MyBertLayer.forward`."""
+        last = len(self.layer) - 1
+        for number, layer in enumerate(self.layer):
+            needed: dict[str, Any] = {}
+            if needed_tokens is not None and number == last:
+                needed["needed_tokens"] = needed_tokens
+            hidden_states = layer(hidden_states, attention_mask, **needed, **kwargs)
+        return BaseModelOutput(last_hidden_state=hidden_states)
 
 
 class MyBertPooler(nn.Module):
@@ -182,14 +242,18 @@ class MyBertPooler(nn.Module):
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = nn.Tanh()
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states (B, L, D) to pooled output (B, D), from the first token of each row."""
-        return torch.tanh(linear(self.dense, hidden_states[:, 0]))
+        return linear(self.dense, hidden_states[:, 0], self.activation)
 
 
 __all__ = [
+    "MyBertAttention",
     "MyBertEmbeddings",
+    "MyBertEncoder",
+    "MyBertIntermediate",
     "MyBertLayer",
     "MyBertPooler",
     "MyBertResidual",

@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import _has_any_global_hook
 from transformers.activations import ACT2FN
 
+from .hooks_mybert import is_known_class
 from .kernels_mybert import linear_kernels
 
 FEW_ROWS = 64  # up to here W x^T is faster than x W^T on CPUs (mybert bench --workloads query)
@@ -112,36 +113,64 @@ def linear(layer: nn.Module, hidden_states: torch.Tensor, activation: nn.Module 
     Returns:
         (..., O).
     """
+    gelu = None
     if not is_plain(layer, hidden_states):
         product = layer(hidden_states)
     elif layer.training or torch.is_grad_enabled():
         product = _product_in_training(layer, hidden_states)
     else:
-        return _product_in_inference(layer, hidden_states, activation)
-    return product if activation is None else activation(product)
+        packed_weight = getattr(layer, "packed_weight", None)
+        kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features
+        by_onednn = kernels.product and in_float32(layer, hidden_states)
+        few_rows = hidden_states.numel() <= FEW_ROWS * layer.in_features
+        if (
+            packed_weight is not None
+            and packed_weight.is_of(layer.weight)
+            and hidden_states.dtype == layer.weight.dtype
+        ):
+            gelu = _gelu_of(activation)
+            product = packed_weight.multiply(hidden_states, layer.bias, gelu)
+        elif by_onednn and not few_rows and size >= kernels.smallest:
+            gelu = _gelu_of(activation)
+            product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
+        elif few_rows and (not by_onednn or size >= kernels.smallest_few_rows):
+            product = _transposed_product(layer, hidden_states, by_onednn)
+        else:
+            product = F.linear(hidden_states, layer.weight, layer.bias)
+    return product if activation is None or gelu is not None else activation(product)
 
 
-def plain_linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Call each linear layer on the same states (..., I), in one product if their weights are packed together."""
+def _gelu_of(activation: nn.Module | None) -> str | None:
+    """OneDNN's name for an activation that it can apply to the product; None if it cannot."""
+    return None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
+
+
+def packed_product(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
+    """Multiply the same states (..., I) by each layer, in one product; None if their weights are not packed."""
     packed_weight = getattr(layers[0], "packed_weight", None)
+    if packed_weight is None or torch.is_grad_enabled():
+        return None
     plain = [layer for layer in layers if is_plain(layer, hidden_states) and not layer.training]
     if (
-        packed_weight is None
-        or len(plain) < len(layers)
-        or torch.is_grad_enabled()
+        len(plain) < len(layers)
         or hidden_states.dtype != plain[0].weight.dtype
         or not packed_weight.is_of(*(layer.weight for layer in plain))
     ):
-        return [linear(layer, hidden_states) for layer in layers]
+        return None
     product = packed_weight.multiply(hidden_states, torch.cat([layer.bias for layer in plain]))
     parts: Sequence[torch.Tensor] = product.split([layer.out_features for layer in plain], -1)
     return parts
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Whether a call of a module does more than its class's `forward`: hooks, or a replaced forward."""
+    """Whether a call of a module does more than its class's own `forward`: hooks, or a replaced forward."""
     own = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(own) or bool(_has_any_global_hook()) or "forward" in module.__dict__  # accelerate replaces forward
+    return (
+        any(own)
+        or bool(_has_any_global_hook())
+        or "forward" in module.__dict__  # accelerate replaces it
+        or not is_known_class(type(module), type(module).forward)
+    )
 
 
 def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
@@ -154,9 +183,9 @@ def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Line
         or hidden_states.device.type != "cpu"
         or not hidden_states.numel()
         or not layer.weight.is_contiguous()
-        or has_hooks(layer)
         or torch.compiler.is_compiling()
         or torch.jit.is_tracing()
+        or has_hooks(layer)
         or torch.is_autocast_enabled("cpu")
         or torch._C._are_functorch_transforms_active()
         or forward_ad._current_level >= 0
@@ -172,29 +201,8 @@ def _product_in_training(layer: nn.Linear, hidden_states: torch.Tensor) -> torch
     kernels = linear_kernels()
     size = hidden_states.numel() * layer.out_features
     if not kernels.product or size < kernels.smallest or not in_float32(layer, hidden_states):
-        product: torch.Tensor = layer(hidden_states)
-        return product
+        return F.linear(hidden_states, layer.weight, layer.bias)
     return _Product.apply(hidden_states.contiguous(), layer.weight, layer.bias)
-
-
-def _product_in_inference(layer: nn.Linear, hidden_states: torch.Tensor, activation: nn.Module | None) -> torch.Tensor:
-    """Multiply and apply the activation, if any."""
-    gelu = None if activation is None or has_hooks(activation) else _GELU.get(type(activation))
-    packed_weight = getattr(layer, "packed_weight", None)
-    kernels, size = linear_kernels(), hidden_states.numel() * layer.out_features
-    by_onednn = kernels.product and in_float32(layer, hidden_states)
-    few_rows = hidden_states.numel() <= FEW_ROWS * layer.in_features
-    if packed_weight is not None and packed_weight.is_of(layer.weight) and hidden_states.dtype == layer.weight.dtype:
-        product: torch.Tensor = packed_weight.multiply(hidden_states, layer.bias, gelu)
-    elif by_onednn and not few_rows and size >= kernels.smallest:
-        product = multiply_by_onednn(hidden_states.contiguous(), layer.weight, layer.bias, gelu)
-    else:
-        gelu = None
-        if few_rows and (not by_onednn or size >= kernels.smallest_few_rows):
-            product = _transposed_product(layer, hidden_states, by_onednn)
-        else:
-            product = layer(hidden_states)
-    return product if activation is None or gelu is not None else activation(product)
 
 
 def _transposed_product(layer: nn.Linear, hidden_states: torch.Tensor, by_onednn: bool) -> torch.Tensor:
@@ -308,6 +316,6 @@ __all__ = [
     "multiply",
     "multiply_by_onednn",
     "pack_weights",
-    "plain_linear_each",
+    "packed_product",
     "rounded_rows",
 ]

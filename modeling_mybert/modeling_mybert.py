@@ -1,18 +1,19 @@
 """The MyBERT trunk (Devlin et al., 2018).
 
-Parameter names are those of transformers' BERT, so checkpoints load unchanged in both. Modules that exist only for
-such a name (`encoder`, `attention`, `intermediate`, `cls`) are `ModuleDict`s without a forward of their own: a head
-(`heads_mybert.py`, `pretraining_heads_mybert.py`) calls the trunk, which calls its layers (`layers_mybert.py`).
+Parameter names are those of transformers' BERT, so checkpoints load unchanged in both. A head (`heads_mybert.py`,
+`pretraining_heads_mybert.py`) calls the trunk, which calls embeddings, encoder and pooler (`layers_mybert.py`).
 
 Padding is not computed: `MyBertModel.forward` packs the tokens of a padded batch once, before the embeddings, and
-unpacks the hidden states once, after the last layer (`padding_mybert.py`).
+unpacks the hidden states once, after the last layer (`padding_mybert.py`), unless a user has hooked, replaced or
+patched a module, whose code may depend on the rows of the batch (`hooks_mybert.py`).
 
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size. In
 the layers of a packed batch, B is 1 and L is the total number of tokens. If rows hold several sequences one after the
 other (as from transformers' `DataCollatorWithFlattening`), the pooled output has a row for each of the N sequences.
 """
 
-from typing import Any, cast
+import inspect
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,8 +35,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_attention_mask, check_borders, check_ids, check_indices, check_longest, check_words
 from .configuration_mybert import MyBertConfig
-from .hooks_mybert import has_hook_from_outside, hooks_from_outside, runs_own_forward
-from .layers_mybert import MyBertEmbeddings, MyBertLayer, MyBertPooler
+from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
+from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler
 from .linear_mybert import filled_up
 from .padding_mybert import (
     Packing,
@@ -78,10 +79,9 @@ class MyBertModel(MyBertPreTrainedModel):
         config.check()
         super().__init__(config)
         self.gradient_checkpointing = False
+        self.keeps_rows = False  # whether code around this module expects hidden states of padding, too
         self.embeddings = MyBertEmbeddings(config)
-        self.encoder = nn.ModuleDict(
-            {"layer": nn.ModuleList([MyBertLayer(config) for _ in range(config.num_hidden_layers)])}
-        )
+        self.encoder = MyBertEncoder(config)
         self.pooler = MyBertPooler(config) if add_pooling_layer else None
         self.post_init()
 
@@ -103,6 +103,7 @@ class MyBertModel(MyBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         token_indices: torch.Tensor | None = None,
         needed_indices: torch.Tensor | None = None,
+        unpad_inputs: bool = True,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling | tuple[torch.Tensor, ...]:
         """Encode a batch.
@@ -122,11 +123,12 @@ class MyBertModel(MyBertPreTrainedModel):
                 accelerator.
             needed_indices: Indices into the flattened batch of the tokens whose last hidden states the caller reads
                 (P,), besides those of the pooled output; (0,) for that alone. None: all. See "Returns".
+            unpad_inputs: False if the hidden states of padding are needed. Padding is also kept if somebody has put
+                hooks on submodules, or has replaced or patched some.
             **kwargs: `output_hidden_states`, `output_attentions` (eager attention only), `return_dict`;
                 `cu_seq_lens_q`, the offset of each sequence in the flattened batch, and B L at the end (N + 1,);
-                `max_length_q`, the length of the longest of these sequences; `unpad_inputs`, False if the hidden
-                states of padding are needed (padding is also kept if submodules have hooks); and other arguments of
-                the attention function.
+                `max_length_q`, the length of the longest of these sequences; and other arguments of the attention
+                function.
 
         Returns:
             `last_hidden_state` (B, L, D); `pooler_output` (B, D), or (N, D) if rows hold several sequences, or None
@@ -135,8 +137,8 @@ class MyBertModel(MyBertPreTrainedModel):
 
             With `needed_indices`, the last layer computes what follows its attention for needed tokens only, and
             `last_hidden_state` is (P, D), undefined at removed padding. It remains (B, L, D) if all tokens are
-            computed anyway: if hidden states are requested, the last layer is not a plain `MyBertLayer` or has hooks,
-            or dropout has to draw the random numbers of transformers' BERT.
+            computed anyway: if hidden states are requested, submodules have hooks or have been replaced or patched, or
+            dropout has to draw the random numbers of transformers' BERT.
 
         Raises:
             ValueError: If an argument's shape, dtype or values do not fit the configuration. Values on an accelerator
@@ -170,10 +172,10 @@ class MyBertModel(MyBertPreTrainedModel):
                 attention_mask = token_indices = None  # no padding
         if needed_indices is not None:
             check_indices("needed_indices", needed_indices, shape[0] * shape[1], self.training)
-        packing = None
-        if config.unpad_inputs and kwargs.get("unpad_inputs", True):
+        packing, is_changed_inside = None, self.keeps_rows or self._is_changed_inside()
+        if config.unpad_inputs and unpad_inputs and not is_changed_inside:
             packing = self._pack(words, attention_mask, lengths, longest, token_indices)
-        if needed_indices is not None and self._computes_all_tokens(packing, **kwargs):
+        if needed_indices is not None and (is_changed_inside or self._computes_all_tokens(packing, **kwargs)):
             needed_indices = None
         if packing is None:
             sequences = self._boundary_arguments(words, attention_mask, position_ids, lengths, longest)
@@ -187,8 +189,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 needed_indices=needed_indices,
                 **{**kwargs, **sequences, "return_dict": True},
             )
-        if inputs_embeds is None and hooks_from_outside(self.embeddings.word_embeddings):
-            # NEFTune's noise depends on the shape of the batch.
+        if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
+            # It gets rows; NEFTune's noise, for example, depends on the shape of the batch.
             input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
         if position_ids is None:
             position_ids = torch.arange(shape[1], device=words.device).expand(shape)
@@ -199,9 +201,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 for tensor in (input_ids, token_type_ids, position_ids, inputs_embeds)
             ),
             pooled_tokens=packing.pooled_tokens,
-            packing=None if limits else packing,
             needed_indices=None if needed_indices is None else packing.places(needed_indices),
-            **{**kwargs, **limits, "return_dict": True},
+            **{**kwargs, **(limits or {"packing": packing}), "return_dict": True},
         )
         if needed_indices is not None:
             return outputs
@@ -231,8 +232,9 @@ class MyBertModel(MyBertPreTrainedModel):
             longest = int(borders.diff().max())
         if position_ids is None and longest is not None:
             check_longest(longest, config.max_position_embeddings)
-        # An adapter or a user's module in their place may lack this attribute.
-        num_words = getattr(self.embeddings.word_embeddings, "num_embeddings", config.vocab_size)
+        # An adapter or a user's module in their place may lack these attributes.
+        words = getattr(self.embeddings, "word_embeddings", None)
+        num_words = getattr(words, "num_embeddings", config.vocab_size)
         check_ids("input_ids", input_ids, shape, num_words, self.training)
         check_ids("token_type_ids", token_type_ids, shape, config.type_vocab_size, self.training)
         check_ids("position_ids", position_ids, shape, config.max_position_embeddings, self.training)
@@ -248,9 +250,8 @@ class MyBertModel(MyBertPreTrainedModel):
     ) -> Packing | None:
         """Remove the padding of a batch or separate its sequences; None if it runs as it is.
 
-        A batch runs as it is, for example, if submodules have hooks that are neither PyTorch's nor transformers': such
-        hooks expect the rows of the batch, as PEFT's do to choose an adapter for each row. `lengths` is the result of
-        `sequence_lengths`, and `longest` the greatest of them, or more, if the caller knows it.
+        `lengths` is the result of `sequence_lengths`, and `longest` the greatest of them, or more, if the caller knows
+        it.
         """
         config, shape = self.config, (words.shape[0], words.shape[1])
         is_flash = self._is_flash()
@@ -259,8 +260,6 @@ class MyBertModel(MyBertPreTrainedModel):
         any_length = is_flash or self._takes_any_length(words)
         if is_tracing(words) and not (any_length and lengths is not None and longest is not None):
             return None  # shapes and branches must not depend on tensor values
-        if not is_tracing(words) and hooks_from_outside(*self.children(), leave_out=self.embeddings.word_embeddings):
-            return None  # they expect the rows of the batch
         if lengths is not None:
             if not (any_length or words.device.type == "cpu") and shape[1] <= config.max_position_embeddings:
                 return None  # an accelerator runs one masked call faster than one call for each length
@@ -276,16 +275,26 @@ class MyBertModel(MyBertPreTrainedModel):
             packing = pack_full(shape, config.is_decoder)
         return packing
 
+    def _is_changed_inside(self) -> bool:
+        """Whether code of others runs inside, which may depend on rows or read any token; not in word embeddings."""
+        words = getattr(self.embeddings, "word_embeddings", None)  # they run before packing
+        return is_changed(self.embeddings, self.encoder, self.pooler, leave_out=words) or (
+            # PyTorch's modules treat all tokens alike, but a pooler chooses one.
+            type(self.pooler).__module__.startswith("torch.nn.modules.")
+        )
+
     def _computes_all_tokens(self, packing: Packing | None, output_hidden_states: Any = None, **kwargs: Any) -> bool:
         """Whether the last layer computes all tokens, although the caller does not need all."""
         is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        layers = cast(nn.ModuleList, self.encoder["layer"])
-        if is_requested or not layers or not runs_own_forward(layers[-1], MyBertLayer):
+        if is_requested or not self.encoder.layer:
             return True
-        if packing is not None:  # there are no hooks, and dropout draws other random numbers in any case
+        if packing is not None or not self.training:  # packed, dropout draws other random numbers in any case
             return False
-        has_dropout = self.training and self.config.hidden_dropout_prob > 0
-        return has_dropout or hooks_from_outside(layers[-1], self.pooler)
+        last: Any = self.encoder.layer[-1]
+        after_attention = (last.attention.output, last.intermediate, last.output)
+        return any(
+            isinstance(module, nn.Dropout) and module.p for part in after_attention for module in part.modules()
+        )
 
     def _boundary_arguments(
         self,
@@ -328,12 +337,12 @@ class MyBertModel(MyBertPreTrainedModel):
 
     def _takes_any_length(self, words: torch.Tensor) -> bool:
         """Whether attention can run in the variable-length kernel."""
-        config, device = self.config, words.device
         if not words.is_cuda:
             return False
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.dtype
-        dropout = config.attention_probs_dropout_prob if self.training else 0.0
-        return any_length_kernel(device, dtype, config.head_size, dropout)
+        layers: Any = self.encoder.layer
+        has_dropout = self.training and any(layer.attention.self.dropout.p for layer in layers)
+        return any_length_kernel(words.device, dtype, self.config.head_size, has_dropout)
 
     @capture_outputs
     def _encode(
@@ -345,17 +354,18 @@ class MyBertModel(MyBertPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         numbers: torch.Tensor | None = None,
         pooled_tokens: torch.Tensor | None = None,
-        packing: Packing | None = None,
         needed_indices: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """Run a batch, packed or not, through the network; for the arguments see `_boundary_arguments`.
+        """Run a batch, packed if there is a `packing`, through the network; see `_boundary_arguments`.
 
         The last layer computes all tokens, or those that are pooled and `needed_indices`; `last_hidden_state` is
         (B, L, D) or (P, D).
         """
-        hidden_states: torch.Tensor = self.embeddings(input_ids, token_type_ids, position_ids, inputs_embeds)
-        if packing is None:
+        hidden_states: torch.Tensor = self.embeddings(
+            input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds
+        )
+        if "packing" not in kwargs:
             create_mask = create_causal_mask if self.config.is_decoder else create_bidirectional_mask
             attention_mask = create_mask(
                 config=self.config,
@@ -364,10 +374,8 @@ class MyBertModel(MyBertPreTrainedModel):
                 past_key_values=None,
                 and_mask_function=None if numbers is None else packed_sequence_mask_function(numbers),
             )
-        layers = list(cast(nn.ModuleList, self.encoder["layer"]))  # `children()` skips repeats of a shared layer
-        for layer in layers if needed_indices is None else layers[:-1]:
-            hidden_states = layer(hidden_states, attention_mask, packing=packing, **kwargs)
         if needed_indices is None:
+            hidden_states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state
             pooled_states = hidden_states
             if self.pooler is not None and pooled_tokens is not None:
                 pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
@@ -378,25 +386,60 @@ class MyBertModel(MyBertPreTrainedModel):
                 batch_size, length = hidden_states.shape[:2]
                 pooled_tokens = torch.arange(batch_size, device=needed_indices.device) * length
             num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, needed_indices])
-            filled = filled_up(tokens, multiple=16)
-            states = layers[-1](hidden_states, attention_mask, needed_tokens=filled, packing=packing, **kwargs)[0]
+            kwargs["needed_tokens"] = filled_up(tokens, multiple=16)
+            states = self.encoder(hidden_states, attention_mask=attention_mask, **kwargs).last_hidden_state[0]
             pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
         pooled = None if self.pooler is None else self.pooler(pooled_states)
         return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
 
 
-def needed_by_head(trunk: nn.Module, indices: torch.Tensor | None) -> torch.Tensor | None:
-    """`needed_indices` of a head that reads only these; None, which is all, if somebody else may read others.
+_FORWARD = MyBertModel.forward
 
-    These are the hooks of the trunk, and what a user or an adapter has put in its place or around it.
+
+def encoder_arguments(
+    encoder: Any,
+    arguments: dict[str, Any],
+    needed_indices: torch.Tensor | None = None,
+    unpad_inputs: bool | None = None,
+) -> dict[str, Any]:
+    """Keyword arguments of a head's call of its encoder: those of the head's caller, and ours where it takes them.
+
+    What a user has put in place of a `MyBertModel`, or around it, gets the arguments of transformers' BERT. It may
+    read any token, and padding as well.
+
+    Args:
+        encoder: The `bert` of the head.
+        arguments: Those of the head's caller.
+        needed_indices, unpad_inputs: See `MyBertModel.forward`; None for its defaults.
     """
-    return indices if runs_own_forward(trunk, MyBertModel) and not has_hook_from_outside(trunk) else None
+    arguments = {**arguments, "return_dict": True}
+    is_ours = type(encoder).forward is _FORWARD and runs_known_forward(encoder)
+    if is_ours and encoder.keeps_rows:
+        encoder.keeps_rows = False
+    if not (is_ours or _passes_arguments_on(encoder)):
+        for module in encoder.modules():
+            if isinstance(module, MyBertModel):
+                module.keeps_rows = True
+        return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
+    if unpad_inputs is not None:
+        arguments["unpad_inputs"] = unpad_inputs
+    if needed_indices is not None and is_ours and not has_hook_from_outside(encoder):
+        arguments["needed_indices"] = needed_indices
+    return arguments
 
 
-def needed_by_pooled_head(trunk: nn.Module, *inputs: torch.Tensor | None) -> torch.Tensor | None:
-    """The same for a head that reads the pooled output alone, on the device of the first input that is given."""
-    given = next((tensor for tensor in inputs if tensor is not None), None)  # the trunk refuses a call without input
-    return None if given is None else needed_by_head(trunk, given.new_empty(0, dtype=torch.long))
+def _passes_arguments_on(encoder: nn.Module) -> bool:
+    """Whether an encoder is a `MyBertModel` with another forward, or one that an adapter or FSDP has wrapped."""
+    if not isinstance(encoder, MyBertModel):
+        return is_known_class(type(encoder), type(encoder).forward) and runs_known_forward(encoder)
+    parameters = inspect.signature(encoder.forward).parameters.values()
+    return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
-__all__ = ["MyBertModel", "needed_by_head", "needed_by_pooled_head"]
+def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:
+    """`needed_indices` of a head that reads only the pooled output, on the device of the first input that is given."""
+    given = next((tensor for tensor in inputs if tensor is not None), None)  # the encoder refuses a call without input
+    return None if given is None else given.new_empty(0, dtype=torch.long)
+
+
+__all__ = ["MyBertModel", "encoder_arguments", "no_tokens"]

@@ -3,6 +3,7 @@
 Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = hidden_size, H heads, V = vocab_size.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,27 @@ from transformers.utils.generic import can_return_tuple
 from .base_mybert import MyBertPreTrainedModel
 from .checks_mybert import check_indices, check_labels
 from .configuration_mybert import MyBertConfig
-from .linear_mybert import filled_up, has_hooks, linear
+from .hooks_mybert import is_changed
+from .linear_mybert import filled_up, linear
 from .losses_mybert import IGNORED_LABEL, cross_entropy, mean_of, padding_is_ignored
-from .modeling_mybert import MyBertModel, needed_by_head, needed_by_pooled_head
+from .modeling_mybert import MyBertModel, encoder_arguments, no_tokens
 from .padding_mybert import flat_indices
 from .vocabulary_loss_mybert import linear_cross_entropy
+
+
+class MyBertPredictionTransform(nn.Module):
+    """Linear layer, activation and layer normalisation before the vocabulary product."""
+
+    def __init__(self, config: MyBertConfig) -> None:
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.transform_act_fn = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """(..., D) to (..., D)."""
+        states: torch.Tensor = self.LayerNorm(linear(self.dense, hidden_states, self.transform_act_fn))
+        return states
 
 
 class MyBertPredictionHead(nn.Module):
@@ -30,32 +47,41 @@ class MyBertPredictionHead(nn.Module):
 
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__()
-        self.activation = ACT2FN[config.hidden_act]
-        self.transform = nn.ModuleDict(
-            {
-                "dense": nn.Linear(config.hidden_size, config.hidden_size),
-                "LayerNorm": nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps),
-            }
-        )
+        self.transform = MyBertPredictionTransform(config)
         self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))  # tied to decoder.bias; checkpoints use this name
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., D) to logits (..., V)."""
-        return linear(self.decoder, self._transformed(hidden_states))
+        return linear(self.decoder, self.transform(hidden_states))
 
     def with_loss(
         self, hidden_states: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (N, V) and loss of the hidden states of labelled positions (N, D); see `linear_cross_entropy`."""
-        states = self._transformed(filled_up(hidden_states))
-        return linear_cross_entropy(self.decoder, states, labels, num_items_in_batch)
+        return linear_cross_entropy(self.decoder, self.transform(filled_up(hidden_states)), labels, num_items_in_batch)
 
-    def _transformed(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        states: torch.Tensor = self.transform["LayerNorm"](
-            linear(self.transform["dense"], hidden_states, self.activation)
-        )
-        return states
+
+class MyBertPretrainingHeads(nn.Module):
+    """The heads of a pretraining model (`cls`), one or both.
+
+    Args:
+        config: The configuration.
+        predictions: Whether there is a masked-LM head.
+        seq_relationship: Whether there is one for next sentence prediction.
+    """
+
+    def __init__(self, config: MyBertConfig, predictions: bool = True, seq_relationship: bool = True) -> None:
+        super().__init__()
+        if predictions:
+            self.predictions = MyBertPredictionHead(config)
+        if seq_relationship:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, *states: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """Hidden states (..., D) and pooled output (B, D), or one of them, to logits (..., V) and (B, 2)."""
+        logits = tuple(head(part) for head, part in zip(self.children(), states, strict=True))
+        return logits if len(logits) > 1 else logits[0]
 
 
 class _MyBertWithPredictions(MyBertPreTrainedModel):
@@ -68,11 +94,11 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
     def get_output_embeddings(self) -> nn.Module:
         """The masked-LM output layer."""
-        return self.cls["predictions"].decoder
+        return self.cls.predictions.decoder
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         """Replace the masked-LM output layer and the bias that checkpoints store as `cls.predictions.bias`."""
-        head: Any = self.cls["predictions"]
+        head: Any = self.cls.predictions
         head.decoder, bias = new_embeddings, getattr(new_embeddings, "bias", None)
         # If weights are not tied, the two biases must be separate: a shared one would be saved under one name only.
         head.bias = bias if bias is None or self.config.tie_word_embeddings else nn.Parameter(bias.detach().clone())
@@ -109,30 +135,33 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
 
     def _predict(
         self,
-        hidden_states: torch.Tensor,
+        states: Sequence[torch.Tensor],
         labels: torch.Tensor | None,
         indices: torch.Tensor | None,
+        needed_indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits, (B, L, V) or (P, V), and masked-LM loss.
+    ) -> tuple[Any, ...]:
+        """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head.
 
         Args:
-            hidden_states: (B, L, D), or (P, D) of the positions to predict.
+            states: Hidden states (B, L, D), or (P, D) of the positions to predict; and the pooled output (B, D).
             labels: (B, L), or None.
             indices: The result of `_indices_to_predict`.
+            needed_indices: The same; None if code of others in the head expects all tokens.
             num_items_in_batch: See `MyBertForPreTraining`.
         """
-        if labels is None:
-            return self.cls["predictions"](hidden_states), None
-        if indices is not None:
-            if hidden_states.dim() == 3:
-                hidden_states = hidden_states.flatten(0, 1).index_select(0, indices)
+        if labels is not None and indices is not None:
             labels = labels.flatten().index_select(0, indices)
-            head = self.cls["predictions"]
-            if type(head) is MyBertPredictionHead and not has_hooks(head):
-                return head.with_loss(hidden_states, labels, num_items_in_batch)
-        logits = self.cls["predictions"](hidden_states)
-        return logits, cross_entropy(logits, labels, num_items_in_batch)
+        if labels is not None and needed_indices is not None:
+            hidden_states, *pooled = states
+            if hidden_states.dim() == 3:
+                hidden_states = hidden_states.flatten(0, 1).index_select(0, needed_indices)
+            logits, loss = self.cls.predictions.with_loss(hidden_states, labels, num_items_in_batch)
+            return loss, logits, *(self.cls.seq_relationship(output) for output in pooled)
+        logits, *others = self.cls(*states) if len(states) > 1 else (self.cls(*states),)
+        if indices is not None:
+            logits = logits.flatten(0, 1).index_select(0, indices)
+        return None if labels is None else cross_entropy(logits, labels, num_items_in_batch), logits, *others
 
 
 @dataclass
@@ -169,9 +198,7 @@ class MyBertForPreTraining(_MyBertWithPredictions):
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
         self.bert = MyBertModel(config)
-        self.cls = nn.ModuleDict(
-            {"predictions": MyBertPredictionHead(config), "seq_relationship": nn.Linear(config.hidden_size, 2)}
-        )
+        self.cls = MyBertPretrainingHeads(config)
         self.post_init()
 
     @can_return_tuple
@@ -211,18 +238,20 @@ class MyBertForPreTraining(_MyBertWithPredictions):
         """
         words = input_ids if inputs_embeds is None else inputs_embeds
         indices = self._indices_to_predict(words, labels, prediction_indices)
-        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
+        needed_indices = None if (has_changes := is_changed(self.cls)) else indices
+        unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=needed_by_head(self.bert, indices),
-            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, needed_indices, unpad_inputs),
         )
-        prediction_logits, mlm_loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
-        seq_relationship_logits = self.cls["seq_relationship"](outputs.pooler_output)
+        states = outputs.last_hidden_state, outputs.pooler_output
+        mlm_loss, prediction_logits, seq_relationship_logits = self._predict(
+            states, labels, indices, needed_indices, num_items_in_batch
+        )
         nsp_loss = None
         if next_sentence_label is not None:
             next_sentence_label = next_sentence_label.view(-1)
@@ -249,7 +278,7 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
         self.bert = MyBertModel(config, add_pooling_layer=False)
-        self.cls = nn.ModuleDict({"predictions": MyBertPredictionHead(config)})
+        self.cls = MyBertPretrainingHeads(config, seq_relationship=False)
         self.post_init()
 
     @can_return_tuple
@@ -279,17 +308,18 @@ class MyBertForMaskedLM(_MyBertWithPredictions):
         """
         words = input_ids if inputs_embeds is None else inputs_embeds
         indices = self._indices_to_predict(words, labels, prediction_indices)
-        unpad_inputs = padding_is_ignored(labels, attention_mask, **kwargs)
+        needed_indices = None if (has_changes := is_changed(self.cls)) else indices
+        unpad_inputs = not has_changes and padding_is_ignored(labels, attention_mask, **kwargs)
         outputs = self.bert(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=needed_by_head(self.bert, indices),
-            **{**kwargs, "unpad_inputs": unpad_inputs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, needed_indices, unpad_inputs),
         )
-        logits, loss = self._predict(outputs.last_hidden_state, labels, indices, num_items_in_batch)
+        states = (outputs.last_hidden_state,)
+        loss, logits = self._predict(states, labels, indices, needed_indices, num_items_in_batch)
         return MaskedLMOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -301,7 +331,7 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
     def __init__(self, config: MyBertConfig) -> None:
         super().__init__(config)
         self.bert = MyBertModel(config)
-        self.cls = nn.ModuleDict({"seq_relationship": nn.Linear(config.hidden_size, 2)})
+        self.cls = MyBertPretrainingHeads(config, predictions=False)
         self.post_init()
 
     @can_return_tuple
@@ -331,10 +361,9 @@ class MyBertForNextSentencePrediction(MyBertPreTrainedModel):
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
-            needed_indices=needed_by_pooled_head(self.bert, input_ids, inputs_embeds),
-            **{**kwargs, "return_dict": True},
+            **encoder_arguments(self.bert, kwargs, no_tokens(input_ids, inputs_embeds)),
         )
-        logits = self.cls["seq_relationship"](outputs.pooler_output)
+        logits = self.cls(outputs.pooler_output)
         loss = None
         if labels is not None:
             labels = labels.view(-1)

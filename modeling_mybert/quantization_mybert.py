@@ -19,7 +19,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZER_MAPPING
 from transformers.utils import logging
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .linear_mybert import PackedTensors, has_hooks, plain_linear_each
+from .linear_mybert import PackedTensors, has_hooks, packed_product
 
 logger = logging.get_logger(__name__)
 
@@ -109,15 +109,15 @@ class MyBertInt8Linear(nn.Module):
         return _multiply_each((self,), hidden_states)[0]
 
 
-def linear_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor]:
-    """Call each layer on the same states (..., I); if all have int8 weights, in one product."""
+def product_of_each(layers: Sequence[nn.Module], hidden_states: torch.Tensor) -> Sequence[torch.Tensor] | None:
+    """Multiply the same states (..., I) by each layer, in one product; None if weights are not int8 or packed."""
     int8_layers = [layer for layer in layers if type(layer) is MyBertInt8Linear and not has_hooks(layer)]
-    if len(int8_layers) < len(layers) or not _can_be_quantized(hidden_states):
-        return plain_linear_each(layers, hidden_states)
-    return _multiply_each(int8_layers, hidden_states)
+    if len(int8_layers) == len(layers) and _can_be_quantized(hidden_states):
+        return _multiply_each(int8_layers, hidden_states)
+    return packed_product(layers, hidden_states)
 
 
-def takes_integers(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
+def takes_integers(layer: nn.Module | None, hidden_states: torch.Tensor) -> bool:
     """Whether a layer multiplies these hidden states as integers."""
     return type(layer) is MyBertInt8Linear and _can_be_quantized(hidden_states)
 
@@ -194,10 +194,9 @@ def quantize_layers(model: Any) -> None:
 def _linear_layers(model: Any) -> list[tuple[nn.Module, str]]:
     """Parent and name of the encoder's linear layers, including those that an adapter has replaced."""
     places = []
-    for layer in model.base_model.encoder["layer"].children():
-        attention, names = layer.attention, ("query", "key", "value")
-        places += [(attention["self"], name) for name in names]
-        places += [(attention["output"], "dense"), (layer.intermediate, "dense"), (layer.output, "dense")]
+    for layer in model.base_model.encoder.layer.children():
+        places += [(layer.attention.self, name) for name in ("query", "key", "value")]
+        places += [(part, "dense") for part in (layer.attention.output, layer.intermediate, layer.output)]
     return places
 
 
@@ -265,7 +264,7 @@ __all__ = [
     "MyBertInt8Config",
     "MyBertInt8Linear",
     "MyBertInt8Quantizer",
-    "linear_each",
+    "product_of_each",
     "quantize_layers",
     "takes_integers",
 ]

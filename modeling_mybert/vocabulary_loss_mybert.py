@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .linear_mybert import gradient_of_states, is_plain, linear, multiply
+from .linear_mybert import gradient_of_states, gradient_of_weight, is_plain, linear, multiply
 from .losses_mybert import IGNORED_LABEL, cross_entropy
 
 _CHUNK = 7_500_000  # probabilities, 30 MB: above 32 MB each allocation gets new pages from Linux
@@ -112,15 +112,22 @@ class _LinearCrossEntropy(torch.autograd.Function):
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is not None and of_logits is None and of_total is not None and not torch.is_grad_enabled():
             return *(None if gradient is None else gradient.mul_(of_total) for gradient in gradients), None, None
-        # A second backward pass, second derivatives, or a gradient of the logits: let PyTorch compute it.
-        inputs = [tensor for tensor, wanted in zip(ctx.saved_tensors, ctx.needs_input_grad[:4], strict=True) if wanted]
-        with torch.enable_grad():
-            logits = F.linear(*(tensor.to(ctx.dtype) for tensor in (hidden_states, weight, bias)))
-            total = F.cross_entropy(logits[: len(labels)].float(), labels, reduction="sum")
-            outputs = [(total, of_total), (logits, of_logits)]
-            used, gradients_of_used = zip(*(pair for pair in outputs if pair[1] is not None), strict=True)
-        found = iter(torch.autograd.grad(used, inputs, gradients_of_used, create_graph=torch.is_grad_enabled()))
-        return tuple(next(found) if wanted else None for wanted in ctx.needs_input_grad)
+        # A second backward pass, second derivatives or a gradient of the logits: in differentiable operations.
+        states, weight = hidden_states.to(ctx.dtype), weight.to(ctx.dtype)
+        difference = bias.new_zeros(len(states), len(bias)) if of_logits is None else of_logits.to(bias.dtype)
+        if of_total is not None:
+            logits = F.linear(states, weight, bias.to(ctx.dtype))[: len(labels)].to(bias.dtype)
+            places, ones = labels[:, None], torch.ones_like(labels, dtype=bias.dtype)[:, None]
+            of_losses = of_total * logits.softmax(1).scatter_add(1, places, -ones)
+            difference = difference + F.pad(of_losses, (0, 0, 0, len(states) - len(labels)))
+        rounded, wanted = difference.to(ctx.dtype), ctx.needs_input_grad
+        return (
+            gradient_of_states(rounded, weight).to(hidden_states.dtype) if wanted[0] else None,
+            gradient_of_weight(rounded, states).to(bias.dtype) if wanted[1] else None,
+            difference.sum(0) if wanted[2] else None,
+            None,
+            None,
+        )
 
 
 def _add_product(total: torch.Tensor, left: torch.Tensor, right: torch.Tensor, is_first: bool) -> None:

@@ -47,7 +47,7 @@ def head_importance(
     def keep(module: nn.Module, arguments: object, output: tuple[torch.Tensor, object]) -> None:
         contexts.append(output[0])
 
-    hooks = [layer["self"].register_forward_hook(keep) for layer in layers]
+    hooks = [layer.self.register_forward_hook(keep) for layer in layers]
     unpads, was_training = model.config.unpad_inputs, model.training
     model.config.unpad_inputs = False  # in a packed batch examples are not separate rows
     collate = task.collator(tokenizer, model)
@@ -99,7 +99,7 @@ class PrunableHeads:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._whole = [
-            {name: getattr(layer["self"], name) for name in _PROJECTIONS} | {"output": layer["output"].dense}
+            {name: getattr(layer.self, name) for name in _PROJECTIONS} | {"output": layer.output.dense}
             for layer in _attention_of(model)
         ]
         self._size = model.config.head_size
@@ -120,9 +120,9 @@ class PrunableHeads:
             for name in _PROJECTIONS:
                 linear = whole[name]
                 part = _new_linear(linear.weight[rows], linear.bias[rows])
-                layer["self"].add_module(name, part)
+                layer.self.add_module(name, part)
             output = whole["output"]
-            layer["output"].add_module("dense", _new_linear(output.weight[:, rows], output.bias))
+            layer.output.add_module("dense", _new_linear(output.weight[:, rows], output.bias))
 
 
 def _attention_of(model: PreTrainedModel) -> list[Any]:

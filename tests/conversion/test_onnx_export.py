@@ -290,7 +290,7 @@ def test_a_difference_leaves_nothing_behind(tmp_path, monkeypatch, change, messa
 def test_weights_that_are_not_finite(tmp_path):
     folder = save_model(tmp_path / "model", "next-sentence")
     model = reload(folder, "next-sentence")
-    torch.nn.init.constant_(model.cls["seq_relationship"].bias, torch.inf)
+    torch.nn.init.constant_(model.cls.seq_relationship.bias, torch.inf)
     model.save_pretrained(folder)
     with pytest.raises(errors.VerificationError, match="logits is not finite"):
         export_onnx(folder, tmp_path / "onnx")

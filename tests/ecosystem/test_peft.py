@@ -81,6 +81,40 @@ def test_lora_is_trained_saved_loaded_and_merged(head, targets, load, make_batch
     assert_close(outputs_of(head, merged), trained)
 
 
+ADAPTERS = [  # PEFT's class, and its settings
+    ("LoraConfig", {}),
+    ("LoraConfig", {"use_dora": True, "modules_to_save": ["pooler"]}),
+    ("LoraConfig", {"target_modules": "all-linear"}),
+    ("LoHaConfig", {}),
+    ("LoKrConfig", {}),
+    ("AdaLoraConfig", {"total_step": 10}),
+    ("IA3Config", {"target_modules": ["key", "output.dense"], "feedforward_modules": ["output.dense"]}),
+    ("OFTConfig", {"oft_block_size": 4}),
+    ("HRAConfig", {}),
+    ("VeraConfig", {}),
+    ("FourierFTConfig", {"n_frequency": 10}),
+    ("LNTuningConfig", {"target_modules": ["LayerNorm"]}),
+    ("RandLoraConfig", {}),
+    ("TrainableTokensConfig", {"target_modules": ["word_embeddings"], "token_indices": [1, 2]}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Unsupported layer type", "ignore:`is_gradient_checkpointing` is deprecated")
+@pytest.mark.parametrize(("kind", "settings"), ADAPTERS, ids=lambda part: part if isinstance(part, str) else "")
+def test_a_batch_under_an_adapter_stays_packed(kind, settings, load, make_batch):
+    base, shapes = load("MyBertForSequenceClassification"), []
+    config = getattr(peft, kind)(task_type="SEQ_CLS", **{"target_modules": ["query", "value"], **settings})
+    model, batch = peft.get_peft_model(base, config).eval(), make_batch("MyBertForSequenceClassification")
+
+    def see(module, inputs):
+        shapes.append(tuple(inputs[0].shape))
+
+    see.__module__ = "torch.utils.flop_counter"  # hooks of others prevent packing
+    base.bert.encoder.layer[0].register_forward_pre_hook(see)
+    model(**batch)
+    assert shapes == [(1, int(batch["attention_mask"].sum()), 32)]
+
+
 def test_an_adapter_is_loaded_by_the_model_itself(load, make_batch, outputs_of, tmp_path):
     """transformers' own way: `model.load_adapter`, `disable_adapters`."""
     head = "MyBertForSequenceClassification"

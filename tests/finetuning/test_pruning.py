@@ -228,9 +228,9 @@ def classifier(tmp_path_factory, tokenizer):
 def masked_loss(model, batch, masks):
     """The loss with a factor on the context of every head of every layer."""
     hooks = []
-    for layer, mask in zip(model.bert.encoder["layer"], masks, strict=True):
+    for layer, mask in zip(model.bert.encoder.layer, masks, strict=True):
         wide = mask.repeat_interleave(model.config.head_size)
-        dense = layer.attention["output"].dense
+        dense = layer.attention.output.dense
         hooks.append(dense.register_forward_pre_hook(lambda module, inputs, wide=wide: (inputs[0] * wide,)))
     try:
         return model(**batch).loss
@@ -307,7 +307,7 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
     small = AutoModelForSequenceClassification.from_pretrained(output).eval()
     whole = MyBertForSequenceClassification.from_pretrained(classifier).eval()
     assert (small.config.num_attention_heads, small.config.head_dim, small.config.model_type) == (3, 8, "mybert")
-    assert small.bert.encoder["layer"][1].attention["self"].query.weight.shape == (24, 32)
+    assert small.bert.encoder.layer[1].attention.self.query.weight.shape == (24, 32)
     masks = torch.tensor([[float(head in numbers) for head in range(4)] for numbers in kept])
     texts = tokenizer([text for text, _ in ROWS], padding=True, return_tensors="pt")
     batch = {**texts, "labels": torch.tensor([int(label) for _, label in ROWS])}
@@ -318,7 +318,7 @@ def test_fewer_heads_compute_what_zeros_in_place_of_the_others_compute(tmp_path,
     assert abs(wanted - whole(**batch).loss) > 1e-4
     small.train()
     small(**batch).loss.backward()
-    assert small.bert.encoder["layer"][0].attention["output"].dense.weight.grad.abs().max() > 0
+    assert small.bert.encoder.layer[0].attention.output.dense.weight.grad.abs().max() > 0
     # An ordinary folder for all other purposes.
     for row, place in zip(found["rows"], (folder, output), strict=True):
         assert row["accuracy"] == evaluate(place, data)["accuracy"]

@@ -38,6 +38,8 @@ BATCH_SIZE, NUM_CHOICES, LENGTH = 4, 2, 11
 class Head:
     """A model class of MyBERT, transformers' class of the same name, and batches for both."""
 
+    names = HEADS
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.ours: Any = getattr(mybert, f"MyBert{name}")
@@ -130,7 +132,14 @@ def padding_mask(padding: str, shape: tuple[int, ...], generator: torch.Generato
 
 
 def assert_twins_agree(
-    ours: Any, theirs: Any, batch: dict[str, Any], *, seed: int = 0, tolerance: float = 1e-5, gradients: bool = True
+    ours: Any,
+    theirs: Any,
+    batch: dict[str, Any],
+    *,
+    seed: int = 0,
+    tolerance: float = 1e-5,
+    gradients: bool = True,
+    unpads: tuple[bool, ...] = (False, True),
 ) -> None:
     """Call both on the batch, ours with padding and packed: outputs, loss and all parameters' gradients must agree.
 
@@ -138,7 +147,7 @@ def assert_twins_agree(
     from the same seed.
     """
     assert ours.config.unpad_inputs
-    for unpad_inputs in (False, True):
+    for unpad_inputs in unpads:
         if unpad_inputs and ours.training and ours.config.hidden_dropout_prob > 0:
             continue  # packed tokens draw their dropout in another order
         ours.config.unpad_inputs = unpad_inputs
@@ -224,6 +233,24 @@ def heads() -> Callable[[str], Head]:
 def agree() -> Callable[..., None]:
     """The comparison of both models, `assert_twins_agree`."""
     return assert_twins_agree
+
+
+def shapes_of_inputs(module: torch.nn.Module, measure: Callable[[torch.Size], Any] = tuple) -> list[Any]:
+    """Record the shape of the first input at each call, by a hook that counts as PyTorch's: batches stay packed."""
+    shapes: list[Any] = []
+
+    def record(module: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+        shapes.append(measure(inputs[0].shape))
+
+    record.__module__ = "torch.utils.flop_counter"
+    module.register_forward_pre_hook(record)
+    return shapes
+
+
+@pytest.fixture
+def watch() -> Callable[..., list[Any]]:
+    """The recorder `shapes_of_inputs`."""
+    return shapes_of_inputs
 
 
 @contextlib.contextmanager

@@ -204,7 +204,7 @@ def test_saved_dtype_comes_back(heads, tmp_path):
 
 
 def assert_tied(model) -> None:
-    predictions = model.cls["predictions"]
+    predictions = model.cls.predictions
     assert predictions.decoder.weight is model.get_input_embeddings().weight
     assert predictions.decoder.bias is predictions.bias
 

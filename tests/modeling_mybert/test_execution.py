@@ -72,7 +72,7 @@ def test_gradient_checkpointing_changes_no_gradient(head, use_reentrant):
     torch.manual_seed(0)
     plain = loss_and_gradients(model, batch)
     model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
-    assert all(layer.gradient_checkpointing for layer in model.base_model.encoder["layer"])
+    assert all(layer.gradient_checkpointing for layer in model.base_model.encoder.layer)
     torch.manual_seed(0)
     assert_same_loss_and_gradients(loss_and_gradients(model, batch), plain, tolerance=1e-6)
 

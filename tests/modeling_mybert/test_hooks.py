@@ -5,31 +5,20 @@ import torch
 from torch.nn.utils import parametrizations, prune
 from transformers.integrations.neftune import neftune_post_forward_hook
 
-from mybert.modeling_mybert.hooks_mybert import hooks_from_outside
+from mybert.modeling_mybert.hooks_mybert import is_changed
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
-def watch(model) -> list[tuple[int, ...]]:
-    """Record the shapes of the first layer's inputs without a hook."""
-    seen: list[tuple[int, ...]] = []
-    layer = model.base_model.encoder["layer"][0]
-    forward = layer.forward
-
-    def recorded(hidden_states, *inputs, **kwargs):
-        seen.append(tuple(hidden_states.shape))
-        return forward(hidden_states, *inputs, **kwargs)
-
-    layer.forward = recorded
-    return seen
-
-
 def register_forward(module, seen):
-    module.register_forward_hook(lambda module, inputs, output: seen.append(tuple(inputs[0].shape)))
+    module.register_forward_hook(lambda module, inputs, output: seen.append(tuple(output.shape)))
 
 
 def register_forward_pre(module, seen):
-    module.register_forward_pre_hook(lambda module, inputs: seen.append(tuple(inputs[0].shape)))
+    def see(module, inputs, keywords):
+        seen.append(tuple((inputs or [keywords["input_ids"]])[0].shape))
+
+    module.register_forward_pre_hook(see, with_kwargs=True)
 
 
 def register_backward(module, seen):
@@ -56,27 +45,27 @@ def test_a_hook_sees_the_sequences_of_a_flattened_row_in_their_order(heads):
     lengths = (3, 7, 2)
     row = {"input_ids": ids, "cu_seq_lens_q": torch.tensor([0, 3, 10, 12])}
     expected = model(**row).last_hidden_state
-    model.encoder["layer"][1].register_forward_hook(lambda module, inputs, output: seen.append(output))
+    model.encoder.layer[1].register_forward_hook(lambda module, inputs, output: seen.append(output))
     torch.testing.assert_close(model(**row).last_hidden_state, expected, rtol=0, atol=1e-5)
     alone = torch.cat([model(part).last_hidden_state for part in ids.split(lengths, 1)], 1)
     torch.testing.assert_close(seen[0], alone, rtol=0, atol=1e-5)
 
 
-def test_hooks_that_need_no_rows_leave_the_batch_packed(heads):
+def test_hooks_that_need_no_rows_leave_the_batch_packed(heads, watch):
     model, batch = heads("Model").model(), heads("Model").batch()
     model(**batch, output_hidden_states=True)  # transformers installs its own
-    layer = model.encoder["layer"][1]
-    prune.l1_unstructured(layer.intermediate["dense"], "weight", amount=0.5)
+    layer = model.encoder.layer[1]
+    prune.l1_unstructured(layer.intermediate.dense, "weight", amount=0.5)
     parametrizations.weight_norm(layer.output.dense)
     model.register_forward_hook(lambda module, inputs, output: None)  # the trunk itself has the batch's shape
-    seen = watch(model)
+    seen = watch(model.encoder.layer[0])
     model(**batch)
     assert seen == [(1, int(batch["attention_mask"].sum()), 32)]
-    assert not hooks_from_outside(model.encoder)
+    assert not is_changed(model.encoder)
 
 
 @pytest.mark.parametrize("padding", ["right", "left", None])
-def test_noise_on_the_embeddings_is_that_of_bert(heads, padding):
+def test_noise_on_the_embeddings_is_that_of_bert(heads, watch, padding):
     """NEFTune's noise depends on the batch's shape; for equal shapes it is bitwise equal."""
     head = heads("Model")
     ours, theirs = head.twins(**NO_DROPOUT)
@@ -97,6 +86,6 @@ def test_noise_on_the_embeddings_is_that_of_bert(heads, padding):
         gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
     torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
     if padding == "right":
-        seen = watch(ours)
+        seen = watch(ours.encoder.layer[0])
         ours(**batch)
         assert seen == [(1, int(batch["attention_mask"].sum()), 32)]  # the layers run packed all the same

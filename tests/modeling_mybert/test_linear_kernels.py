@@ -92,7 +92,7 @@ def test_checkpointing_gives_the_same_gradients(kernel, heads, reentrant):
             model.gradient_checkpointing_enable({"use_reentrant": reentrant})
         torch.manual_seed(1)
         model(**head.batch(labels=True)).loss.backward()
-        gradients.append(model.bert.encoder["layer"][0].intermediate["dense"].weight.grad)
+        gradients.append(model.bert.encoder.layer[0].intermediate.dense.weight.grad)
     assert gradients[0].abs().max() > 0
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 

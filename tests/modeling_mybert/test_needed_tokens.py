@@ -124,16 +124,15 @@ def pooled_by_mean(trunk: MyBertModel, *inputs: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize("name", POOLED)
 def test_a_trunk_of_somebody_elses_gets_all_tokens(heads, name, change):
     model, batch = heads(name).model(), heads(name).batch(None)
-    classifier = model.classifier if hasattr(model, "classifier") else model.cls["seq_relationship"]
+    classifier = model.classifier if hasattr(model, "classifier") else model.cls.seq_relationship
     expected = classifier(model(**batch, output_hidden_states=True).hidden_states[-1].mean(1))
     model.bert = change(model.bert, pooled_by_mean)
     torch.testing.assert_close(model(**batch).logits.flatten(), expected.flatten(), rtol=0, atol=1e-5)
 
 
 def own_layer(layer: MyBertLayer, hidden_states: torch.Tensor, *inputs: Any, **kwargs: Any) -> torch.Tensor:
-    """A forward that knows nothing of needed tokens."""
-    context, _ = layer.attention["self"](hidden_states, *inputs, packing=kwargs["packing"])
-    return layer.feed_forward(layer.attention["output"](context, hidden_states))
+    """A forward that knows nothing of needed tokens, nor of packing."""
+    return layer.feed_forward_chunk(layer.attention(hidden_states, *inputs)[0])
 
 
 @pytest.mark.parametrize("in_its_class", [True, False])
@@ -141,7 +140,7 @@ def own_layer(layer: MyBertLayer, hidden_states: torch.Tensor, *inputs: Any, **k
 def test_a_layer_of_somebody_elses_computes_all_tokens(heads, name, in_its_class):
     head = heads(name)
     model, batch = head.model(sparse_prediction=True), head.batch("right", labels=True)
-    expected, layer = model(**batch).loss, model.bert.encoder["layer"][-1]
+    expected, layer = model(**batch).loss, model.bert.encoder.layer[-1]
     if in_its_class:
         layer.__class__ = type("OwnLayer", (MyBertLayer,), {"forward": own_layer})
     else:

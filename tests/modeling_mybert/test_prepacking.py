@@ -33,7 +33,7 @@ def test_prepacked_weights_give_the_same(head, padding, monkeypatch):
 @needs_onednn
 def test_a_layer_that_is_more_than_its_product_is_called_by_itself(heads):
     model, batch = heads("Model").model().prepack_weights(), heads("Model").batch(None)
-    key, seen = model.encoder["layer"][0].attention["self"].key, []
+    key, seen = model.encoder.layer[0].attention.self.key, []
     with torch.no_grad():
         expected = model(**batch).last_hidden_state
         key.register_forward_hook(lambda layer, inputs, output: seen.append(output))
@@ -42,15 +42,15 @@ def test_a_layer_that_is_more_than_its_product_is_called_by_itself(heads):
         key.bias += 1  # biases are read at each call; the key bias shifts all scores of a query alike
         torch.testing.assert_close(model(**batch).last_hidden_state, expected, rtol=0, atol=1e-5)
         key._forward_hooks.clear()
-        model.encoder["layer"][0].attention["self"].value.bias += 1
+        model.encoder.layer[0].attention.self.value.bias += 1
         assert (model(**batch).last_hidden_state - expected).abs().max() > 1e-3
 
 
 @needs_onednn
 def test_changed_weights_are_not_the_prepacked_ones(heads):
     model, batch = heads("Model").model().prepack_weights(), heads("Model").batch()
-    layer, others = model.encoder["layer"][1], heads("Model").model().state_dict()
-    wide, value = layer.intermediate["dense"].weight, layer.attention["self"].value.weight
+    layer, others = model.encoder.layer[1], heads("Model").model().state_dict()
+    wide, value = layer.intermediate.dense.weight, layer.attention.self.value.weight
     changes = (
         lambda: wide.mul_(3),
         lambda: value.mul_(3),

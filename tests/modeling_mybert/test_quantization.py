@@ -111,13 +111,14 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
     with torch.no_grad():
         model(**batch)
     assert len(calls) == len(products) == 2 * 4
-    attention, states = model.encoder["layer"][0].attention["self"], torch.randn(2, 3, 32)
+    attention, states = model.encoder.layer[0].attention.self, torch.randn(2, 3, 32)
     layers = (attention.query, attention.key, attention.value)
-    for product, layer in zip(quantization_mybert.linear_each(layers, states), layers, strict=True):
+    for product, layer in zip(quantization_mybert.product_of_each(layers, states), layers, strict=True):
         assert product.shape == (2, 3, 32) and torch.equal(product, layer(states))
     seen = []
     attention.key.register_forward_hook(lambda *_: seen.append(1))
-    quantization_mybert.linear_each(layers, states)
+    assert quantization_mybert.product_of_each(layers, states) is None
+    attention(states)
     assert seen == [1]
 
 
@@ -125,7 +126,7 @@ def test_query_key_and_value_take_the_same_integers(heads, monkeypatch):
 def test_long_batches_go_in_parts(heads, monkeypatch):
     """The feed-forward network runs on chunks of rows, with the same result; not if it has hooks."""
     model, batch = heads("Model").model().quantize_weights("int8"), heads("Model").batch(None)
-    rows, dense, quantize = [], model.encoder["layer"][0].output, quantization_mybert.quantize_rows
+    rows, dense, quantize = [], model.encoder.layer[0].output, quantization_mybert.quantize_rows
     monkeypatch.setattr(
         quantization_mybert, "quantize_rows", lambda states: rows.append(len(states)) or quantize(states)
     )

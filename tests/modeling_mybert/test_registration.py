@@ -230,7 +230,8 @@ for auto, (folder, other, labels) in json.loads(sys.argv[1]).items():
     others = dict(trust_remote_code=True, num_labels=2, ignore_mismatched_sizes=True)
     another = type(getattr(transformers, other).from_pretrained(folder, **others))
     package = type(model).__module__.split(".")[0]
-    print(auto, type(model).__name__, package, loss.isfinite().item(), another.__name__)
+    packs = not model.base_model._is_changed_inside()  # its modules are "ours" there, too
+    print(auto, type(model).__name__, package, loss.isfinite().item(), packs, another.__name__)
 """
 LABELS = {
     "AutoModel": {},
@@ -272,7 +273,7 @@ def test_code_saved_with_a_model_runs_without_the_package(heads, tmp_path, monke
     printed = python(LOAD, json.dumps(jobs), HF_MODULES_CACHE=str(tmp_path / "modules"))
     loaded = [line.split() for line in printed.splitlines()]
     assert loaded == [
-        [auto, AUTO_CLASSES[auto], "transformers_modules", "True", AUTO_CLASSES[other]]
+        [auto, AUTO_CLASSES[auto], "transformers_modules", "True", "True", AUTO_CLASSES[other]]
         for auto, (_, other, _) in jobs.items()
     ]
 

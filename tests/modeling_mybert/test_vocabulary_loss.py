@@ -144,10 +144,46 @@ def test_hooks_of_the_head_see_its_logits(heads, name, passes):
     loss = model(**batch).loss
     assert passes
     passes.clear()
-    model.cls["predictions"].register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
+    model.cls.predictions.register_forward_hook(lambda module, inputs, output: seen.append(output.shape))
     torch.testing.assert_close(model(**batch).loss, loss)
-    assert seen == [(int((batch["labels"] != -100).sum()), 61)]
+    assert seen == [(*batch["labels"].shape, 61)]
     assert not passes
+
+
+def step(loss, logits, parameters):
+    (loss + logits.square().mean()).backward()
+
+
+def two_steps(loss, logits, parameters):
+    loss.backward(retain_graph=True)
+    logits.square().mean().backward()
+
+
+def the_same_step_twice(loss, logits, parameters):
+    loss.backward(retain_graph=True)
+    (2 * loss).backward()
+
+
+def second_derivatives(loss, logits, parameters):
+    gradients = torch.autograd.grad(loss + logits.square().mean(), parameters, create_graph=True, allow_unused=True)
+    sum(gradient.square().sum() for gradient in gradients if gradient is not None).backward()
+
+
+@pytest.mark.parametrize("backward", [step, two_steps, the_same_step_twice, second_derivatives])
+@pytest.mark.parametrize("name", ["ForMaskedLM", "ForPreTraining"])
+def test_gradients_through_logits_and_loss_are_those_of_bert(heads, passes, name, backward):
+    """The word embeddings, which are tied, are both a weight of the product and below its input."""
+    head, gradients = heads(name), []
+    batch = head.batch(labels=True)
+    for model in head.twins(**NO_DROPOUT, attn_implementation="eager"):  # differentiable twice
+        outputs = model.train()(**batch)
+        logits = outputs.logits if name == "ForMaskedLM" else outputs.prediction_logits
+        if logits.dim() == 3:
+            logits = logits[batch["labels"] != -100]
+        backward(outputs.loss, logits, list(model.parameters()))
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert passes
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 def test_no_labelled_position(heads, passes):

@@ -68,11 +68,11 @@ def test_new_rows_are_means_and_old_ones_stay(old, rows):
     assert len(new) == len(old) + 2
     torch.manual_seed(0)
     model = MyBertForMaskedLM(MyBertConfig(vocab_size=len(old), **SIZE))
-    model.cls["predictions"].bias.data.normal_()
-    head = model.cls["predictions"]
+    model.cls.predictions.bias.data.normal_()
+    head = model.cls.predictions
     weights, bias = model.get_input_embeddings().weight.detach().clone(), head.bias.detach().clone()
     add_rows(model, old, new, rows)
-    head = model.cls["predictions"]
+    head = model.cls.predictions
     embeddings, vocab = model.get_input_embeddings().weight, old.get_vocab()
     assert embeddings is model.get_output_embeddings().weight and model.config.vocab_size == len(new)
     assert head.bias is model.get_output_embeddings().bias

@@ -157,7 +157,7 @@ size = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "int
 whole = MyBertForPreTraining(MyBertConfig(vocab_size=20, max_position_embeddings=8, **size)).eval()
 sharded = copy.deepcopy(whole)
 mesh = init_device_mesh("cpu", (2,))
-for module in (*sharded.bert.encoder["layer"].children(), sharded):
+for module in (*sharded.bert.encoder.layer.children(), sharded):
     fully_shard(module, mesh=mesh)
 ids = torch.randint(1, 20, (4, 8))
 start = [parameter.detach().clone() for parameter in whole.parameters()]

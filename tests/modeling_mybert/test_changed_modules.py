@@ -1,0 +1,280 @@
+"""Modules that a user replaces, subclasses, patches or hooks do what they do in transformers' BERT."""
+
+import copy
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+TRUNK = "embeddings word_embeddings position_embeddings token_type_embeddings LayerNorm dropout".split()
+LAYER = (
+    "attention attention.self attention.self.query attention.self.value attention.output attention.output.dense "
+    "attention.output.dropout attention.output.LayerNorm intermediate intermediate.dense "
+    "intermediate.intermediate_act_fn output output.dense output.LayerNorm"
+).split()
+HEAD = (
+    "cls cls.predictions cls.predictions.transform cls.predictions.transform.transform_act_fn cls.predictions.decoder"
+)
+PLACES = [
+    "embeddings",
+    *(f"embeddings.{name}" for name in TRUNK[1:]),
+    "encoder",
+    "encoder.layer.0",
+    "encoder.layer.0.attention.self",
+    "encoder.layer.1",
+    *(f"encoder.layer.1.{name}" for name in LAYER),
+    "pooler",
+    "pooler.dense",
+    "pooler.activation",
+    *HEAD.split(),
+    "classifier",
+    "qa_outputs",
+]
+
+OF_BERT = ("embeddings", "encoder", "layer.1", "attention", "self", "intermediate", "layer.1.output", "pooler")
+
+
+def mixed(states: torch.Tensor) -> torch.Tensor:
+    """What depends on the other tokens of a row, or on the other rows if each has one state."""
+    if not states.is_floating_point():
+        return states.roll(1, -1)
+    return states + states.roll(1, min(1, states.dim() - 2)) / 4
+
+
+def with_mixed(output: Any) -> Any:
+    """A module's output with its hidden states mixed."""
+    if isinstance(output, torch.Tensor):
+        return mixed(output)
+    if isinstance(output, tuple):
+        return mixed(output[0]), *output[1:]
+    output.last_hidden_state = mixed(output.last_hidden_state)
+    return output
+
+
+class Mixing(nn.Module):
+    """A user's module around one of the network."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """The inner module's output, mixed."""
+        return with_mixed(self.inner(*inputs, **kwargs))
+
+
+def own_forward(forward: Any) -> Any:
+    """A forward of a user's, in place of one of a class."""
+    return lambda module, *inputs, **kwargs: with_mixed(forward(module, *inputs, **kwargs))
+
+
+def replace(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    setattr(parent, name, Mixing(module))
+
+
+def subclass(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    module.__class__ = type("Own", (type(module),), {"forward": own_forward(type(module).forward)})
+
+
+def patch(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    module.forward = MethodType(own_forward(type(module).forward), module)
+
+
+def patch_class(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    forward = type(module).forward
+    if forward.__code__ is not own_forward(forward).__code__:  # PyTorch's classes are in both networks
+        monkeypatch.setattr(type(module), "forward", own_forward(forward))
+
+
+def hook(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    module.register_forward_hook(lambda module, inputs, output: with_mixed(output))
+
+
+def hook_before(parent: nn.Module, name: str, module: nn.Module, monkeypatch: Any) -> None:
+    module.register_forward_pre_hook(lambda module, inputs: (mixed(inputs[0]), *inputs[1:]) if inputs else None)
+
+
+WAYS = (replace, subclass, patch, patch_class, hook, hook_before)
+
+
+def parent_of(model: Any, place: str) -> tuple[nn.Module, str, nn.Module] | None:
+    """The module at a place, below its parent and the name there; None if the model has no such module."""
+    root = model if place.startswith(("cls", "classifier", "qa_outputs")) else model.base_model
+    try:
+        module = root.get_submodule(place)
+    except AttributeError:
+        return None
+    path, _, name = place.rpartition(".")
+    return None if module is None else (root.get_submodule(path), name, module)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_changed_module_does_what_it_does_in_bert(heads, agree, monkeypatch, place, way):
+    """In both modes, with and without padding; each way meets a place in another head."""
+    if way is patch_class and place.endswith("output"):
+        pytest.skip("transformers has two classes where MyBERT has one")
+    names = [name for name in heads.names if parent_of(heads(name).model(), place)]
+    head = heads(names[(PLACES.index(place) + WAYS.index(way)) % len(names)])
+    ours, theirs = head.twins(**NO_DROPOUT)
+    for model in (ours, theirs):
+        way(*parent_of(model, place), monkeypatch)
+    for padding, training in (("right", True), ("right", False), (None, False)):
+        batch = head.batch(padding, labels=training)
+        agree(ours.train(training), theirs.train(training), batch, tolerance=3e-5, unpads=(True,))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_replaced_module_in_every_head(head, agree, place):
+    ours, theirs = head.twins(**NO_DROPOUT, attn_implementation="eager")
+    if parent_of(ours, place) is None:
+        return
+    for model in (ours, theirs):
+        replace(*parent_of(model, place), None)
+    agree(ours, theirs, head.batch("left", labels=True), tolerance=3e-5, unpads=(True,))
+
+
+@pytest.mark.parametrize(
+    "place", [place for place in PLACES if place.endswith(OF_BERT) and not place.startswith("embeddings.")]
+)
+@pytest.mark.parametrize("name", ["ForPreTraining", "ForSequenceClassification"])
+def test_modules_of_transformers_keep_sequences_apart(heads, agree, name, place):
+    ours, theirs = heads(name).twins(**NO_DROPOUT)
+    parent, child, _ = parent_of(ours, place)
+    setattr(parent, child, copy.deepcopy(theirs.base_model.get_submodule(place)))
+    ours.tie_weights()
+    for training in (False, True):
+        agree(ours.train(training), theirs.train(training), heads(name).batch("right", labels=training))
+
+
+class Wrapper(nn.Module):
+    """A user's module around an encoder, with the arguments of transformers' BERT."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(
+        self,
+        input_ids: Any = None,
+        attention_mask: Any = None,
+        token_type_ids: Any = None,
+        position_ids: Any = None,
+        inputs_embeds: Any = None,
+        encoder_hidden_states: Any = None,
+        encoder_attention_mask: Any = None,
+        return_dict: Any = None,
+    ) -> Any:
+        """The encoder's output, mixed."""
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        output = self.inner(*inputs, return_dict=return_dict)
+        output.last_hidden_state = mixed(output.last_hidden_state)
+        return output
+
+
+@pytest.mark.parametrize("padding", ["right", "left", None])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_wrapped_encoder_gets_berts_arguments(head_with_loss, agree, training, padding):
+    ours, theirs = head_with_loss.twins(**NO_DROPOUT)
+    batch = head_with_loss.batch(padding, labels=True)
+    inner, ours.bert, theirs.bert = ours.bert, Wrapper(ours.bert), Wrapper(theirs.bert)
+    agree(ours.train(training), theirs.train(training), batch)
+    agree(ours, theirs, head_with_loss.batch(padding))
+    assert inner.keeps_rows
+    ours.bert, theirs.bert = inner, theirs.bert.inner
+    agree(ours, theirs, batch)
+    assert not inner.keeps_rows
+
+
+def test_an_encoder_of_transformers(head_with_loss, agree):
+    ours, theirs = head_with_loss.twins(**NO_DROPOUT)
+    ours.bert = copy.deepcopy(theirs.bert)
+    ours.tie_weights()
+    agree(ours, theirs, head_with_loss.batch("right", labels=True))
+
+
+@pytest.mark.parametrize(
+    "pooler", [nn.Identity(), nn.Flatten(), nn.AdaptiveAvgPool1d(5)], ids=lambda pooler: str(pooler)
+)
+def test_a_pooler_of_pytorch_gets_all_tokens(heads, agree, pooler):
+    ours, theirs = heads("Model").twins()
+    ours.pooler = theirs.pooler = pooler
+    for padding in ("right", None):
+        agree(ours, theirs, heads("Model").batch(padding), gradients=False)
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.Linear, nn.Dropout, nn.Embedding])
+def test_hooks_on_all_modules(head, agree, kind, before):
+    """As debuggers and tools for profiling and interpretation register them."""
+    ours, theirs = head.twins(**NO_DROPOUT)
+
+    def change(module: nn.Module, inputs: Any, output: Any = None) -> Any:
+        if type(module) is kind:
+            return mixed(inputs[0] if before else output)
+        return None
+
+    register = "register_module_forward_pre_hook" if before else "register_module_forward_hook"
+    handle = getattr(nn.modules.module, register)(change)
+    try:
+        agree(ours, theirs, head.batch("right", labels=True), tolerance=3e-5)
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("configured", "chosen", "padding"), [(0.5, 0.0, "right"), (0.5, 0.0, None), (0.0, 0.3, None)]
+)
+def test_the_probability_of_dropout_modules_counts(head, agree, configured, chosen, padding):
+    ours, theirs = head.twins(hidden_dropout_prob=configured, attention_probs_dropout_prob=configured)
+    for model in (ours, theirs):
+        model.config.hidden_dropout_prob = 0.0  # for `agree`
+        for module in model.train().modules():
+            if isinstance(module, nn.Dropout):
+                module.p = chosen
+    agree(ours, theirs, head.batch(padding, labels=True))
+
+
+def test_a_change_counts_from_the_next_call_on_and_until_it_is_undone(heads, watch):
+    ours, theirs = heads("ForSequenceClassification").twins()
+    batch = heads("ForSequenceClassification").batch("right")
+    seen, tokens = watch(ours.bert.encoder.layer[0]), int(batch["attention_mask"].sum())
+    ours(**batch)
+    poolers = [model.bert.pooler for model in (ours, theirs)]
+    for model, pooler in zip((ours, theirs), poolers, strict=True):
+        model.bert.pooler = Mixing(pooler)
+    torch.testing.assert_close(ours(**batch).logits, theirs(**batch).logits, rtol=0, atol=1e-5)
+    ours.bert.pooler = poolers[0]
+    ours(**batch)
+    assert seen == [(1, tokens, 32), (*batch["input_ids"].shape, 32), (1, tokens, 32)]
+
+
+def quantize(model: nn.Module) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear})
+
+
+def compile_in_place(model: Any) -> Any:
+    model.encoder.layer[0].compile(backend="eager")
+    return model
+
+
+def compile_around(model: Any) -> Any:
+    model.encoder.layer[0] = torch.compile(model.encoder.layer[0], backend="eager")
+    return model
+
+
+def convolve(model: Any) -> Any:
+    model.encoder.layer[0].output.dropout = nn.Conv1d(1, 1, 1)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.ao.quantization is deprecated", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    ("change", "packs"), [(quantize, True), (compile_in_place, True), (compile_around, False), (convolve, False)]
+)
+def test_modules_of_pytorch(heads, change, packs):
+    """Those that treat all tokens alike leave the batch packed; a compiled module has a `forward` of its own."""
+    assert change(heads("Model").model())._is_changed_inside() is not packs
