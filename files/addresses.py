@@ -11,15 +11,7 @@ _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+):/+")
 def refuse_address(
     path: str | os.PathLike[str], expected: str = "a file or folder: copy or mount what an object store has"
 ) -> None:
-    """Reject `s3://bucket/name` and the like where a file or folder is expected.
-
-    Args:
-        path: The path, as text or `Path`.
-        expected: What is expected, for the message.
-
-    Raises:
-        FileNotFoundError: If it is a URL, and no file or folder has that name.
-    """
+    """Reject `s3://bucket/name` and the like, unless a file has that name, where a file or folder is expected."""
     if _SCHEME.match(name := os.fspath(path)) and not Path(path).exists():
         address = _SCHEME.sub(r"\1://", name)
         raise FileNotFoundError(f"{address} is an address; expected {expected}.")

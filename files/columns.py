@@ -14,25 +14,7 @@ from .text import JSON_SUFFIXES, PARQUET_SUFFIX, SEPARATED_SUFFIXES, content_suf
 def read_column(
     path: str, column: str, encoding: str = "utf-8", digests: dict[str, str] | None = None
 ) -> Iterator[Any]:
-    """Read one column of a table, row by row: `.csv`, `.tsv`, JSON lines (`.jsonl`, `.json`, `.ndjson`) or `.parquet`.
-
-    All but Parquet may be compressed.
-
-    Args:
-        path: The file.
-        column: The field or column.
-        encoding: Encoding of text.
-        digests: As in `open_text`; not for Parquet.
-
-    Yields:
-        The value of each row; None for an empty line.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it does not have the format its suffix suggests, or lacks the column; the message names file and
-            line or row.
-        ImportError: If pyarrow is missing, for Parquet.
-    """
+    """Read one column of a table row by row; all formats but Parquet may be compressed. None is an empty line."""
     if content_suffix(path) == PARQUET_SUFFIX:
         for row in read_parquet(path, [column]):
             yield row[column]

@@ -15,38 +15,19 @@ COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
 
 
 def companion_files(model_dir: str | Path) -> list[str]:
-    """List the files of a model folder that belong to sentence-transformers.
-
-    Args:
-        model_dir: The folder.
-
-    Returns:
-        Their paths within the folder, with slashes, sorted: the settings, and all files of the modules in
-        `modules.json`. Empty if it is not a sentence-transformers model.
-
-    Raises:
-        ValueError: If `modules.json` is broken or names a folder outside this one, or a file is a link that leads
-            out of it.
-    """
+    """The files of sentence-transformers in a model folder, relative and sorted: settings, and those of modules."""
     model_dir = Path(model_dir)
     found = [model_dir / name for name in _SETTINGS if (model_dir / name).is_file()]
     for module in _module_folders(model_dir):
         found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
     for path in found:
+        # Error messages name the file; a module's folder must be in this one.
         refuse_link_outside(path, model_dir)
     return sorted({path.relative_to(model_dir).as_posix() for path in found})
 
 
 def copy_companions(source: str | Path, target: str | Path) -> list[str]:
-    """Copy what `companion_files` lists into another model folder, byte by byte.
-
-    Returns:
-        The paths within the folder.
-
-    Raises:
-        ValueError: See `companion_files`.
-        OSError: If something cannot be copied.
-    """
+    """Copy what `companion_files` lists into another model folder, byte by byte; returns the relative paths."""
     names = companion_files(source)
     for name in names:
         copy = Path(target) / name
@@ -74,13 +55,8 @@ def _module_folders(model_dir: Path) -> list[str]:
 
 
 def refuse_link_outside(path: Path, model_dir: Path) -> None:
-    """Reject a file of a model folder that is a link to somewhere outside.
-
-    Otherwise a downloaded folder could leak private files when published or copied. The Hub's cache is allowed.
-
-    Raises:
-        ValueError: If it is such a link; the message names it.
-    """
+    """Reject a file of a model folder that is a link to somewhere outside; the Hub's cache is allowed."""
+    # Otherwise a downloaded folder could leak private files when published or copied.
     folder = model_dir.resolve()
     if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
         raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")

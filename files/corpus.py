@@ -53,11 +53,7 @@ class TextSettings(SourceSettings):
 
 @dataclass(kw_only=True)
 class DocumentSettings(TextSettings):
-    """Settings for reading text as documents of sentences.
-
-    Raises:
-        ValueError: If a setting is unknown or not a regular expression.
-    """
+    """Settings for reading text as documents of sentences."""
 
     split_sentences: bool = field(default=False, metadata={"help": "Split each line of running text into sentences."})
     document_end: DocumentEnd = field(
@@ -89,23 +85,13 @@ class DocumentSettings(TextSettings):
 
 
 def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
-    """List the files and Hub data sets of a corpus.
-
-    Args:
-        files: Files, folders, patterns and "-", as in `expand_paths`; or data sets of the Hub as
-            `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split` (by default the split
-            is `train`; the configuration may be empty). `owner/name` alone is accepted, too, if there is no file or
-            folder `owner` and the name does not have a file's ending.
-
-    Returns:
-        Paths, and data sets as `hf:...`, in the order given, each once.
-
-    Raises:
-        FileNotFoundError: A path does not exist, or a folder or pattern has no file.
-    """
+    """List files, as `expand_paths`, and Hub data sets (`hf:...`) of a corpus, in the order given, each once."""
     sources: dict[str, None] = {}
     for item in [files] if isinstance(files, (str, Path)) else files:
         name = str(item)
+        # `hf:owner/name`, `hf:owner/name:configuration` or `hf:owner/name:configuration:split`, by default the split
+        # `train`; the configuration may be empty. `owner/name` alone is accepted, too, if there is no file or folder
+        # `owner` and the name does not have a file's ending.
         if name.startswith(HUB):
             sources[name] = None
         elif _is_hub_name(name):
@@ -116,28 +102,12 @@ def expand_sources(files: str | Path | Iterable[str | Path]) -> list[str]:
 
 
 class Corpus:
-    """Files and data sets, read as lines; can be read repeatedly.
+    """Files and data sets, read as lines; can be read repeatedly."""
 
-    The format of a file follows from its name, before `.gz`, `.xz`, `.bz2` or `.zst` of compressed files: `.jsonl`,
-    `.json` and `.ndjson` have one document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
-    others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
-    sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
-
-    The layout of a text is guessed from its first lines, and logged if lines are joined; see `guess_layout`.
-
-    Args:
-        files: See `expand_sources`; or data in memory: tables, or iterables of documents, in the same form as in rows.
-        settings: How the text is read; lines that are not joined are not split into sentences here.
-
-    Attributes:
-        sources: The files and data sets.
-
-    Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: A table has no such column; the message lists its columns.
-        ImportError: The package that reads this kind of file is missing.
-    """
-
+    # The format of a file follows from its name, before `.gz`, `.xz`, `.bz2` or `.zst` of compressed files: `.jsonl`,
+    # `.json` and `.ndjson` have one document per line, a JSON object; `.csv`, `.tsv` and `.parquet` one per row; all
+    # others are plain text. In rows, and on the Hub, `text_column` contains a document: text, whose lines are its
+    # sentences, or a list of sentences, in which line breaks count as spaces. Null and empty documents are skipped.
     def __init__(
         self, files: str | Path | GivenData | Iterable[str | Path | GivenData], settings: DocumentSettings
     ) -> None:
@@ -151,29 +121,12 @@ class Corpus:
                 next(self._values(source, None), None)
 
     def lines(self, digests: dict[str, str] | None = None) -> Iterator[str]:
-        """Read all sources line by line.
-
-        Args:
-            digests: Filled with the digests of completely read files, see `open_text`; not for Parquet.
-
-        Yields:
-            Lines without surrounding white space, and `""` after each document.
-
-        Raises:
-            OSError: A file is broken or cannot be read, or there is no such data set.
-            ValueError: A file does not have the format its suffix suggests, or lacks the column; the message names the
-                file and the byte offset, line or row (counted from 1).
-            ImportError: As above.
-        """
+        """Read all sources as lines without surrounding white space, and `""` after each document."""
         for source in self.sources:
             yield from self._shown(source, self._lines_of(source, digests))
 
     def texts(self) -> Iterator[str]:
-        """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning.
-
-        Raises:
-            OSError, ValueError, ImportError: As in `lines`.
-        """
+        """Read texts: the lines of plain text, the rows of tables; empty ones are skipped, with a warning."""
         for source in self.sources:
             in_rows, empty = self._in_rows(source), 0
             found = self._rows(source) if in_rows else open_text(source, self._settings.encoding)

@@ -21,16 +21,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @contextmanager
 def disk_trouble_in_words(path: str | Path, kept: str = "") -> Iterator[None]:
-    """Report write errors in one sentence, whichever library raised them.
-
-    Args:
-        path: The file or folder being written.
-        kept: What the message says about what is still there.
-
-    Raises:
-        OSError: Instead of errors of the operating system without a file name or about a full disk, and errors of
-            safetensors, tokenizers and torch's serialization.
-    """
+    """Report write errors, whichever library raised them, in one sentence; `kept` says what is still there."""
     try:
         yield
     except Exception as error:

@@ -19,18 +19,7 @@ def is_frame(source: object) -> bool:
 
 
 def frame_column(frame: Any, column: str) -> Iterator[Any]:
-    """Read one column of a table in memory, row by row.
-
-    Args:
-        frame: See `is_frame`.
-        column: The column.
-
-    Yields:
-        The value of each row; None for missing values.
-
-    Raises:
-        ValueError: If there is no such column; the message lists the existing ones.
-    """
+    """Read one column of a table in memory (see `is_frame`), row by row; None for missing values."""
     found = frame.columns if hasattr(frame, "columns") else frame.column_names
     names = None if found is None else list(found)  # a streamed data set may not know them
     if names is not None and column not in names:
@@ -43,17 +32,7 @@ def frame_column(frame: Any, column: str) -> Iterator[Any]:
 
 
 def frame_rows(frame: Any) -> Iterator[dict[str, Any]]:
-    """Read a table in memory row by row, as Python values.
-
-    Args:
-        frame: See `is_frame`.
-
-    Yields:
-        For each row its values by column; None for missing values, lists for arrays.
-
-    Raises:
-        ValueError: If two columns have the same name.
-    """
+    """Read a table in memory (see `is_frame`) row by row, as Python values (None if missing, lists)."""
     if hasattr(frame, "iloc"):
         names = [str(name) for name in frame.columns]
         refuse_doubled(f"The {type(frame).__name__}", names)
@@ -72,29 +51,15 @@ def has_items(data: object) -> bool:
 
 
 def items_of(data: Any) -> Iterator[Any]:
-    """Read data in memory, one item after the other.
-
-    Args:
-        data: A table, whose items are its rows; an iterable; or a map-style data set (`torch.utils.data.Dataset`),
-            which is read by index.
-    """
+    """Read data in memory: the rows of a table, the items of an iterable or, by index, of a map-style data set."""
     if is_frame(data):
         return frame_rows(data)
     return iter(data) if isinstance(data, Iterable) else (data[index] for index in range(len(data)))
 
 
 def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
-    """The rows of a batch that Ray Data or Spark passes to a function, as Python values.
-
-    Args:
-        batch: Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
-
-    Returns:
-        For each row its values by column; None for missing values, lists for arrays.
-
-    Raises:
-        ValueError: If it is not a batch of these kinds.
-    """
+    """The rows of a batch that Ray Data or Spark passes to a function, as Python values, see `frame_rows`."""
+    # Column -> values (NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`.
     if isinstance(batch, Mapping):
         for name, values in batch.items():
             if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
@@ -115,16 +80,7 @@ def rows_of_batch(batch: Any) -> list[dict[str, Any]]:
 
 
 def with_columns(batch: Any, kept: Sequence[str], columns: Mapping[str, list[Any]]) -> Any:
-    """A batch with some of its columns, unchanged, followed by new ones.
-
-    Args:
-        batch: See `rows_of_batch`.
-        kept: The columns to keep.
-        columns: Values by new column.
-
-    Returns:
-        A batch of the same kind.
-    """
+    """A batch, see `rows_of_batch`, with some of its columns, unchanged, followed by new ones."""
     if isinstance(batch, Mapping):
         return {name: batch[name] for name in kept} | dict(columns)
     if hasattr(batch, "to_pylist"):
@@ -154,19 +110,12 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class GivenData:
-    """Data in memory, named after the argument through which it was given.
+    """Data in memory, named after the argument through which it was given; can be read repeatedly."""
 
-    It can be read repeatedly. Its pickle, which is saved with the settings in checkpoints, contains only the name.
-
-    Attributes:
-        name: Name of the argument, also used in messages.
-        data: Rows or texts, see `items_of`; an iterator is read at once.
-        part: Its name if the argument has several tables, otherwise "".
-    """
-
-    name: str
-    data: Any
-    part: str = ""
+    # Its pickle, which is saved with the settings in checkpoints, contains only the name.
+    name: str  # of the argument, also used in messages
+    data: Any  # rows or texts, see `items_of`; an iterator is read at once
+    part: str = ""  # its name if the argument has several tables, otherwise ""
 
     def __post_init__(self) -> None:
         if isinstance(self.data, Iterator):

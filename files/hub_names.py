@@ -12,22 +12,13 @@ _FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
 
 
 def check_path(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Refuse a missing path: Hub names are not absolute, do not start with a dot or `~`, and have one slash at most.
-
-    A name whose first part is an existing folder is also treated as a path.
-
-    Args:
-        name: A folder, or a name on the Hub; a tokenizer may be a file.
-        argument: Name of the argument, for messages.
-
-    Raises:
-        FileNotFoundError: If it is a path that does not exist.
-        NotADirectoryError: If it is a file, and no tokenizer.
-    """
+    """Reject a missing path; a tokenizer may be a file."""
     refuse_address(name, "a model folder, or a name on the Hub")
     path, name = Path(name), os.fspath(name)
     if path.is_file() and argument != "tokenizer":
         raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
+    # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
+    # is an existing folder is also treated as a path.
     is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
     is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
     if is_path and not path.exists():
@@ -35,17 +26,7 @@ def check_path(name: str | os.PathLike[str], argument: str = "model") -> None:
 
 
 def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds.
-
-    Args:
-        name: A folder, or a name on the Hub, `name` or `owner/name`, see `check_path`; the Hub is not asked about
-            names in the cache.
-        argument: Name of the argument, for messages.
-
-    Raises:
-        FileNotFoundError, NotADirectoryError: See `check_path`.
-        OSError: If the Hub has no such model, or cannot be reached.
-    """
+    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
     check_path(name, argument)
     if Path(name).exists():
         return
@@ -55,6 +36,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
     name = os.fspath(name)
     what = f"{argument} is {name!r}; there is no such folder here, and"
     try:
+        # The Hub is not asked about names in the cache.
         if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
             get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
     except EntryNotFoundError:
@@ -68,15 +50,7 @@ def check_available(name: str | os.PathLike[str], argument: str = "model") -> No
 
 
 def local_folder(name: str | os.PathLike[str], patterns: Iterable[str]) -> Path:
-    """The folder itself, or the cached copy of some files of a model on the Hub.
-
-    Args:
-        name: A folder, or a name on the Hub.
-        patterns: Which files of a repository are needed, as patterns of their names.
-
-    Raises:
-        OSError: If the Hub has no such model, or cannot be reached and they are not in the cache.
-    """
+    """The folder itself, or the cached copy of some files, by patterns of their names, of a model on the Hub."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download

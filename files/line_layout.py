@@ -24,31 +24,17 @@ _WIDE = "WF"  # classes of Unicode's East Asian width that take two columns
 
 @dataclass(frozen=True)
 class LineLayout:
-    """How lines become sentences and documents.
+    """How lines become sentences and documents."""
 
-    Attributes:
-        joined: Whether lines are joined into paragraphs, which are then split into sentences.
-        width: Columns at which lines are wrapped; None if unknown or not wrapped.
-        document_end: Where documents end, apart from the end of a file or row.
-    """
-
-    joined: bool
-    width: int | None
-    document_end: DocumentEnd
+    joined: bool  # into paragraphs, which are then split into sentences
+    width: int | None  # columns at which lines are wrapped; None if unknown or not wrapped
+    document_end: DocumentEnd  # apart from the end of a file or row
 
 
 def guess_layout(
     lines: Sequence[str | None], join_lines: bool | None, document_end: DocumentEnd, in_rows: bool
 ) -> LineLayout:
-    """Guess the layout of a text.
-
-    Args:
-        lines: The first lines of a text, unchanged.
-        join_lines: Whether to join lines; None to guess.
-        document_end: Where documents end; "auto" to guess: at a blank line; but if lines are joined and blank lines
-            separate paragraphs, at several blank lines if the text has them, otherwise only at its end.
-        in_rows: Whether the text is in rows, each a document.
-    """
+    """Guess the layout of a text by its first lines; settings other than None and "auto" stay."""
     parts = [part for line in lines for part in (line or "").split("\f")]
     width = None if join_lines is False else wrapped_at(parts)
     joined = width is not None if join_lines is None else join_lines
@@ -58,20 +44,16 @@ def guess_layout(
         elif not joined:
             document_end = "blank_line"
         else:
+            # Blank lines separate paragraphs here, and several of them documents if the text has them.
             gaps = [len(list(run)) for is_blank, run in groupby(parts, lambda part: not part.strip()) if is_blank]
             document_end = "blank_lines" if sum(gap > 1 for gap in gaps) > 1 else "file"
     return LineLayout(joined, width, document_end)
 
 
 def wrapped_at(lines: Sequence[str]) -> int | None:
-    """The column at which lines are wrapped, None if they are not.
-
-    Wrapped lines are as long as possible: the first word of the next line would not have fitted. Lines of one
-    sentence each are of any length, and most of them end as sentences do.
-
-    Args:
-        lines: Lines of the text, unchanged.
-    """
+    """The column at which lines are wrapped, None if they are not."""
+    # Wrapped lines are as long as possible: the first word of the next line would not have fitted. Lines of one
+    # sentence each are of any length, and most of them end as sentences do.
     breaks = [
         (line.rstrip(), following.strip())
         for line, following in pairwise(lines)
@@ -98,13 +80,7 @@ def wrapped_at(lines: Sequence[str]) -> int | None:
 def marked_documents(
     lines: Iterable[str | None], document_end: DocumentEnd, heading: re.Pattern[str] | None
 ) -> Iterator[str | None]:
-    """Put None where documents end.
-
-    Args:
-        lines: Lines of the text, unchanged, and None where a document certainly ends.
-        document_end: Where else documents end.
-        heading: Pattern of the first line of a document.
-    """
+    """Put None where documents end; None in `lines` already marks a certain end."""
     blank = 0
     needed = {"blank_line": 1, "blank_lines": 2}.get(document_end, 0)
     for line in lines:
@@ -126,15 +102,10 @@ def marked_documents(
 
 
 def sentences_of_lines(lines: Iterable[str | None], width: int | None) -> Iterator[str | None]:
-    """Join lines into paragraphs and split these into sentences.
-
-    A paragraph ends at a blank line, at a line much shorter than the others although the next word would have fitted,
-    and, after the end of a sentence, before an indented line.
-
-    Args:
-        lines: Lines of the text, unchanged, and None at the end of documents.
-        width: Column at which they are wrapped; None to join everything between blank lines.
-    """
+    """Join lines into paragraphs and split these into sentences; None is the end of a document."""
+    # A paragraph ends at a blank line, at a line much shorter than the others although the next word would have
+    # fitted, and, after the end of a sentence, before an indented line. Without a width everything between blank lines
+    # is joined.
     paragraph, last = "", ""
     for line in lines:
         text = (line or "").replace("\f", " ").strip()

@@ -21,21 +21,9 @@ class BusyError(OSError):
 
 @contextmanager
 def locked(path: str | Path, within: bool = False) -> Iterator[None]:
-    """Keep other processes of this package from writing to the same place.
-
-    It is a lock of the operating system and ends with the process in any case. A file `.NAME.lock` next to the place
-    holds it, with a text that names the holder. Missing folders are created for it and removed again if still empty.
-    Incomplete files of a killed holder are removed.
-
-    Args:
-        path: File or folder being written.
-        within: Whether the lock file is inside the folder, as `.lock`: for a folder that stays in place and whose
-            parent may not be writable.
-
-    Raises:
-        BusyError: If another process holds the lock; the message names its machine and process id.
-        OSError: If the lock cannot be made.
-    """
+    """Keep other processes of this package from writing to the same place; a BusyError names the holder."""
+    # It is a lock of the operating system and ends with the process in any case. A file `.NAME.lock` next to the place
+    # holds it, or `within` a folder that stays in place and whose parent may not be writable.
     path = Path(path).resolve()
     file = path / LOCK if within else path.with_name(f".{path.name}{LOCK}")
     lock = FileLock(file, blocking=False)
@@ -65,12 +53,10 @@ def locked(path: str | Path, within: bool = False) -> Iterator[None]:
 
 
 def _clear_away(folder: Path, path: Path) -> None:
-    """Remove incomplete files that killed processes left; the place must be locked.
-
-    A folder that one of them had moved away but not yet replaced is restored.
-    """
+    """Remove incomplete files that killed processes left; the place must be locked."""
     for entry in [entry for entry in folder.iterdir() if is_incomplete(entry, path)]:
         with suppress(OSError):  # such as files of another user
+            # A folder that one of them had moved away but not yet replaced.
             if entry.name.endswith(OLD) and not path.exists():
                 entry.rename(path)
             else:

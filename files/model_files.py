@@ -81,24 +81,7 @@ _HEADS = {
 
 
 def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Check a model folder before it is loaded; commands call this for every model given as a folder.
-
-    For all model types: `config.json` and the tokenizer's files contain JSON objects, common fields have the right
-    type, the model type is not defined by code in the folder, and weights are complete safetensors files. For BERT
-    (bert, mybert, mybert-bilstm) also: sizes are positive integers, and every tensor of embeddings, layers and heads
-    has the shape that they imply. Quantized weights, which have other shapes, are not compared.
-
-    Args:
-        model_dir: The folder.
-
-    Returns:
-        The content of `config.json`.
-
-    Raises:
-        FileNotFoundError: If the folder, its configuration or its weights are missing, or the weights are pickled.
-        ValueError: If a file is broken, or configuration and weights disagree; the message names file or tensor, what
-            was found and what was expected.
-    """
+    """Check files, types and weights of a model folder before it is loaded; returns its `config.json`."""
     model_dir = Path(model_dir)
     refuse_address(model_dir, "a model folder: copy or mount what an object store has")
     if not model_dir.is_dir():
@@ -115,6 +98,7 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
     _check_fields(path, config)
     _refuse_type_of_foreign_code(path, config)
     shapes = tensor_shapes(model_dir)
+    # Every tensor of embeddings, layers and heads has the shape that the sizes imply; quantized weights have others.
     if config.get("model_type") in _BERT_TYPES:
         sizes = _bert_sizes(path, config)
         if not config.get("quantization_config"):
@@ -123,15 +107,7 @@ def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
-    """Reject a quantized model where floating-point weights are needed: for training and for other formats.
-
-    Args:
-        config: The content of its `config.json`.
-        name: Name of the model in the message.
-
-    Raises:
-        ValueError: If its weights are quantized.
-    """
+    """Reject a quantized model where floating-point weights are needed: for training and for other formats."""
     if quantized := config.get("quantization_config"):
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
         raise ValueError(f"{name}: its weights are quantized ({method!r}); expected floating-point weights.")
@@ -145,12 +121,6 @@ def without_foreign_code(config: Any) -> Any:
 
 
 def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not JSON, or not an object.
-    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no {path.name} in {path.parent}.")
@@ -171,12 +141,7 @@ def has_weights(model_dir: str | os.PathLike[str]) -> bool:
 
 
 def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
-    """The safetensors files of a model folder: one, or the parts that its index names.
-
-    Raises:
-        FileNotFoundError: If one of them is missing, or the only weights are pickled.
-        ValueError: If the index is broken.
-    """
+    """The safetensors files of a model folder: one, or the parts in its index; pickled weights are an error."""
     model_dir = Path(model_dir)
     # Weights in one file win, as in transformers: `save_pretrained` does not delete the index of an earlier save.
     if (model_dir / WEIGHTS_FILE).is_file():
@@ -200,22 +165,14 @@ def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def deciding_files(model: str | os.PathLike[str]) -> list[str]:
-    """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is not a folder.
-
-    Raises:
-        FileNotFoundError, ValueError: See `weight_files`.
-    """
+    """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is not a folder."""
     folder = Path(model)
     weights = weight_files(folder) if has_weights(folder) else []
     return [str(path) for path in (*weights, *(folder / name for name in _READ_BESIDE_WEIGHTS)) if path.is_file()]
 
 
 def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor of a model folder, from the headers alone.
-
-    Raises:
-        FileNotFoundError, ValueError: As `weight_files`; ValueError also for a file that is broken or cut off.
-    """
+    """Name -> shape of every tensor of a model folder, from the headers alone."""
     shapes: dict[str, tuple[int, ...]] = {}
     for file in weight_files(model_dir):
         try:

@@ -18,19 +18,11 @@ MODEL_FOLDER = (
 
 
 def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> None:
-    """Reject an output folder that contains other files.
-
-    Args:
-        path: The folder; it need not exist.
-        owned: Name patterns (as in `fnmatch`) of what commands write into such a folder: files; with a slash at the
-            end, folders that contain only such files; with `/**`, folders with any content.
-        overwrite: Whether files with these names may be replaced. Nothing else is ever replaced: no folder with other
-            files, working directory or parent of it, home folder, mount point, or target of a symbolic link.
-
-    Raises:
-        ValueError: If it is a file, or contains something that may not be replaced.
-        FileNotFoundError: If it is a URL.
-    """
+    """Reject an output folder with files other than `owned` ones, or any files unless `overwrite` is set."""
+    # `owned` are name patterns (as in `fnmatch`) of what commands write into such a folder: files; with a slash at the
+    # end, folders that contain only such files; with `/**`, folders with any content. Nothing else is ever replaced:
+    # no folder with other files, working directory or parent of it, home folder, mount point, or target of a symbolic
+    # link.
     path = Path(path)
     check_can_be_folder(path)
     entries = sorted(entry.name for entry in path.iterdir() if not is_bookkeeping(entry)) if path.is_dir() else []
@@ -52,12 +44,7 @@ def check_output_folder(path: str | Path, owned: Sequence[str] = (), overwrite: 
 
 
 def check_can_be_folder(path: str | Path) -> None:
-    """Reject an output path, which need not exist, that cannot be a folder.
-
-    Raises:
-        ValueError: If it is a file, or its name has a line break in it.
-        FileNotFoundError: If it is a URL.
-    """
+    """Reject an output path, which need not exist, that cannot be a folder."""
     path = place_to_write(path)
     if "\n" in str(path) or "\0" in str(path):
         raise ValueError(f"The name of the output folder, {str(path)!r}, contains a line break or zero byte.")
@@ -66,30 +53,13 @@ def check_can_be_folder(path: str | Path) -> None:
 
 
 def check_not_read(path: str | Path, read: Iterable[str | Path]) -> None:
-    """Reject an output that is also an input.
-
-    Args:
-        path: A file or folder to write.
-        read: The inputs; names on the Hub are not paths.
-
-    Raises:
-        ValueError: If an input is the output, or is in the output folder.
-    """
+    """Reject an output that is an input or has one in its folder; names on the Hub are not paths."""
     if any(Path(source).resolve().is_relative_to(Path(path).resolve()) for source in read):
         raise ValueError(f"{path} would be both read and written; name another place.")
 
 
 def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> None:
-    """Reject output files that already exist.
-
-    Args:
-        paths: The files; they need not exist.
-        overwrite: Whether files with these names may be replaced; links never are, and neither are folders.
-
-    Raises:
-        ValueError: If one exists and may not be replaced, or its name has a line break in it.
-        FileNotFoundError: If one is a URL.
-    """
+    """Reject output files that exist, unless `overwrite` is set; links and folders are never replaced."""
     for path in map(place_to_write, paths):
         if "\n" in str(path) or "\0" in str(path):
             raise ValueError(f"The name of the output file, {str(path)!r}, contains a line break or zero byte.")
@@ -100,28 +70,13 @@ def check_output_files(paths: Iterable[str | Path], overwrite: bool = False) -> 
 
 
 def place_to_write(path: str | Path) -> Path:
-    """Check an output path, and return it as a `Path`.
-
-    Raises:
-        FileNotFoundError: If it is a URL.
-    """
+    """The path as a `Path`; a URL is an error."""
     refuse_address(path, "a file or folder to write to; copy what is made to an object store afterwards")
     return Path(path)
 
 
 def clear_folder(path: str | Path, owned: Sequence[str], keep: str = "", last: str = "") -> None:
-    """Delete the contents of a folder, after `check_output_folder`; locks stay.
-
-    Args:
-        path: The folder; it need not exist.
-        owned: See `check_output_folder`.
-        keep: Name of an entry to keep.
-        last: Name of the file that identifies the folder; it is deleted last.
-
-    Raises:
-        ValueError: See `check_output_folder`.
-        OSError: If something cannot be deleted.
-    """
+    """Delete the contents of a folder, after `check_output_folder`; locks stay, and `last` is deleted last."""
     check_output_folder(path, owned, overwrite=True)
     if Path(path).is_dir():
         for entry in sorted(Path(path).iterdir(), key=lambda entry: (entry.name == last, entry.name)):

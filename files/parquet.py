@@ -11,20 +11,7 @@ _ROWS_AT_A_TIME = 256
 
 
 def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-    """Read a Parquet file row by row.
-
-    Args:
-        path: The file.
-        columns: Names of the columns to read; None for all.
-
-    Yields:
-        A dictionary of values by column for each row.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is not a Parquet file, is broken or lacks a column; the message names file and row.
-        ImportError: If pyarrow is missing.
-    """
+    """Read a Parquet file row by row; error messages name file and row."""
     refuse_address(path)
     try:
         import pyarrow
@@ -54,11 +41,8 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iter
 
 
 def refuse_doubled(what: str, names: Iterable[str]) -> None:
-    """Reject columns with the same name: a row could hold only the last one.
-
-    Raises:
-        ValueError: If there are any; only unnamed columns may repeat, as they cannot be requested.
-    """
+    """Reject columns with the same name: a row could hold only the last one."""
+    # Unnamed columns may repeat, as they cannot be requested.
     for name, count in Counter(filter(None, names)).items():
         if count > 1:
             raise ValueError(f"{what} has {count} columns named {name[:60]!r}; expected a name for each column.")

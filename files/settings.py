@@ -8,15 +8,10 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hint
 
 
 class Range(NamedTuple):
-    """Which numbers a setting may be: `Annotated[float, SHARE]`, or `Annotated[int | None, AT_LEAST_1]`.
+    """Which numbers a setting may be: `Annotated[float, SHARE]`, or `Annotated[int | None, AT_LEAST_1]`."""
 
-    Attributes:
-        expected: These numbers in words, for messages.
-        holds: Whether a number is one of them.
-    """
-
-    expected: str
-    holds: Callable[[float], bool]
+    expected: str  # these numbers in words, for messages
+    holds: Callable[[float], bool]  # whether a number is one of them
 
 
 SHARE = Range("a share in [0, 1]", lambda value: 0 <= value <= 1)
@@ -28,21 +23,12 @@ ABOVE_0 = Range("a number above 0", lambda value: 0 < value < math.inf)
 
 
 def check_number(name: str, value: float | None, limits: Range) -> None:
-    """Refuse a setting that is a number out of its range; None is none.
-
-    Raises:
-        ValueError: If it is one.
-    """
     if value is not None and not limits.holds(value):
         raise ValueError(f"{name} is {value!r}; expected {limits.expected}.")
 
 
 def check_settings(settings: Any) -> None:
-    """Check the fields of a dataclass, inherited ones too, whose types say which numbers or words they may be.
-
-    Raises:
-        ValueError: If one is something else, and neither its default nor, of numbers, None.
-    """
+    """Check the fields of a dataclass, inherited ones too, whose types say which numbers or words they may be."""
     kinds = get_type_hints(type(settings), include_extras=True)
     for option in fields(settings):
         kind, value = kinds[option.name], getattr(settings, option.name)
@@ -56,16 +42,7 @@ def check_settings(settings: Any) -> None:
 
 
 def refuse_given(arguments: Any, names: Iterable[str], why: str) -> None:
-    """Reject settings that are given but have no effect.
-
-    Args:
-        arguments: A dataclass of settings.
-        names: Names of settings that must have their defaults.
-        why: Continues "<name> is <value>" in the message.
-
-    Raises:
-        ValueError: If one has another value.
-    """
+    """Reject settings that are given but have no effect; `why` continues "<name> is <value>"."""
     for name in names:
         if (value := getattr(arguments, name)) != arguments.__dataclass_fields__[name].default:
             raise ValueError(f"{name} is {value!r} {why}; leave it out.")
@@ -77,11 +54,7 @@ def settings_of(kind: type, source: Any) -> dict[str, Any]:
 
 
 def may_be_none(kind: type) -> frozenset[str]:
-    """The fields of a dataclass that may be None: by their types, or by their defaults.
-
-    Args:
-        kind: The class.
-    """
+    """The fields of a dataclass that may be None: by their types, or by their defaults."""
     kinds = get_type_hints(kind)
     return frozenset(
         option.name for option in fields(kind) if option.default is None or NoneType in get_args(kinds[option.name])

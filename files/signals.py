@@ -16,11 +16,7 @@ _UNTIL_REPEATED = (0.1, 1.0)  # seconds
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C and SIGTERM raise `KeyboardInterrupt`; a second one ends the process at once, with one line.
-
-    After the first signal that remains so until the process has ended, so that its whole shutdown is covered. Child
-    processes forked meanwhile end on either signal.
-    """
+    """Ctrl-C and SIGTERM raise `KeyboardInterrupt`; a second one ends the process at once, with one line."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can handle signals
         return
@@ -30,6 +26,7 @@ def interruptible() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal was_interrupted
         if os.getpid() != owner:
+            # A child process forked meanwhile.
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         elif was_interrupted:
@@ -44,6 +41,7 @@ def interruptible() -> Iterator[None]:
         with _heard_while_waiting():
             yield
     finally:
+        # After a signal the handler remains, so that the process's whole shutdown is covered.
         if not was_interrupted:
             for number, handler in previous.items():
                 signal.signal(number, handler)
@@ -72,13 +70,10 @@ def interrupts_held_back() -> Iterator[None]:
 
 @contextmanager
 def _heard_while_waiting() -> Iterator[None]:
-    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived.
-
-    Python runs handlers between its own instructions. A signal that arrives after the last of them but before the
-    call, such as `read` of a terminal, would be handled only when the call returns, if ever. Another signal, SIGURG,
-    which no
-    other code handles, follows a moment later: the call returns at once, and Python runs both handlers.
-    """
+    """Interrupts the system call that the main thread waits in when one of `_SIGNALS` has arrived."""
+    # Python runs handlers between its own instructions. A signal that arrives after the last of them but before the
+    # call, such as `read` of a terminal, would be handled only when the call returns, if ever. Another signal, SIGURG,
+    # which no other code handles, follows a moment later: the call returns at once, and Python runs both handlers.
     if not hasattr(signal, "SIGURG"):  # Windows has neither it nor system calls that signals interrupt
         yield
         return

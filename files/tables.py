@@ -44,31 +44,11 @@ def stream_rows(
     skip_broken_rows: bool = False,
     literal_quotes: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    r"""Read a table, plain or compressed, row by row; only a list in a `.json` file is held in memory.
-
-    Formats, by the file's ending: `.csv` with quotes as in RFC 4180; `.tsv` with the same quotes if the whole file is
-    quoted so, otherwise its quotes are part of the text; `.jsonl` or `.ndjson`, one object per line; `.json`, the
-    same, a list of objects, or SQuAD's articles, which become one row per question with `id`, `question`, `context`,
-    `answers` and `is_impossible`; `.parquet`.
-
-    Args:
-        path: The file.
-        columns: Column names of a CSV or TSV file that may lack a header: a first line with one of these names is a
-            header (among CoLA's files only the test data has one). None if the file has a header.
-        encoding: Encoding of the file.
-        skip_broken_rows: Leave out rows of a CSV or TSV file with too few or too many fields, with a warning that
-            counts them; GLUE's QQP has some.
-        literal_quotes: Whether the quotes of a TSV file are part of the text in any case, as in GLUE's files.
-
-    Yields:
-        A dictionary of values by column for each row (text, except for JSON and Parquet).
-
-    Raises:
-        OSError: If the file is missing or cannot be read.
-        ValueError: If the ending is unknown, the file is empty, or a row is broken; the message names file and
-            line.
-        ImportError: If pyarrow is missing, for Parquet.
-    """
+    """Read a table, plain or compressed, row by row; values are text, except for JSON and Parquet."""
+    # `columns` are the names for a CSV or TSV file that may lack a header: a first line with one of these names is a
+    # header (among CoLA's files only the test data has one). Rows are broken if they have too few or too many fields,
+    # as some of GLUE's QQP. Quotes of a TSV file are part of the text with `literal_quotes`, as in GLUE's files, or
+    # unless the whole file is quoted as in CSV (RFC 4180).
     refuse_address(path)
     path = Path(path)
     kind = content_suffix(path)
@@ -77,6 +57,7 @@ def stream_rows(
     elif kind in (".jsonl", ".ndjson"):
         rows = _json_lines(path, open_text(path, encoding))
     elif kind == ".json":
+        # Held in memory if it is a list: of objects, or SQuAD's articles, which become one row per question.
         rows = _read_json(path, encoding)
     elif kind == PARQUET_SUFFIX:
         rows = read_parquet(path)
@@ -92,24 +73,9 @@ def stream_rows(
 
 
 def read_conll(path: str | Path, encoding: str = "utf-8") -> list[dict[str, Any]]:
-    """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences.
-
-    Fields are separated by tabs if the line has one, otherwise by white space. Lines starting with `-DOCSTART-` start
-    a document; a file without any is one document.
-
-    Args:
-        path: The file, plain or compressed.
-        encoding: Encoding of the file.
-
-    Returns:
-        One dictionary per sentence: `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`,
-        ..., every column by its number; and `document`, the number of the document.
-
-    Raises:
-        OSError: If the file is missing or cannot be read.
-        ValueError: If the file is empty or a line has another number of fields than the first; the message names
-            file and line.
-    """
+    """Read CoNLL columns: a word per line, followed by its tags, and an empty line between sentences."""
+    # A sentence has `tokens`, the first column; `tags`, the last one, if there are several; `0`, `1`, ..., every
+    # column by its number; and `document`, its number: `-DOCSTART-` starts one.
     path = Path(path)
     rows: list[dict[str, Any]] = []
     words: list[list[str]] = []
@@ -157,19 +123,7 @@ def read_separated(
     literal_quotes: bool = False,
     digests: dict[str, str] | None = None,
 ) -> Iterator[dict[str, str]]:
-    """Read a CSV or TSV file row by row; `read_rows` reads them all at once.
-
-    Args:
-        path: The file.
-        columns: As in `stream_rows`, like the following three.
-        encoding: See above.
-        skip_broken_rows: See above.
-        literal_quotes: See above.
-        digests: As in `mybert.files.open_text`.
-
-    Raises:
-        OSError, ValueError: As in `read_rows`; here a file may have no rows.
-    """
+    """Read a CSV or TSV file, which may have no rows, row by row, as `stream_rows`."""
     kind = content_suffix(path)
     csv.field_size_limit(_LONGEST_FIELD)
     record: list[str] = []  # lines of the current row
@@ -239,13 +193,7 @@ def _tab_separated(lines: Iterator[str], is_quoted: Callable[[], bool]) -> Itera
 
 
 def _is_quoted(path: str | Path, encoding: str) -> bool:
-    """Whether all fields of a TSV file that begin with a quote are quoted as in CSV.
-
-    Not if lines that are rows by themselves would be joined: then two quotes stand at the border of fields by chance.
-
-    Raises:
-        ValueError: If the file has one column, so that every line is a row by itself, and lines would be joined.
-    """
+    """Whether all fields of a TSV file that begin with a quote are quoted as in CSV."""
     record: list[str] = []
     width = number = 0
 
@@ -259,6 +207,7 @@ def _is_quoted(path: str | Path, encoding: str) -> bool:
     try:
         for fields in csv.reader(lines(), delimiter="\t", strict=True):
             width = width or len(fields)
+            # Lines that are rows by themselves would be joined: two quotes begin and end fields by chance.
             if len(record) > 1 and all(line.count("\t") == width - 1 for line in record):
                 if width == 1:
                     raise ValueError(
@@ -285,11 +234,7 @@ def separated_line(cells: Sequence[str], mark: str) -> str:
 
 
 def write_separated(path: Path, rows: Iterable[Sequence[str]]) -> None:
-    """Write a CSV or TSV file, by its ending, completely or not at all.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write a CSV or TSV file, by its ending, completely or not at all."""
     write_lines(path, [separated_line(row, "," if content_suffix(path) == ".csv" else "\t") for row in rows])
 
 
@@ -389,18 +334,7 @@ def _json_lines(path: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = True) -> Any:
-    """Parse untrusted JSON.
-
-    Args:
-        path: Its file, for messages.
-        number: Its first line, for messages.
-        text: The JSON.
-        refuse_halves: Whether lone surrogates are an error.
-
-    Raises:
-        ValueError: If it is not JSON, is nested too deeply, or has lone surrogates or numbers of thousands of
-            digits; the message names file and line.
-    """
+    """Parse untrusted JSON, whose first line has a number; error messages name file and line."""
 
     def mistake(what: str, pattern: re.Pattern[str]) -> ValueError:
         match = pattern.search(text)
@@ -409,7 +343,7 @@ def parse_json(path: str | Path, number: int, text: str, refuse_halves: bool = T
 
     try:
         value = json.loads(text)
-        if refuse_halves and "\\u" in text:
+        if refuse_halves and "\\u" in text:  # lone surrogates
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
         raise ValueError(f"{path}, line {number + error.lineno - 1}: not JSON ({error.msg}).") from error

@@ -42,21 +42,7 @@ _HIDDEN = (".", "_")
 
 
 def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
-    """List the text files that paths, folders and patterns name.
-
-    Args:
-        paths: One path or several. A folder stands for all text files below it: those without an ending, and .txt,
-            .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet, plain or compressed, but not names
-            starting with `.` or `_`; the number of other files is logged. A pattern with `*`, `?` or `[` stands for
-            its matches, `"-"` for standard input.
-
-    Returns:
-        Paths in the order given, those of a folder or pattern sorted; a file named twice appears once.
-
-    Raises:
-        FileNotFoundError: A path does not exist, or a folder or pattern has no file.
-        ValueError: A name is empty.
-    """
+    """List the text files that paths, folders, patterns and "-" (standard input) name, in order, each once."""
     files: dict[str, None] = {}
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         where = Path(path)
@@ -67,6 +53,8 @@ def expand_paths(paths: str | Path | Iterable[str | Path]) -> list[str]:
             files[STDIN] = None
             continue
         if where.is_dir():
+            # Those without an ending, and .txt, .text, .md, .rst, .csv, .tsv, .jsonl, .json, .ndjson and .parquet,
+            # plain or compressed, but not names starting with `.` or `_`.
             found = _text_files(where)
         elif where.exists():
             files[str(where)] = None
@@ -107,23 +95,9 @@ def content_suffix(path: str | Path) -> str:
 
 
 def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str] | None = None) -> Iterator[str]:
-    r"""Iterate over the lines of a text file, decompressing and decoding on the way.
-
-    Args:
-        path: A file, plain or ending in .gz, .xz, .bz2 or .zst (.zst needs the `zstandard` package); `"-"` is
-            standard input.
-        encoding: Any Python codec. A byte-order mark at the start is dropped.
-        digests: Filled with the file's digest once it has been read completely, so that it need not be read again;
-            see `new_digest`.
-
-    Yields:
-        Lines without their end (`\n`, `\r\n` or `\r`).
-
-    Raises:
-        ValueError: Bytes are invalid in this encoding; the message names the file and the byte's offset in the
-            (decompressed) stream. Or the encoding is unknown, or `zstandard` is missing.
-        OSError: The file cannot be opened, or its compressed data is broken.
-    """
+    """Iterate over the lines, without their ends, of a text file, plain or compressed; "-" is standard input."""
+    # `digests` gets the file's digest once it has been read completely, so that it need not be read again; see
+    # `new_digest`. A byte-order mark is dropped. Errors name the byte's offset in the decompressed stream.
     for block in read_blocks(path, encoding, digests=digests):
         yield from block.split("\n")
 
@@ -131,22 +105,7 @@ def open_text(path: str | Path, encoding: str = "utf-8", digests: dict[str, str]
 def read_blocks(
     path: str | Path, encoding: str = "utf-8", block_bytes: int = 1 << 20, digests: dict[str, str] | None = None
 ) -> Iterator[str]:
-    r"""Read whole lines in large blocks, the fastest way to read a corpus.
-
-    Args:
-        path: As in `open_text`.
-        encoding: As in `open_text`.
-        block_bytes: Bytes read at a time; a block has the lines that end in them, at least one.
-        digests: As in `open_text`.
-
-    Yields:
-        One or more lines joined by `"\n"`, without a final line break. The lines of all blocks together are the
-        lines of `open_text`.
-
-    Raises:
-        ValueError: As in `open_text`.
-        OSError: As in `open_text`.
-    """
+    """Read the lines of `open_text` in large blocks, joined by line breaks, the fastest way to read a corpus."""
     path = str(path)
     try:
         "".encode(encoding)  # raises an error for codecs that are not for text
@@ -252,11 +211,10 @@ def _decompressed(path: str, stream: IO[bytes]) -> IO[bytes]:
 
 
 class _ZstdFrames:
-    """An input stream of zstd frames; zstandard's own reader does not detect truncated files.
+    """An input stream of zstd frames; zstandard's own reader does not detect truncated files."""
 
-    Its decompressor returns all that its input expands to, so the input is small: `read` returns up to 8 MB too much.
-    """
-
+    # Its decompressor returns all that its input expands to, so the input is small: `read` returns up to 8 MB too
+    # much.
     def __init__(self, stream: IO[bytes], decompressor: Any) -> None:
         self._stream = stream
         self._decompressor = decompressor

@@ -20,21 +20,12 @@ _PATIENCE = 5.0  # seconds to wait for a process to exit
 def worker_processes(
     count: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """A pool of processes, none of which outlives this process, even if it is killed (SIGKILL).
-
-    Args:
-        count: Number of processes, at least 1.
-        initializer: Called in each process at its start.
-        initargs: Arguments of the initializer.
-
-    Yields:
-        The pool. If the block ends with an error, tasks that have not started are cancelled.
-    """
+    """A pool of processes, none of which outlives this process, even if it is killed (SIGKILL)."""
     pool = ProcessPoolExecutor(count, initializer=_start_worker, initargs=(initializer, initargs))
     try:
         yield pool
     finally:
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)  # after an error, tasks that have not started
 
 
 def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
@@ -47,24 +38,10 @@ def _start_worker(initializer: Callable[..., None] | None, initargs: tuple[Any, 
 
 @contextmanager
 def own_process(what: str, make: Callable[..., Any], *arguments: Any) -> Iterator[Callable[..., Any]]:
-    """Start a process that creates an object and calls its methods on request, one at a time.
-
-    The process starts empty: only what the object needs is loaded there, and it has its own threads. It ends with the
-    block, during a call if necessary, and with this process in any case.
-
-    Args:
-        what: Its purpose, for messages.
-        make: Creates the object there; a class or function that can be imported by name.
-        arguments: Arguments of `make`. They are pickled, like all arguments and results.
-
-    Yields:
-        A function that calls a method of the object: its name and arguments. It returns and raises what the method
-        does.
-
-    Raises:
-        Exception: The error that `make` raises, if any.
-        OSError: If the process has ended unexpectedly.
-    """
+    """Start a process that makes an object; yields a function that calls its methods by name, one at a time."""
+    # The process starts empty: only what the object needs is loaded there, and it has its own threads. It ends with
+    # the block, during a call if necessary, and with this process in any case. Arguments and results are pickled;
+    # `make` can be imported by name.
     context = get_context("spawn")
     pipe, its_end = context.Pipe()
     process = context.Process(target=_serve, args=(its_end, make, arguments))

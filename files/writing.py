@@ -23,17 +23,7 @@ _NOT_TO_BE_RENAMED = (errno.EBUSY, errno.EXDEV, errno.EPERM, errno.EACCES)  # su
 
 @contextmanager
 def written_beside(path: str | Path) -> Iterator[Path]:
-    """Write a file completely or not at all.
-
-    Args:
-        path: The file. Its folder is made if missing, and removed again if writing fails.
-
-    Yields:
-        The temporary path to write to, in the same folder; it is renamed when the block ends.
-
-    Raises:
-        OSError: If it cannot be written; the message names the file, and says if the disk is full.
-    """
+    """Write a file completely or not at all: yields a temporary path in the same folder, renamed at the end."""
     path = place_to_write(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL}")
     with emptied_again() as made:
@@ -69,11 +59,7 @@ def emptied_again() -> Iterator[list[Path]]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file (UTF-8) completely or not at all; lone surrogates become "?".
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write a text file (UTF-8) completely or not at all; lone surrogates become "?"."""
     with written_beside(path) as temporary:
         temporary.write_bytes(text.encode("utf-8", errors="replace"))
 
@@ -84,35 +70,13 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
 
 
 def write_json(path: str | Path, value: Any, sort_keys: bool = False) -> None:
-    """Write a JSON file, indented by two, completely or not at all.
-
-    Args:
-        path: The file.
-        value: A value that `json.dumps` accepts.
-        sort_keys: Whether keys are sorted, as transformers' configurations are.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write a JSON file, indented by two, completely or not at all."""
     write_text(path, json.dumps(value, indent=2, sort_keys=sort_keys, ensure_ascii=False) + "\n")
 
 
 @contextmanager
 def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite: bool = False) -> Iterator[Path]:
-    """Write a folder completely or not at all; an existing one stays until then.
-
-    Args:
-        path: The folder.
-        owned: What may be replaced, see `check_output_folder`.
-        overwrite: Whether it may be.
-
-    Yields:
-        An empty folder next to it, which replaces `path` when the block ends.
-
-    Raises:
-        ValueError: See `check_output_folder`.
-        OSError: If it cannot be written; the message says if the disk is full.
-    """
+    """Write a folder completely or not at all: yields an empty one next to it, which replaces it at the end."""
     path = Path(path)
     check_output_folder(path, owned, overwrite)
     with emptied_again() as made:
@@ -132,17 +96,7 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
 
 @contextmanager
 def files_written_beside(path: str | Path) -> Iterator[Path]:
-    """Write files into a folder that may have other files; they are moved there when all are complete.
-
-    Args:
-        path: The folder. It is made if missing, and removed again if writing fails.
-
-    Yields:
-        An empty folder in it; its files are moved into `path`, in the order of their names, when the block ends.
-
-    Raises:
-        OSError: If a file cannot be written; the message says if the disk is full.
-    """
+    """Yield an empty folder inside another, whose files are moved there when all are complete, by name."""
     path = Path(path)
     with emptied_again() as made:
         with disk_trouble_in_words(path):

@@ -6,14 +6,7 @@ import yaml
 
 
 def refuse_repeated_keys(root: Any) -> None:
-    """Refuse a YAML node in which a map names a key twice; `<<` merges others and may be repeated.
-
-    Args:
-        root: The node, or None for an empty file.
-
-    Raises:
-        ValueError: If one does, with the key and its line.
-    """
+    """Reject a YAML node in which a map names a key twice; `<<` merges others and may be repeated."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()

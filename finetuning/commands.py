@@ -57,7 +57,12 @@ STANDARD_OUTPUT = "-"
 
 @dataclass
 class EvaluateArguments(FinetunedModelArguments):
-    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`."""
+    """Settings of `evaluate_model`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+
+    Raises:
+        ValueError: If a setting is missing or out of range.
+        OSError: If the model folder does not exist.
+    """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "model": ("predictions",),
@@ -81,12 +86,7 @@ class EvaluateArguments(FinetunedModelArguments):
     overwrite: bool = field(default=False, metadata={"help": "Replace files written by an earlier call."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files.
-
-        Raises:
-            ValueError: If a setting is missing or out of range.
-            OSError: If the model folder does not exist.
-        """
+        """Check what can be checked without looking at files."""
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
         if not self.data:
             raise ValueError("data is not set; expected the files to evaluate on.")
@@ -193,7 +193,12 @@ def _check_outputs(paths: Sequence[str | Path], read: Sequence[DataSource], over
 
 @dataclass
 class FeaturesArguments(SourceSettings):
-    """Settings of `extract_features`."""
+    """Settings of `extract_features`.
+
+    Raises:
+        ValueError: If a setting is out of range.
+        OSError: If the model folder does not exist.
+    """
 
     model: str = field(metadata={"help": "Model folder or Hub name."})
     text: list[str] = field(
@@ -225,12 +230,7 @@ class FeaturesArguments(SourceSettings):
     )
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at files.
-
-        Raises:
-            ValueError: If a setting is out of range.
-            OSError: If the model folder does not exist.
-        """
+        """Check what can be checked without looking at files."""
         check_model(self.model, ask_hub=False)
         check_settings(self)
         self.features = self.features or ("last" if self.pooling else "concat_last_four")

@@ -25,33 +25,22 @@ TOKENS_AT_ONCE = {"cpu": 1024, "accelerator": 16384}
 def batches_by_length(
     lengths: Sequence[int], device: torch.device, batch_size: int | None = None
 ) -> Iterator[list[int]]:
-    """Split rows into batches of similar length, the longest first, so that memory errors come early.
-
-    Args:
-        lengths: Length of each row, in tokens.
-        device: Device of the model; without a batch size, batches have at most `TOKENS_AT_ONCE` tokens, padding
-            included, or one longer row.
-        batch_size: Number of rows in a batch.
-
-    Yields:
-        The indices of the rows of each batch.
-    """
+    """Yield the indices of rows in batches of similar length, the longest first, so that memory errors come early."""
     budget = TOKENS_AT_ONCE["cpu" if device.type == "cpu" else "accelerator"]
     order = sorted(range(len(lengths)), key=lambda place: -lengths[place])
     start = 0
     while start < len(order):
+        # Without a batch size, at most `TOKENS_AT_ONCE` tokens, padding included, or one longer row.
         size = batch_size or max(1, budget // max(1, lengths[order[start]]))
         yield order[start : start + size]
         start += size
 
 
 class BatchedPipeline(Pipeline):
-    """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once.
+    """A pipeline whose `preprocess`, `_forward` and `postprocess` take a list of examples at once."""
 
-    One example may have several rows of model input (windows of a context, choices). Rows of all examples share
-    batches, so that long and short examples run in full batches with little padding.
-    """
-
+    # One example may have several rows of model input (windows of a context, choices). Rows of all examples share
+    # batches, so that long and short examples run in full batches with little padding.
     _load_tokenizer = True
     _load_processor = False
     _load_image_processor = False
@@ -76,22 +65,8 @@ class BatchedPipeline(Pipeline):
     def run_examples(
         self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **parameters: Any
     ) -> Any:
-        """Run examples; `__call__` of each pipeline ends here.
-
-        Args:
-            inputs: One example, a list of examples, or any other iterable of examples, or a `torch.utils.data.Dataset`
-                of them, as transformers' `KeyPairDataset` is.
-            batch_size: Number of rows in a batch; by default as many as fit `TOKENS_AT_ONCE` for the device. It may
-                also be given to `pipeline(...)`.
-            num_workers: Ignored; accepted for compatibility. Fast tokenizers have their own threads.
-            **parameters: Arguments of `_sanitize_parameters`.
-
-        Returns:
-            One result for one example, a list for a list, a generator for any other iterable.
-
-        Raises:
-            ValueError: If the input is neither, or an example or parameter is not what is expected.
-        """
+        """Run one example, a list, or any other iterable or data set of them, which gives a generator."""
+        # `num_workers` is accepted for compatibility; fast tokenizers have their own threads.
         batch_size = self._batch_size if batch_size is None else batch_size
         if batch_size is not None:
             check_at_least_one(batch_size=batch_size)
@@ -127,15 +102,7 @@ class BatchedPipeline(Pipeline):
     def batches(
         self, rows: Sequence[dict[str, np.ndarray]], batch_size: int | None
     ) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
-        """Yield padded batches of rows, see `batches_by_length`.
-
-        Args:
-            rows: Model inputs of each row by name, each of shape `(tokens,)`.
-            batch_size: Rows in a batch, None to choose it for the device.
-
-        Yields:
-            Indices of the rows in `rows`, and their inputs, shape `(rows, tokens)`, on the pipeline's device.
-        """
+        """Yield padded batches (rows, tokens) on the pipeline's device, with the indices of their rows."""
         padding = {"input_ids": self.tokenizer.pad_token_id or 0, "token_type_ids": self.tokenizer.pad_token_type_id}
         for places in batches_by_length([len(row["input_ids"]) for row in rows], self.device, batch_size):
             inputs = {}
@@ -155,7 +122,6 @@ class BatchedPipeline(Pipeline):
 
     @property
     def max_length(self) -> int:
-        """See `longest_input`."""
         return longest_input(self)
 
 

@@ -337,15 +337,13 @@ def _word_spans(token_spans: np.ndarray, word_ids: Sequence[int | None]) -> np.n
 
 
 def _have_most_context(windows: Sequence[Window]) -> list[np.ndarray]:
-    """Mask of the context tokens of each window that have the most context there, each shape `(context_length,)`.
-
-    The context of a token is the smaller number of tokens on its two sides, plus a hundredth of the window's length
-    (`run_squad.py`, `_check_is_max_context`); ties go to the first window.
-    """
+    """Masks (context_length,) of the context tokens of each window that have the most context there."""
     tokens = max(window.first_token + window.context_length for window in windows)
     most, owner = np.full(tokens, -np.inf), np.zeros(tokens, dtype=np.int64)
     for number, window in enumerate(windows):
         places = np.arange(window.context_length)
+        # The context of a token is the smaller number of tokens on its two sides, plus a hundredth of the window's
+        # length (`run_squad.py`, `_check_is_max_context`); ties go to the first window.
         context = np.minimum(places, places[::-1]) + 0.01 * window.context_length
         own = window.first_token + places
         better = own[context > most[own]]
@@ -364,11 +362,9 @@ def _span_scores(start: np.ndarray, end: np.ndarray, max_answer_len: int) -> np.
 
 
 def _best_first(scores: np.ndarray, expected: int) -> Iterator[int]:
-    """Indices of the finite scores from best to worst, ties from left to right.
-
-    Only as many are sorted as needed: at first several times `expected`, because most neighbours of a good span are
-    words of it, then more and more.
-    """
+    """Indices of the finite scores from best to worst, ties from left to right."""
+    # Only as many are sorted as needed: at first several times `expected`, because most neighbors of a good span are
+    # words of it, then more and more.
     done, count = 0, 8 * expected
     while done < len(scores):
         if count < len(scores):

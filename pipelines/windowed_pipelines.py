@@ -48,16 +48,7 @@ def windowed_pipeline(task: str, config: Mapping[str, Any]) -> type[Pipeline] | 
 def _window_logits(
     pipeline: Pipeline, inputs: dict[str, torch.Tensor], windows: Sequence[tuple[int, Sequence[int]]]
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Run windows through the model, in batches of similar length.
-
-    Args:
-        pipeline: The pipeline.
-        inputs: Model inputs of whole texts (texts, tokens).
-        windows: (text, indices of the tokens) of each window.
-
-    Yields:
-        The index of each window and its logits, without padding.
-    """
+    """Run windows, (text, indices of its tokens), in batches of similar length; yields their indices and logits."""
     padding = {"input_ids": pipeline.tokenizer.pad_token_id or 0}
     for numbers in batches_by_length([len(places) for _, places in windows], pipeline.device):
         length = len(windows[numbers[0]][1])

@@ -31,15 +31,7 @@ WITH_FP16: Needs = (*TO_GO_ON, ("scaler.pt", "global_step*"))
 
 
 def seal_checkpoint(checkpoint: str | Path, needs: Needs = TO_GO_ON) -> None:
-    """Mark a checkpoint as complete: list its files and their sizes.
-
-    Args:
-        checkpoint: Folder whose files are all written.
-        needs: The files that it must contain.
-
-    Raises:
-        FileNotFoundError: If one is missing.
-    """
+    """Mark a checkpoint whose files are all written as complete: list its files and their sizes."""
     checkpoint = Path(checkpoint)
     if lacking := lacking_in(checkpoint, needs):
         raise FileNotFoundError(f"{checkpoint} has {lacking}, which this run needs to continue.")
@@ -99,15 +91,7 @@ def lacking_in(checkpoint: Path, needs: Needs) -> str | None:
 
 @contextmanager
 def trouble_names_checkpoint(path: str | Path, needs: Needs = TO_GO_ON) -> Iterator[None]:
-    """Report write errors of a run in one sentence that names the last checkpoint.
-
-    Args:
-        path: The file or folder being written, in the folder of a run.
-        needs: The files that the run's checkpoints must contain.
-
-    Raises:
-        OSError: Instead of the errors of the operating system, safetensors and torch's serialization.
-    """
+    """Report write errors of a run in one sentence that names the last checkpoint."""
     checkpoint = last_complete_checkpoint(Path(path).parent, needs)
     kept = f"{checkpoint} is complete" if checkpoint else "no checkpoint is there"
     if checkpoint and needs is not FOR_ITS_WEIGHTS:

@@ -27,11 +27,7 @@ _OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with 
 
 
 def check_objects(arguments: TrainingArguments) -> None:
-    """Check settings that are a JSON object, given as one, as its text or as a file.
-
-    Raises:
-        ValueError: If one is something else, has keys that it may not have, or has no effect.
-    """
+    """Check settings that are a JSON object, given as one, as its text or as a file."""
     for name in (option.name for option in fields(TrainingArguments) if "dict" in str(option.type)):
         value = getattr(arguments, name)
         found = _read_object(name, value) if isinstance(value, str) else value

@@ -23,16 +23,11 @@ _SMALLEST_NORM = 1e-7
 
 
 class _Muon(torch.optim.Optimizer):
-    """`torch.optim.Muon`, with products in the dtype that is fast on the device.
-
-    Args:
-        params: Parameters of two dimensions, or groups of them.
-        lr: Learning rate, for a matrix with O outputs and I inputs times sqrt(max(1, O / I)).
-        weight_decay: Decoupled weight decay.
-        momentum: Nesterov momentum, in [0, 1).
-    """
+    """`torch.optim.Muon`, with products in the dtype that is fast on the device."""
 
     def __init__(self, params: Iterable[Any], lr: float, weight_decay: float, momentum: float) -> None:
+        # The rate is, for a matrix with O outputs and I inputs, times sqrt(max(1, O / I)); weight decay is decoupled,
+        # and momentum Nesterov's, in [0, 1).
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, _MOMENTUM: momentum})
 
     @torch.no_grad()
@@ -56,14 +51,7 @@ class _Muon(torch.optim.Optimizer):
 
 
 def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """Approximate U V^T of a matrix U S V^T by Newton-Schulz iteration; singular values are 0.7 to 1.2.
-
-    Args:
-        matrix: (O, I), float32.
-
-    Returns:
-        (O, I), in bfloat16 if the device multiplies that fast, otherwise in float32.
-    """
+    """Approximate U V^T of a float32 matrix U S V^T by Newton-Schulz iteration."""
     found = matrix.to(torch.bfloat16 if _multiplies_bfloat16(matrix.device) else torch.float32)
     is_tall = matrix.shape[0] > matrix.shape[1]
     if is_tall:
@@ -72,6 +60,7 @@ def nearest_orthogonal(matrix: torch.Tensor) -> torch.Tensor:
     for _ in range(_ITERATIONS):
         square = found @ found.T
         found = torch.addmm(found, torch.addmm(square, square, square, beta=_B, alpha=_C), found, beta=_A)
+    # Singular values are 0.7 to 1.2.
     return found.T if is_tall else found
 
 

@@ -23,15 +23,10 @@ _SPEEDS = ("runtime", "samples_per_second", "steps_per_second", "model_preparati
 
 
 class ReadableProgress(ProgressCallback):
-    """A progress bar if there is a terminal, and lines of at most 80 columns instead of dictionaries.
+    """A progress bar if there is a terminal, and lines of at most 80 columns instead of dictionaries."""
 
-    Lines go to this package's logger, or, if that is off, as in scripts that do not set up logging, they are printed
-    above the bar. It also adapts the logging interval to the length of the run, if the settings give none.
-
-    Args:
-        budget: The time budget, if the length of the run is measured in time.
-    """
-
+    # Lines go to this package's logger, or, if that is off, as in scripts that do not set up logging, they are printed
+    # above the bar. The logging interval adapts to the length of the run, if the settings give none.
     def __init__(self, budget: TimeBudget | None = None) -> None:
         super().__init__()
         self.prediction_bar: Any = None
@@ -114,15 +109,9 @@ def _say(line: str, args: TrainingArguments) -> None:
 def log_line(
     logs: Mapping[str, Any], step: int, max_steps: int, share_of_time: float | None = None, first_step: int = 0
 ) -> str:
-    """A log entry as text, in lines of at most 80 columns; "" if there is nothing to show.
-
-    Args:
-        logs: Values by name, as `Trainer` logs them in training, in evaluations (`eval_`, `test_`) or at the end.
-        step: Number of steps taken.
-        max_steps: Number of steps of the whole run.
-        share_of_time: Share of the time that is used, in [0, 1], if the run is measured in time.
-        first_step: Step at which this call, or this phase of the run, began.
-    """
+    """A log entry of `Trainer` as text, in lines of at most 80 columns; "" if there is nothing to show."""
+    # `first_step` is the step at which this call, or this phase of the run, began; `share_of_time` is the fraction of
+    # the time budget that is used.
     if "train_runtime" in logs:
         text = f"Trained {step - first_step:,} steps in {duration(logs['train_runtime'])}."
         return text if "train_loss" not in logs else f"{text[:-1]}, with a mean loss of {logs['train_loss']:.4g}."

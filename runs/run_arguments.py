@@ -58,10 +58,7 @@ LOGGED_EVERY, FEWEST_POINTS = 50, 20  # steps between log entries, and log entri
 
 
 def fitting_workers() -> int:
-    """Number of data-loader workers: 0 on a CPU, whose cores compute the model; with a GPU up to 4.
-
-    Results do not depend on it.
-    """
+    """Number of data-loader workers: 0 on a CPU, whose cores compute the model; with a GPU up to 4."""
     if not torch.cuda.is_available():
         return 0
     share = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
@@ -70,7 +67,11 @@ def fitting_workers() -> int:
 
 @dataclass
 class RunArguments(TrainingArguments):
-    """`TrainingArguments` of `pretrain` and `finetune`; the fields below have another default or clearer help."""
+    """`TrainingArguments` of `pretrain` and `finetune`; the fields below have another default or clearer help.
+
+    Raises:
+        ValueError: If a setting without effect is given, or one of `TrainingArguments` is wrong.
+    """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "max_steps": ("num_train_epochs",),
@@ -153,11 +154,7 @@ class RunArguments(TrainingArguments):
     disable_tqdm: bool | None = field(default=None, metadata={"help": "Show no progress bars."})
 
     def __post_init__(self) -> None:
-        """Reject settings without effect, then check as `TrainingArguments` does.
-
-        Raises:
-            ValueError: If such a setting is given, or one of `TrainingArguments` is wrong.
-        """
+        """Reject settings without effect, then check as `TrainingArguments` does."""
         if not self.do_train:
             raise ValueError(
                 "do_train is False; mybert evaluate measures a model without training it, mybert predict labels data."

@@ -205,17 +205,14 @@ def _remove_if_empty(path: Path) -> None:
 
 
 def _file_states(files: Sequence[str | Path], known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Size, modification time and digest of files.
-
-    Entries of `known` are reused; a file whose modification time has changed is read again; a new file has no digest
-    yet.
-    """
+    """Size, modification time and digest of files; entries of `known` are reused."""
     states: dict[str, dict[str, Any]] = {}
     for name in map(str, files):
         stat = Path(name).stat()
         states[name] = {"size": stat.st_size, "modified": stat.st_mtime_ns}
         if states[name].items() <= known.get(name, {}).items():
             states[name] = known[name]
+    # A file whose modification time has changed is read again; a new file has no digest yet.
     changed = [name for name in states if name in known and states[name] is not known[name]]
     for name, digest in _digests_of(changed).items():
         states[name]["digest"] = digest

@@ -82,20 +82,13 @@ def _expect_no_second_names(model: nn.Module, result: Any) -> None:
 
 
 class _Watched(NamedTuple):
-    """Tensors of a step on the accelerator, which may not have computed them yet.
+    """Tensors of a step on the accelerator, which may not have computed them yet."""
 
-    Attributes:
-        value: Infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
-        number: Number of the step, from 1.
-        loss: Loss of its last micro-batch.
-        grad_norm: Gradient norm before clipping.
-        learning_rate: Learning rate of the step.
-    """
-
+    # Infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
     value: Any
-    number: int
-    loss: Any
-    grad_norm: Any
+    number: int  # of the step, from 1
+    loss: Any  # of the step's last micro-batch
+    grad_norm: Any  # before clipping
     learning_rate: float
 
 
@@ -110,11 +103,9 @@ class _SealFirst(TrainerCallback):
 
 
 class _SaveLast(TrainerCallback):
-    """Delays the checkpoint of an epoch's last step until the epoch is evaluated.
+    """Delays the checkpoint of an epoch's last step until the epoch is evaluated."""
 
-    `Trainer` would write it before that: a run killed in between would resume without that evaluation.
-    """
-
+    # `Trainer` would write it before that: a run killed in between would resume without that evaluation.
     is_due = False
 
     def on_step_end(

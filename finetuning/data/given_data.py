@@ -37,11 +37,7 @@ class ColumnNames(Protocol):
 
 
 def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
-    """The rows of task data in memory, see `rows_of`; the counterpart of `read_data` for files.
-
-    Raises:
-        ValueError: If there are none, or the data is of another kind.
-    """
+    """The rows of task data in memory, see `rows_of`; the counterpart of `read_data` for files."""
     rows = (row.values for row in rows_of(source.data, str(source), task, labelled=True))
     named = with_class_names(rows, getattr(source.data, "features", None), not task.has_class_numbers)
     found = [DataRow(values, str(source), number) for number, values in enumerate(named, start=1)]
@@ -117,11 +113,7 @@ def data_name(source: DataSource) -> str:
 
 
 def source_of(data: Any, name: str) -> DataSource | None:
-    """The data of an argument for a single data set, see `sources_of`.
-
-    Raises:
-        ValueError: If there are several.
-    """
+    """The data of an argument for a single data set, see `sources_of`."""
     sources = [GivenData(name, data)] if isinstance(data, Mapping) else sources_of(data, name)
     if len(sources) > 1:
         raise ValueError(f"{name} is {', '.join(map(str, sources))[:160]}; expected one file.")
@@ -129,12 +121,7 @@ def source_of(data: Any, name: str) -> DataSource | None:
 
 
 def sources_of(data: Any, name: str) -> list[DataSource]:
-    """The data sets of an argument for task data.
-
-    Args:
-        data: A file, a list of files, or data in memory (see `rows_of`); for several data sets, a dictionary by name.
-        name: Name of the argument.
-    """
+    """The data sets of an argument: files, or data in memory (see `rows_of`); a dictionary names several."""
     if data is None:
         return []
     if isinstance(data, (str, Path, HubSplit, GivenData)):

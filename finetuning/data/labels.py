@@ -29,11 +29,7 @@ class Labels:
 
     @classmethod
     def from_data(cls, values: Sequence[str], source: DataSource) -> Labels:
-        """Find the classes of training data: numbers in numerical order, names in alphabetical order.
-
-        Raises:
-            ValueError: If there is only one class.
-        """
+        """Find the classes of training data: numbers in numerical order, names in alphabetical order."""
         names = sorted(set(values), key=_natural_order)
         if len(names) < 2:
             raise ValueError(f"{source} has only one class ({', '.join(map(quoted, names))}); expected at least two.")
@@ -46,11 +42,7 @@ class Labels:
         return cls(tuple(_WITHOUT_NAME.sub(r"\1", name) for name in names))
 
     def ids(self, values: Sequence[str], source: DataSource) -> list[int]:
-        """Ids of labels, given by name; by id if names are not numbers; true and false if the classes are 0 and 1.
-
-        Raises:
-            ValueError: If a label is not one of the classes.
-        """
+        """Ids of labels, given by name; by id if names are not numbers; true and false if the classes are 0 and 1."""
         index = {name: number for number, name in enumerate(self.names)}
         by_number = {str(number): number for number in range(len(self.names))}
         unknown = sorted({value for value in values if value not in index}, key=_natural_order)

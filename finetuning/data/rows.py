@@ -20,17 +20,9 @@ _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header the
 
 @dataclass(frozen=True)
 class DataRow:
-    """A row of task data.
-
-    Attributes:
-        values: Values by column; missing ones, such as NaN in tables, are None.
-        source: The file or data set, for messages.
-        number: Number of the row in it, from 1.
-    """
-
-    values: dict[str, Any]
-    source: str
-    number: int
+    values: dict[str, Any]  # by column; missing ones, such as NaN in tables, are None
+    source: str  # the file or data set, for messages
+    number: int  # of the row in it, from 1
 
     def __post_init__(self) -> None:
         """Replace NaN by None, and reject lone surrogates, which no file can hold."""
@@ -45,11 +37,7 @@ class DataRow:
         return self.values.get(name) not in (None, "")
 
     def value(self, name: str) -> Any:
-        """The value of a column.
-
-        Raises:
-            ValueError: If there is no such column; the message lists those that exist.
-        """
+        """The value of a column; if there is no such column, the message lists those that exist."""
         if name not in self.values:
             raise ValueError(
                 f"{self.source} has no column {name!r} in row {self.number}; its columns are {self._columns()}."
@@ -57,11 +45,7 @@ class DataRow:
         return self.values[name]
 
     def text(self, name: str, may_be_empty: bool = False) -> str:
-        """The text of a column.
-
-        Raises:
-            ValueError: If there is no such column, or its value is empty or not text.
-        """
+        """The text of a column, which is not empty unless `may_be_empty`."""
         value = self.value(name)
         if isinstance(value, (list, dict, bytes)):
             raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a text")
@@ -71,11 +55,6 @@ class DataRow:
         return text
 
     def finite_number(self, name: str) -> float:
-        """The number in a column.
-
-        Raises:
-            ValueError: If there is no such column, or its value is not a finite number.
-        """
         value = self.value(name)
         with suppress(TypeError, ValueError):
             if math.isfinite(number := float(value)):
@@ -83,11 +62,7 @@ class DataRow:
         raise self.mistake(f"{str(value)[:40]!r} as {name}; expected a number")
 
     def words(self, name: str) -> list[str]:
-        """The words of a column: a list, or a text with spaces between words.
-
-        Raises:
-            ValueError: If there is no such column, or its value is not words.
-        """
+        """The words of a column: a list, or a text with spaces between words."""
         self.refuse_written_list(name)
         value = self.value(name)
         words = value.split() if isinstance(value, str) else value
@@ -96,11 +71,7 @@ class DataRow:
         return [in_one_line(str(word)) for word in words]
 
     def refuse_written_list(self, name: str) -> None:
-        """Reject a Python or JSON list in a text column: its brackets and quotes would be read as words.
-
-        Raises:
-            ValueError: If the column has one.
-        """
+        """Reject a Python or JSON list in a text column: its brackets and quotes would be read as words."""
         value = self.value(name)
         if isinstance(value, str) and _WRITTEN_LIST.fullmatch(value.strip()):
             raise self.mistake(
@@ -108,11 +79,7 @@ class DataRow:
             )
 
     def lacks(self, columns: Mapping[str, str]) -> ValueError:
-        """An error that lists the columns of the data, and the settings that name the required ones.
-
-        Args:
-            columns: The missing columns, each with the setting that names it.
-        """
+        """An error with the columns of the data; `columns` maps each missing one to the setting that names it."""
         missing = _enumerated(list(map(repr, columns)))
         settings = _enumerated([f"{setting}='NAME'" for setting in dict.fromkeys(columns.values())])
         found = f"{self.source} has no column {missing}; its columns are {self._columns()}"
@@ -128,15 +95,7 @@ class DataRow:
 
 
 def check_columns(rows: Sequence[DataRow], columns: Mapping[str, str]) -> None:
-    """Reject rows without a required column.
-
-    Args:
-        rows: The rows, at least one.
-        columns: The required columns, each with the setting that names it.
-
-    Raises:
-        ValueError: If no row has one of them; see `DataRow.lacks`.
-    """
+    """Reject rows, at least one, if none of them has a required column; `columns` is as in `DataRow.lacks`."""
     for row in rows:
         columns = {name: setting for name, setting in columns.items() if name not in row.values}
         if not columns:
@@ -192,28 +151,11 @@ def read_data(
     columns: Sequence[str] | None = None,
     encoding: str = "utf-8",
     skip_broken_rows: bool = False,
-    conll: bool = False,
-    class_names: bool = True,
+    conll: bool = False,  # whether files without the ending of a table are read as CoNLL columns
+    class_names: bool = True,  # whether classes of a Hub data set are given by name or by number
     literal_quotes: bool = False,
 ) -> list[DataRow]:
-    """Read task data.
-
-    Args:
-        source: A file or a split of a data set.
-        columns: See `read_rows`.
-        encoding: Encoding of the file.
-        skip_broken_rows: See `read_rows`.
-        conll: Whether files without the ending of a table are read as CoNLL columns.
-        class_names: Whether classes of a Hub data set are given by name or by number.
-        literal_quotes: See `stream_rows`.
-
-    Returns:
-        The rows, at least one.
-
-    Raises:
-        OSError: If the file or the data set cannot be read.
-        ValueError: If the file is empty or broken.
-    """
+    """Read the rows of a file or a split, at least one; other settings are as in `stream_rows`."""
     if isinstance(source, HubSplit):
         data = _load(source.name, source.config)[source.split]
         values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
@@ -241,19 +183,7 @@ def prediction_columns(classes: Sequence[str]) -> list[str]:
 
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
-    """Read a table of predictions, one for each example.
-
-    Args:
-        path: The file.
-        count: Number of examples.
-
-    Returns:
-        The rows in the order of the examples: by the column `index`, from 0, or without one in file order.
-
-    Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is broken, or has a different number of rows, or missing or duplicate indices.
-    """
+    """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
     rows = read_data(path)
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
@@ -272,12 +202,6 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
 
 
 def hub_splits(name: str, config: str | None) -> list[HubSplit]:
-    """The splits of a data set on the Hub.
-
-    Raises:
-        OSError: If the Hub cannot be reached or has no such data set.
-        ImportError: If the package `datasets` is missing.
-    """
     return [HubSplit(name, config, split) for split in _load(name, config)]
 
 
@@ -302,13 +226,7 @@ def _load(name: str, config: str | None) -> Any:
 def with_class_names(
     rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a data set with texts instead of class numbers; class -1 means no label.
-
-    Args:
-        rows: The rows.
-        features: The features of the data set, if it has any.
-        class_names: Whether the texts are the names of the classes or their numbers.
-    """
+    """Rows of a data set with texts (the classes' names or their numbers) for classes; class -1 means no label."""
     naming = {
         name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
         for name, feature in (features or {}).items()

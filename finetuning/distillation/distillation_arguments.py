@@ -36,6 +36,10 @@ class DistillationArguments(FinetuningArguments):
     """Settings of `distill`: the fields below and those of `finetune`, with the teacher's task and columns.
 
     In Python, `unlabelled` may also be data in memory, as for `mybert.predict`; a list of strings is file names.
+
+    Raises:
+        ValueError: If a setting is missing or out of range, or the teacher has no head for a task.
+        OSError: If the teacher does not exist.
     """
 
     data_settings: ClassVar[tuple[str, ...]] = (*FinetuningArguments.data_settings, "unlabelled")
@@ -86,12 +90,7 @@ class DistillationArguments(FinetuningArguments):
     )
 
     def __post_init__(self) -> None:
-        """Find the teacher's task, and check what can be checked without looking at data.
-
-        Raises:
-            ValueError: If a setting is missing or out of range, or the teacher has no head for a task.
-            OSError: If the teacher does not exist.
-        """
+        """Find the teacher's task, and check what can be checked without looking at data."""
         for name in ("teacher", "student", "output_dir"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is not set; distillation needs teacher, student and output_dir.")

@@ -20,47 +20,28 @@ from .layer_losses import LAYER_LOSSES
 
 @dataclass(frozen=True)
 class Lesson:
-    """The inputs of a batch's loss, other than the student's outputs.
+    """The inputs of a batch's loss, other than the student's outputs."""
 
-    Attributes:
-        inputs: The student's model inputs.
-        labels: `labels`, or `start_positions` and `end_positions`; empty if there are none.
-        targets: The teacher's logits, (B, K) or (B, L, K), NaN where missing; None in an evaluation.
-        shares: Weight of each sequence (B,); None for 1.
-    """
-
-    inputs: Mapping[str, Any]
-    labels: Mapping[str, torch.Tensor]
+    inputs: Mapping[str, Any]  # the student's model inputs
+    labels: Mapping[str, torch.Tensor]  # `labels`, or `start_positions` and `end_positions`; empty if there are none
+    # The teacher's logits, (B, K) or (B, L, K), NaN where missing; None in an evaluation.
     targets: torch.Tensor | None = None
-    shares: torch.Tensor | None = None
+    shares: torch.Tensor | None = None  # weight of each sequence (B,); None for 1
 
 
 class DistillationLoss:
-    """The loss of a student.
+    """The loss of a student; an evaluation uses only labels."""
 
-    For each item (a text, a word, the answer in a window) its label has the weight `hard_label_weight`, and the
-    teacher the rest; for an item without a label the teacher has all the weight. In an evaluation only labels are
-    used.
-
-    Args:
-        objective: What the model predicts.
-        temperature: Divides both logits, above 0. Regression has none: its loss is the squared error.
-        hard_label_weight: Weight of labels, in [0, 1].
-    """
-
+    # For each item (a text, a word, the answer in a window) its label has the weight `hard_label_weight`, in [0, 1],
+    # and the teacher the rest; for an item without a label the teacher has all the weight. The temperature, above 0,
+    # divides both logits. Regression has none: its loss is the squared error.
     def __init__(self, objective: Objective, temperature: float, hard_label_weight: float) -> None:
         self.objective = objective
         self.temperature = temperature
         self.hard_label_weight = hard_label_weight
 
     def __call__(self, outputs: Any, lesson: Lesson, num_items_in_batch: torch.Tensor | None = None) -> torch.Tensor:
-        """The loss of a batch.
-
-        Args:
-            outputs: The student's outputs, with `LAYER_LOSSES` if it learns from layers.
-            lesson: Labels and targets of the batch.
-            num_items_in_batch: The sum of `count` over the optimizer step; None for that of the batch.
-        """
+        """The loss of a batch; `num_items_in_batch` is the sum of `count` over the optimizer step, or None."""
         logits = self._logits(outputs)
         has_label = self._labelled(lesson)
         items, sequences = self.count(lesson) if num_items_in_batch is None else num_items_in_batch

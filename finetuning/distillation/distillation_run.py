@@ -53,16 +53,12 @@ _POSITIONS = 512  # minimum for a new student
 
 @dataclass(frozen=True)
 class DistillationRun(TaskRun):
-    """A task with its data.
+    """A task with its data."""
 
-    Attributes:
-        parts: What the training data was joined from: labelled data, if there is some, and data without labels; none
-            any more once the teacher has read it.
-        sources: Where they came from, with the number of examples of each.
-    """
-
+    # What the training data was joined from: labelled data, if there is some, and data without labels; none any more
+    # once the teacher has read it.
     parts: Sequence[TaskData] = ()
-    sources: Sequence[tuple[DataSource, int]] = ()
+    sources: Sequence[tuple[DataSource, int]] = ()  # of the parts, with the number of examples of each
 
     @property
     def training_sources(self) -> Sequence[tuple[DataSource, int]]:
@@ -100,11 +96,7 @@ def distill(arguments: DistillationArguments | None = None, **settings: Any) -> 
 
 
 class Distillation(Finetuning):
-    """A fine-tuning run whose training data includes the teacher's logits.
-
-    Args:
-        arguments: Its settings.
-    """
+    """A fine-tuning run whose training data includes the teacher's logits."""
 
     arguments: DistillationArguments
 
@@ -151,11 +143,7 @@ class Distillation(Finetuning):
         return tokenizer
 
     def _labels(self, splits: Splits) -> Labels | None:
-        """The teacher's classes, in the student's order if it has the same.
-
-        Raises:
-            ValueError: If the data has other classes.
-        """
+        """The teacher's classes, in the student's order if it has the same; other classes in the data are an error."""
         task, known = splits.task, self.teacher.labels_of(splits.task)
         if known is None:
             return None
@@ -297,12 +285,7 @@ class Distillation(Finetuning):
 
 
 def _texts_of(source: DataSource, task: Task) -> list[Any]:
-    """The examples of unlabelled data.
-
-    Raises:
-        ValueError: If it lacks the task's columns, or is empty.
-        OSError: If it cannot be read.
-    """
+    """The examples of unlabelled data."""
     if isinstance(source, GivenData):
         rows = rows_of(source.data, str(source), task, labelled=False)
     else:

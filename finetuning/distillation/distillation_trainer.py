@@ -16,22 +16,14 @@ from .soft_targets import SOFT_TARGETS, collate_soft_targets
 
 
 class DistillationTrainer(TaskTrainer):
-    """`TaskTrainer` whose training data has soft targets.
-
-    Args:
-        run: The task and its data.
-        args: Settings.
-        loss: The loss.
-        layers: The losses on the teacher's layers, attached to the model during training; or None.
-        **kwargs: Other arguments of `Trainer`.
-    """
+    """`TaskTrainer` whose training data has soft targets."""
 
     def __init__(
         self,
         run: TaskRun,
         args: FinetuningArguments,
         loss: DistillationLoss,
-        layers: LayerLosses | None = None,
+        layers: LayerLosses | None = None,  # attached to the model during training
         **kwargs: Any,
     ) -> None:
         args.remove_unused_columns = False  # soft targets are for the loss, not for the model

@@ -31,32 +31,20 @@ _READ = ("input_ids", "attention_mask", "token_type_ids")
 
 
 class LayerLosses:
-    """Losses on hidden states and on relations.
+    """Losses, in float32, on hidden states and on relations of the last layers."""
 
-    The student's hidden state i of M (0 is the embeddings) learns from the teacher's hidden state i N / M of N,
-    through a linear map that is trained with it and then discarded. Relations are those of the last layers.
-
-    Args:
-        teacher: The teacher, in eval mode, on the student's device.
-        hidden_state_weight: Weight of the mean squared error of hidden states, at least 0.
-        relation_weight: Weight of the divergence of relations, summed over them, at least 0.
-        relation_heads: Number of parts into which vectors are split for relations; None for as many as fit both
-            widths, at most the teacher's heads.
-        relations: Which relations, see `RELATIONS`; "qk" is attention, head by head, and needs equal numbers of heads.
-
-    Attributes:
-        autocast: Makes the context of mixed precision in which both models run; the losses are in float32.
-    """
-
+    # The student's hidden state i of M (0 is the embeddings) learns from the teacher's hidden state i N / M of N,
+    # through a linear map that is trained with it and then discarded.
+    # `autocast` makes the context of mixed precision in which both models run.
     autocast: Callable[[], AbstractContextManager[Any]] = staticmethod(nullcontext)
 
     def __init__(
         self,
-        teacher: PreTrainedModel,
-        hidden_state_weight: float,
-        relation_weight: float,
-        relation_heads: int | None = None,
-        relations: Sequence[str] = RELATIONS,
+        teacher: PreTrainedModel,  # in eval mode, on the student's device
+        hidden_state_weight: float,  # of the mean squared error, at least 0
+        relation_weight: float,  # of the divergence, summed over relations, at least 0
+        relation_heads: int | None = None,  # see `relation_heads`
+        relations: Sequence[str] = RELATIONS,  # "qk" is attention, head by head, and needs equal numbers of heads
     ) -> None:
         self.teacher = teacher
         self.hidden_state_weight = hidden_state_weight
@@ -65,24 +53,16 @@ class LayerLosses:
         self.relations = relations
 
     def check(self, student: PreTrainedModel) -> None:
-        """Check that the relations of student and teacher can be computed.
-
-        Raises:
-            ValueError: If a width is not a multiple of the number of heads, a model is not built like BERT, or
-                attention is compared and the models have different numbers of heads.
-        """
+        """Check that the relations of student and teacher can be computed."""
         if self.relation_weight:
             self._heads(student)
             for model in (self.teacher, student):
                 attention_projections(encoder_layers(model)[-1])
 
     def attach(self, student: PreTrainedModel, seed: int) -> None:
-        """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are requested.
-
-        The linear maps become part of the student, so that they are trained and saved in checkpoints. The losses are
-        part of its outputs, so that wrappers such as DDP know which parameters they depend on.
-        """
+        """Add `LAYER_LOSSES` to a student's outputs whenever its hidden states are requested."""
         self.student = student
+        # The losses are part of the outputs, so that wrappers such as DDP know which parameters they depend on.
         self._hook = student.register_forward_hook(self._add_to_outputs, with_kwargs=True)
         if self.hidden_state_weight:
             generator = torch.Generator().manual_seed(seed)
@@ -90,6 +70,7 @@ class LayerLosses:
             maps = [nn.Linear(width, wanted, bias=False) for _ in range(student.config.num_hidden_layers + 1)]
             for each in maps:
                 nn.init.normal_(each.weight, std=width**-0.5, generator=generator)
+            # As part of the student the linear maps are trained, and saved in checkpoints.
             student.add_module(PROJECTIONS, nn.ModuleList(maps))
 
     def detach(self) -> None:
@@ -104,12 +85,7 @@ class LayerLosses:
         return {**outputs, LAYER_LOSSES: self(outputs["hidden_states"], inputs)}
 
     def __call__(self, hidden_states: Sequence[torch.Tensor], inputs: Mapping[str, Any]) -> torch.Tensor:
-        """The loss of each sequence (B,).
-
-        Args:
-            hidden_states: The student's hidden states, embeddings first, each (B, L, D).
-            inputs: The student's model inputs; the teacher reads the same tokens.
-        """
+        """The loss of each sequence (B,), given the student's hidden states, embeddings first, each (B, L, D)."""
         read = {name: inputs[name] for name in _READ if name in inputs}
         with torch.no_grad(), self.autocast():
             wanted = self.teacher.base_model(**read, output_hidden_states=True).hidden_states
@@ -165,16 +141,7 @@ class LayerLosses:
 
 
 def relation_heads(wanted: int | None, teacher: PreTrainedModel, student: PreTrainedModel) -> int:
-    """The number of parts into which queries, keys and values are split for relations.
-
-    Args:
-        wanted: The requested number, or None for as many as fit, at most the teacher's heads.
-        teacher: The teacher.
-        student: The student.
-
-    Raises:
-        ValueError: If one of their widths is not a multiple of the requested number.
-    """
+    """The number of parts of split vectors: `wanted`, or as many as fit, at most the teacher's heads."""
     widths = [_width_of_queries(model) for model in (teacher, student)]
     if wanted is None:
         choices = range(teacher.config.num_attention_heads, 0, -1)

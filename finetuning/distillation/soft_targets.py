@@ -24,15 +24,7 @@ SOFT_TARGETS = "soft_targets"
 
 
 def check_can_be_distilled(name: str, task: Task) -> None:
-    """Reject tasks of the pretraining heads.
-
-    Args:
-        name: The task's name, for the message.
-        task: The task.
-
-    Raises:
-        ValueError: If it is one.
-    """
+    """Reject tasks of the pretraining heads."""
     if isinstance(task, (NextSentenceTask, FillMaskTask)):
         raise ValueError(
             f"task is {name!r}; distillation is for classification, regression, tagging, multiple choice and question "
@@ -41,15 +33,7 @@ def check_can_be_distilled(name: str, task: Task) -> None:
 
 
 def rows_of_outputs(outputs: Any, data: TaskData) -> list[np.ndarray]:
-    """The results of `network_outputs`, as a table for each sequence.
-
-    Args:
-        outputs: The logits.
-        data: The model inputs.
-
-    Returns:
-        For each sequence (1, K), or (tokens, K) without padding; start and end of an answer are two columns.
-    """
+    """A table for each sequence: (1, K), or (tokens, K) without padding; an answer's start and end are two columns."""
     values = [np.stack(row, axis=-1) for row in zip(*outputs, strict=True)] if isinstance(outputs, tuple) else outputs
     return [
         row[None] if row.ndim == 1 else row[: len(ids)]
@@ -67,27 +51,16 @@ def outputs_of_rows(task: Task, rows: Sequence[np.ndarray]) -> Any:
 def with_soft_targets(
     task: Task, data: TaskData, read: TaskData, rows: Sequence[np.ndarray], columns: Sequence[int] | None = None
 ) -> TaskData:
-    """Add the teacher's logits for the same examples to a student's data.
-
-    A text has the teacher's logits, pooled if it was read in windows. A word has them at its first piece, even if the
-    tokenizers differ. For answers, student and teacher read the same tokens.
-
-    Args:
-        task: The task.
-        data: The student's data.
-        read: The teacher's data.
-        rows: The teacher's logits, see `rows_of_outputs`.
-        columns: For each class of the student, its index in the teacher's; None for the same order.
-
-    Returns:
-        The data, with `SOFT_TARGETS` in its inputs, and window weights if texts are read in windows.
-    """
+    """Add the teacher's logits for the same examples, read as `read`, to a student's data."""
+    # For each class of the student, its index in the teacher's.
     if columns is not None:
         rows = [row[:, columns] for row in rows]
     inputs = dict(data.inputs)
     if isinstance(task, TaggingTask):
+        # A word has them at its first piece, even if the tokenizers differ.
         inputs[SOFT_TARGETS] = _of_words(data, read, rows)
     elif task.objective == "span":
+        # Student and teacher read the same tokens.
         inputs[SOFT_TARGETS] = list(rows)
     else:
         logits = np.concatenate(rows)
@@ -116,10 +89,7 @@ def _of_words(data: TaskData, read: TaskData, rows: Sequence[np.ndarray]) -> lis
 
 
 def joined(parts: Sequence[TaskData]) -> TaskData:
-    """Join data of several sources; parts without labels get ignored labels.
-
-    Its `layout` is None: nothing is predicted for it.
-    """
+    """Join data of several sources, without a `layout`; parts without labels get ignored labels."""
     if len(parts) == 1:
         return parts[0]
     names = dict.fromkeys(name for part in parts for name in part.inputs)

@@ -37,24 +37,14 @@ SEQUENCES_OF_A_PART = 1024
 
 @dataclass(frozen=True)
 class Teacher:
-    """A fine-tuned model to learn from.
+    """A fine-tuned model to learn from."""
 
-    Attributes:
-        name: Folder or Hub name.
-        found: The model, its classes and its tokenizer.
-    """
-
-    name: str
+    name: str  # folder or Hub name
     found: FinetunedModel
 
     @classmethod
     def load(cls, name: str, task: Task, device: torch.device) -> Teacher:
-        """Load a teacher for a task.
-
-        Raises:
-            ValueError: If it has no head for the task, or another kind of head.
-            OSError: If the model does not exist.
-        """
+        """Load a teacher for a task; one without its head, or with another kind of head, is an error."""
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         if isinstance(config, FeatureTaggerConfig):
             raise ValueError(
@@ -72,7 +62,6 @@ class Teacher:
 
     @property
     def parameters(self) -> int:
-        """Number of parameters."""
         return self.found.model.num_parameters()
 
     def columns(self, labels: Labels | None) -> list[int] | None:
@@ -116,22 +105,7 @@ class Teacher:
         return digest.hexdigest()
 
     def outputs(self, task: Task, data: TaskData, folder: Path) -> list[np.ndarray]:
-        """Its outputs for data, read from the folder, or computed and stored there.
-
-        The processes of a run share the work.
-
-        Args:
-            task: The task.
-            data: The teacher's data.
-            folder: Folder for the parts, which are named by `fingerprint`.
-
-        Returns:
-            See `rows_of_outputs`.
-
-        Raises:
-            ValueError: If a part is broken.
-            OSError: If a part cannot be written or read.
-        """
+        """The `rows_of_outputs` for data, read from the folder, or computed by all processes and stored there."""
         state, fingerprint = PartialState(), self.fingerprint(data)
         starts = range(0, len(data), SEQUENCES_OF_A_PART)
         files = [folder / f"{fingerprint}-{number:05d}.safetensors" for number in range(len(starts))]

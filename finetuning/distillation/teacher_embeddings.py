@@ -13,22 +13,7 @@ def begin_with_teacher(
     tokenizer: PreTrainedTokenizerBase,
     tokenizer_of_teacher: PreTrainedTokenizerBase,
 ) -> int:
-    """Initialise a student's word embeddings with the principal components of the teacher's.
-
-    Embeddings of pieces that the teacher lacks are not changed.
-
-    Args:
-        student: The student.
-        teacher: The teacher.
-        tokenizer: The student's tokenizer.
-        tokenizer_of_teacher: The teacher's tokenizer.
-
-    Returns:
-        Number of pieces in both vocabularies.
-
-    Raises:
-        ValueError: If there are none.
-    """
+    """Initialize word embeddings with the teacher's principal components; returns the number of common pieces."""
     known = tokenizer_of_teacher.get_vocab()
     both = [(own, known[piece]) for piece, own in sorted(tokenizer.get_vocab().items()) if piece in known]
     if not both:
@@ -43,5 +28,6 @@ def begin_with_teacher(
     found[:, :width] = states @ directions.flip(1)[:, :width]
     length = _DEVIATION * student.config.initializer_range * weights.shape[1] ** 0.5
     found *= length / found.norm(dim=1).mean()
+    # Embeddings of pieces that the teacher lacks do not change.
     weights[own.to(weights.device)] = found.to(weights)
     return len(both)

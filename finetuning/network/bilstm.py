@@ -39,11 +39,7 @@ class MyBertBiLstmConfig(MyBertConfig):
     model_type = "mybert-bilstm"
 
     def check(self) -> None:
-        """Check the values; see `MyBertConfig.check`.
-
-        Raises:
-            ValueError: If a value is outside its range, or `hidden_size` is odd.
-        """
+        """Check the values as `MyBertConfig.check` does; `hidden_size` must be even."""
         super().check()
         if self.hidden_size % 2:
             raise ValueError(f"hidden_size is {self.hidden_size}; a BiLSTM needs an even one.")
@@ -82,16 +78,7 @@ class MyBertBiLstmModel(MyBertModel):
 
 
 def run_lstm(lstm: nn.LSTM, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """Run an LSTM over rows that are padded on the right.
-
-    Args:
-        lstm: An LSTM with `batch_first`.
-        states: Its inputs (B, L, D).
-        mask: 1 at tokens, 0 at padding (B, L); None: no padding.
-
-    Returns:
-        Its outputs (B, L, E), 0 at padding.
-    """
+    """Run an LSTM over rows (B, L, D) that are padded on the right; its outputs (B, L, E) are 0 at padding."""
     if mask is None:
         return lstm(states)[0]
     lengths = mask.sum(1).cpu()

@@ -14,20 +14,11 @@ _QUERY_KEY_VALUE = (
 
 
 def encoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The layers of a model's encoder, the lowest first.
-
-    Raises:
-        ValueError: If the model's structure is unknown.
-    """
+    """The layers of a model's encoder, the lowest first; a ValueError if its structure is unknown."""
     return list(model.base_model.get_submodule(_place_of_layers(model)).children())
 
 
 def set_encoder_layers(model: PreTrainedModel, layers: Sequence[nn.Module]) -> None:
-    """Replace the layers of a model's encoder.
-
-    Raises:
-        ValueError: If the model's structure is unknown.
-    """
     parent, _, name = _place_of_layers(model).rpartition(".")
     model.base_model.get_submodule(parent).add_module(name, nn.ModuleList(layers))
     model.config.num_hidden_layers = len(layers)
@@ -44,11 +35,7 @@ def _place_of_layers(model: PreTrainedModel) -> str:
 
 
 def attention_projections(layer: nn.Module) -> list[nn.Module]:
-    """The query, key and value projections of a layer.
-
-    Raises:
-        ValueError: If the layer's structure is unknown.
-    """
+    """The query, key and value projections of a layer."""
     for names in _QUERY_KEY_VALUE:
         try:
             return [layer.get_submodule(name) for name in names]
@@ -61,7 +48,6 @@ def attention_projections(layer: nn.Module) -> list[nn.Module]:
 
 
 def embeddings(model: PreTrainedModel) -> nn.Module:
-    """The embeddings of a model's encoder."""
     return model.base_model.get_submodule("embeddings")
 
 
@@ -84,24 +70,12 @@ def head_layers(model: PreTrainedModel) -> list[str]:
 
 
 def reset_head(model: PreTrainedModel) -> list[str]:
-    """Re-initialise the head of a model, the pooler included.
-
-    Returns:
-        Names of the parameters.
-    """
+    """Reinitialize the head of a model, the pooler included; returns the names of the parameters."""
     return reinitialize(model, [*head_modules(model), *_pooler(model)])
 
 
 def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
-    """Give the top layers of the encoder, and the pooler, fresh random weights (Zhang et al., 2021).
-
-    Args:
-        model: The model.
-        count: Number of layers; 0 for nothing, not even the pooler.
-
-    Raises:
-        ValueError: If there are fewer.
-    """
+    """Give the top layers, and the pooler, fresh random weights (Zhang et al., 2021); 0 layers change nothing."""
     if not count:
         return
     layers = encoder_layers(model)
@@ -111,15 +85,7 @@ def reinitialize_layers(model: PreTrainedModel, count: int) -> None:
 
 
 def reinitialize(model: PreTrainedModel, modules: Sequence[nn.Module]) -> list[str]:
-    """Give modules of a model fresh random weights, as the model's class initialises them.
-
-    Args:
-        model: The model.
-        modules: Some of its modules.
-
-    Returns:
-        Names of the parameters.
-    """
+    """Give modules fresh random weights, as the model's class initializes them; returns the parameters' names."""
     for module in modules:
         # Marks of from_pretrained, which would protect loaded weights.
         marked: list[Any] = [*module.modules(), *module.parameters()]

@@ -24,16 +24,10 @@ PAIR_SEPARATOR = " ||| "
 
 @dataclass(frozen=True)
 class Features:
-    """The hidden states of a token's features, and how to combine them.
+    """The hidden states of a token's features, and how to combine them."""
 
-    Attributes:
-        first: Index of the first hidden state, counted from the embeddings (0), or from the end if negative.
-        last: Index after the last one; None for the end.
-        combination: Whether they are concatenated, summed, or summed with weights.
-    """
-
-    first: int
-    last: int | None
+    first: int  # counted from the embeddings (0), or from the end if negative
+    last: int | None  # exclusive; None for the end
     combination: Literal["concat", "sum", "weighted"] = "concat"
 
     def states(self, num_layers: int) -> list[int]:
@@ -63,21 +57,10 @@ def hidden_states(
     encoder: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sequences: Sequence[Mapping[str, Sequence[int]]],
-    states: Sequence[int],
+    states: Sequence[int],  # indices; 0 is the embeddings
     batch_size: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Run sequences through a frozen encoder.
-
-    Args:
-        encoder: The encoder, in evaluation mode.
-        tokenizer: Its tokenizer, for padding.
-        sequences: For each sequence, values per token by model argument.
-        states: Indices of the hidden states to keep; 0 is the embeddings.
-        batch_size: Sequences per batch; None to choose it for lengths and device.
-
-    Yields:
-        For each sequence its hidden states (tokens, len(states), hidden_size).
-    """
+    """Yield the hidden states of each sequence (tokens, len(states), hidden_size) in a frozen encoder."""
     chunks = range(0, len(sequences), EXAMPLES_AT_ONCE)
     for start in tqdm(chunks, desc="Features", unit_scale=EXAMPLES_AT_ONCE, delay=2):
         chunk = sequences[start : start + EXAMPLES_AT_ONCE]
@@ -93,12 +76,7 @@ def hidden_states(
 
 
 def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedModel:
-    """Load a model's encoder to be used frozen.
-
-    Raises:
-        ValueError: If its weights do not fit its configuration.
-        OSError: If there is no such model.
-    """
+    """Load a model's encoder to be used frozen; weights that do not fit its configuration are an error."""
     with only_errors():
         encoder, loaded = AutoModel.from_pretrained(
             name,
@@ -113,41 +91,22 @@ def load_encoder(name: str, device: str | torch.device = "cpu") -> PreTrainedMod
 
 
 def combine(states: torch.Tensor, features: Features, weights: torch.Tensor | None = None) -> torch.Tensor:
-    """Combine hidden states into features.
-
-    Args:
-        states: K hidden states of each token, (..., K, D).
-        features: How to combine them.
-        weights: Weights of a weighted sum (K,); None for 1 / K each.
-
-    Returns:
-        (..., K D) for `concat`, (..., D) for a sum.
-    """
+    """Combine K hidden states (..., K, D) of each token: (..., K D) for `concat`, (..., D) for a sum."""
     if features.combination == "concat":
         return states.flatten(-2)
     if features.combination == "sum":
         return states.sum(-2)
-    if weights is None:
+    if weights is None:  # 1 / K each
         return states.mean(-2)
     return (weights[:, None] * states).sum(-2)
 
 
 @dataclass(frozen=True)
 class TokenFeatures:
-    """A token and its features.
-
-    Attributes:
-        token: The token, as text.
-        start: Index of its first character in the text (in its sentence, for a pair); 0 for special tokens.
-        end: Index after its last character; 0 for special tokens.
-        sentence: 1 for the second sentence of a pair, otherwise 0.
-        features: Its features.
-    """
-
     token: str
-    start: int
-    end: int
-    sentence: int
+    start: int  # first character in the text (in its sentence, for a pair); 0 for special tokens
+    end: int  # after its last character; 0 for special tokens
+    sentence: int  # 1 for the second sentence of a pair, otherwise 0
     features: list[float]
 
 

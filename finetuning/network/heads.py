@@ -36,45 +36,20 @@ _POSITIONS_BEHIND_PADDING = (
 
 @dataclass(frozen=True)
 class Beginning:
-    """How a model is initialised.
+    """How a model is initialized."""
 
-    Attributes:
-        new_head: Whether to create a new head even if there is a fitting one.
-        from_scratch: Whether to create a model of the same configuration with random weights.
-        bilstm: Whether to put a BiLSTM between encoder and head.
-        keep_model_type: See `read_config`.
-        config: Configuration of a model with random weights, instead of the folder's.
-        dropout: Dropout of hidden states and attention, in [0, 1], instead of the configuration's.
-    """
-
-    new_head: bool = False
-    from_scratch: bool = False
-    bilstm: bool = False
-    keep_model_type: bool = False
-    config: PreTrainedConfig | None = None
-    dropout: float | None = None
+    new_head: bool = False  # even if there is a fitting one
+    from_scratch: bool = False  # the same configuration with random weights
+    bilstm: bool = False  # between encoder and head
+    keep_model_type: bool = False  # see `read_config`
+    config: PreTrainedConfig | None = None  # of a model with random weights, instead of the folder's
+    dropout: float | None = None  # of hidden states and attention, in [0, 1], instead of the configuration's
 
 
 def load_with_head(
     name: str, auto_class: Any, config_fields: dict[str, Any], beginning: Beginning
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Load a model with a head; if it has another one, with a new head.
-
-    Args:
-        name: Folder or Hub name.
-        auto_class: transformers' Auto class of the head.
-        config_fields: Fields of the task for the model's configuration.
-        beginning: How it is initialised.
-
-    Returns:
-        The model, in float32 whatever the checkpoint's dtype (half precision would round small updates to 0), and the
-        names of the randomly initialised parameters.
-
-    Raises:
-        ValueError: If the model's head is for other classes, weights of its encoder are missing or have other shapes
-            than its configuration implies, no BiLSTM can be put on it, or its type has no such dropout fields.
-        OSError: If there is no such model.
-    """
+    """Load a model with a head, a new one if it has another; also returns the names of new parameters."""
     before = AutoConfig.from_pretrained(name, trust_remote_code=False)
     config = _starting_config(name, before, config_fields, beginning)
     if beginning.from_scratch or beginning.config is not None:
@@ -85,6 +60,7 @@ def load_with_head(
     if names and keeps_head(before, auto_class, beginning):
         _check_head(name, before, Labels(tuple(names.values())))
     with only_errors():
+        # In float32 whatever the checkpoint's dtype: half precision would round small updates to 0.
         model, loaded = auto_class.from_pretrained(
             name, config=config, output_loading_info=True, ignore_mismatched_sizes=True, **_SAFELY
         )
@@ -127,17 +103,7 @@ def _starting_config(
 
 
 def check_encoder(name: str, model: PreTrainedModel, loaded: Mapping[str, Any], advice: str = "") -> None:
-    """Reject a model whose encoder was not completely loaded from its folder.
-
-    Args:
-        name: Folder or Hub name.
-        model: The model, with or without a head.
-        loaded: transformers' loading information.
-        advice: End of the message, what else a user may do.
-
-    Raises:
-        ValueError: If weights are missing or have other shapes than the configuration implies.
-    """
+    """Reject an encoder that was not completely loaded; `loaded` is transformers' loading information."""
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     _check_shapes(name, [mismatch for mismatch in loaded["mismatched_keys"] if mismatch[0].startswith(prefix)])
     missing = sorted(
@@ -159,17 +125,7 @@ def _check_shapes(name: str, mismatches: Iterable[tuple[str, Any, Any]]) -> None
 
 
 def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel:
-    """Load a fine-tuned model.
-
-    Args:
-        name: Folder or Hub name.
-        auto_class: transformers' Auto class of the head.
-        pipeline: The task, in the Hub's terms.
-
-    Raises:
-        ValueError: If the model has no such head.
-        OSError: If there is no such model.
-    """
+    """Load a fine-tuned model; a ValueError if it lacks the head of `auto_class` (`pipeline` in the Hub's terms)."""
     config = read_config(name, **_LOGITS_ONLY)
     if _has_other_head(config, auto_class):
         raise ValueError(
@@ -193,18 +149,7 @@ def load_finetuned(name: str, auto_class: Any, pipeline: str) -> PreTrainedModel
 
 
 def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = True) -> None:
-    """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names.
-
-    Args:
-        name: Folder or Hub name.
-        from_scratch: Whether only its configuration and tokenizer are used; weights are not required.
-        ask_hub: Whether to look on the Hub if it is not a folder.
-
-    Raises:
-        FileNotFoundError: If there is no such folder, or it lacks configuration or weights.
-        OSError: If the Hub has no such model, or cannot be reached.
-        ValueError: If a file is broken, or configuration and weights disagree, see `check_model_folder`.
-    """
+    """Check a model folder before anything is loaded; "name" and "owner/name" can be Hub names."""
     path = Path(name)
     (check_available if ask_hub else check_path)(path)
     if path.is_dir() and (not from_scratch or has_weights(path)):
@@ -212,33 +157,17 @@ def check_model(name: str | Path, from_scratch: bool = False, ask_hub: bool = Tr
 
 
 def check_start(name: str, from_scratch: bool = False) -> None:
-    """Check an initial model for training: `check_model`, and that its weights can be trained.
-
-    Raises:
-        FileNotFoundError, OSError: See `check_model`.
-        ValueError: See `check_model`, or if its weights are quantized.
-    """
+    """Check an initial model as `check_model` does, and that its weights can be trained (are not quantized)."""
     check_model(name, from_scratch)
     refuse_quantized_weights(PreTrainedConfig.get_config_dict(name)[0], name)
 
 
 def read_config(name: str, keep_model_type: bool = False, **fields: Any) -> PreTrainedConfig:
-    """Read a model's configuration; a checkpoint of type `bert` becomes a MyBERT, which is faster.
-
-    References to code in its folder are removed: it is never run, and not copied with the model.
-
-    Args:
-        name: Folder or Hub name.
-        keep_model_type: Whether `bert` keeps transformers' own class.
-        **fields: Fields to set.
-
-    Raises:
-        ValueError: If it has features that MyBERT lacks.
-        OSError: If there is no such model.
-    """
+    """Read a model's configuration; type `bert` becomes a MyBERT, which is faster, unless `keep_model_type`."""
     config = AutoConfig.from_pretrained(name, **fields, trust_remote_code=False)
     if config.model_type == "bert" and not keep_model_type:
         config = MyBertConfig.from_pretrained(name, **fields)
+    # Code in its folder is never run, and not copied with the model.
     return without_foreign_code(config)
 
 
@@ -248,11 +177,6 @@ def keeps_head(config: PreTrainedConfig, auto_class: Any, beginning: Beginning) 
 
 
 def check_max_length(max_length: int, name: str, config: PreTrainedConfig) -> None:
-    """Check that a model can read sequences of a length.
-
-    Raises:
-        ValueError: If it cannot.
-    """
     longest = longest_sequence(config)
     if longest is not None and max_length > longest:
         raise ValueError(f"max_length is {max_length}; {name} reads at most {longest} tokens.")
@@ -273,10 +197,7 @@ def head_name(class_name: str) -> str:
 
 
 def heads_of(config: PreTrainedConfig) -> set[str]:
-    """The heads of a checkpoint, see `head_name`.
-
-    A pretraining checkpoint has the heads of both objectives.
-    """
+    """The heads of a checkpoint, see `head_name`; a pretraining checkpoint has those of both objectives."""
     heads = set(map(head_name, config.architectures or []))
     return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
 

@@ -25,21 +25,13 @@ _FLAGS = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """Settings of text vectors.
+    """Settings of text vectors."""
 
-    Attributes:
-        pooling: Mean or maximum over the tokens, special tokens included, or the first token.
-        normalize: Whether vectors are normalised to length 1.
-        max_length: Longest sequence in tokens; None for the model's maximum.
-        prompt: Prefix of every text.
-        lower_case: Whether texts are lower-cased, whatever the tokenizer does.
-    """
-
-    pooling: Pooling = "mean"
-    normalize: bool = False
-    max_length: int | None = None
-    prompt: str = ""
-    lower_case: bool = False
+    pooling: Pooling = "mean"  # of all tokens, special tokens included; "cls" reads the first one
+    normalize: bool = False  # to length 1
+    max_length: int | None = None  # in tokens; None for the model's maximum
+    prompt: str = ""  # prefix of every text
+    lower_case: bool = False  # whatever the tokenizer does
 
     def text(self, line: str) -> str:
         """The text that the model reads for a line."""
@@ -59,11 +51,7 @@ class SentenceSettings:
 
 
 def sentence_settings(model_dir: str | Path) -> SentenceSettings:
-    """The settings that sentence-transformers has saved with a model; or its defaults.
-
-    Raises:
-        ValueError: If the folder's files are broken, or require more than pooling and normalisation.
-    """
+    """The settings that sentence-transformers has saved with a model, or its defaults; other modules are an error."""
     folder = Path(model_dir)
     if not companion_files(folder):
         return SentenceSettings()

@@ -12,27 +12,17 @@ from .features import FEATURES, combine
 
 
 class FeatureTaggerConfig(PreTrainedConfig):
-    """Configuration of `FeatureTagger`.
-
-    Args:
-        encoder: Folder or Hub name of the encoder.
-        features: Name of the features, a key of `FEATURES`.
-        num_states: Number of hidden states per token.
-        state_size: Width of each.
-        lstm_size: Units of an LSTM in each direction.
-        lstm_layers: Number of BiLSTM layers.
-        dropout: Dropout probability before each layer.
-    """
+    """Configuration of `FeatureTagger`."""
 
     model_type = "mybert-feature-tagger"
 
-    encoder: str = ""
-    features: str = "concat_last_four"
-    num_states: int = 4
-    state_size: int = 768
-    lstm_size: int = 768
+    encoder: str = ""  # folder or Hub name
+    features: str = "concat_last_four"  # a key of `FEATURES`
+    num_states: int = 4  # hidden states per token
+    state_size: int = 768  # of each hidden state
+    lstm_size: int = 768  # units in each direction
     lstm_layers: int = 2
-    dropout: float = 0.1
+    dropout: float = 0.1  # before each layer
 
 
 class FeatureTagger(PreTrainedModel):

@@ -20,11 +20,9 @@ TARGET_SCALE = "target_scale"
 
 
 class _InUnit(torch.autograd.Function):
-    """Standardized outputs in the data's unit, with the gradients of the loss of standardized numbers.
+    """Standardized outputs in the data's unit, with the gradients of the loss of standardized numbers."""
 
-    Clipping, Adam's epsilon and the balance with other losses then do not depend on the unit.
-    """
-
+    # Clipping, Adam's epsilon and the balance with other losses then do not depend on the unit.
     @staticmethod
     def forward(ctx: Any, outputs: torch.Tensor, mean: float, deviation: float) -> torch.Tensor:
         ctx.deviation = deviation
@@ -37,16 +35,7 @@ class _InUnit(torch.autograd.Function):
 
 
 def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new_head: bool) -> RemovableHandle | None:
-    """Let the output layer of a model for regression learn standardized numbers.
-
-    Args:
-        model: The model; a head that is kept has the data's unit, and gives the same outputs as before.
-        targets: The numbers of the training data (N,).
-        has_new_head: Whether its output layer has random weights.
-
-    Returns:
-        The hook to remove before `fold_target_scale`; None if the model has no output layer that could learn them.
-    """
+    """Let the output layer learn standardized numbers; remove the returned hook before `fold_target_scale`."""
     layer = output_layer(model)
     if layer is None or layer.bias is None:
         return None
@@ -55,7 +44,7 @@ def learn_standardized(model: PreTrainedModel, targets: Sequence[float], has_new
     mean, deviation = float(numbers.mean()), float(numbers.std())
     if deviation <= 1e-6 * abs(mean):
         deviation = 1.0
-    if not has_new_head:
+    if not has_new_head:  # it has the data's unit, and its outputs stay the same
         with torch.no_grad():
             layer.weight.div_(deviation)
             layer.bias.sub_(mean).div_(deviation)

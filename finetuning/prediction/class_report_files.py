@@ -13,18 +13,7 @@ REPORT_FILES = ("class_report*.json", "class_report*.txt", "confusion_matrix*.pn
 
 
 def write_class_report(report: ClassReport, folder: Path, suffix: str = "") -> None:
-    """Write `class_report.json`, `class_report.txt`, and `confusion_matrix.png` if each text or word has one class.
-
-    Without matplotlib there is a warning instead of the picture.
-
-    Args:
-        report: The report.
-        folder: Output folder, which must exist.
-        suffix: Appended to the files' names.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write `class_report.json`, `.txt`, and `confusion_matrix.png` if each text or word has one class."""
     write_json(folder / f"class_report{suffix}.json", report.as_json())
     write_lines(folder / f"class_report{suffix}.txt", report.lines())
     if report.confusion:

@@ -24,16 +24,11 @@ PREDICTION_FILES = ("predictions*", "nbest_predictions*.json", "null_odds*.json"
 
 
 class Measured(NamedTuple):
-    """The evaluation of predictions for labelled data.
-
-    Attributes:
-        task: The task.
-        metrics: Its metrics; for several data sets, with their names as prefixes.
-        parts: For each data set the suffix of its file names, the predictions, and the examples.
-    """
+    """The evaluation of predictions for labelled data."""
 
     task: Task
-    metrics: dict[str, float]
+    metrics: dict[str, float]  # for several data sets, with their names as prefixes
+    # For each data set the suffix of its file names, the predictions, and the examples.
     parts: Sequence[tuple[str, Sequence[Any], Sequence[Any]]]
 
     def write(
@@ -42,17 +37,7 @@ class Measured(NamedTuple):
         report_dir: str | Path | None = None,
         predictions_dir: str | Path | None = None,
     ) -> None:
-        """Write all requested files, or none.
-
-        Args:
-            output: File for the metrics.
-            report_dir: Folder for the reports by class.
-            predictions_dir: Folder for the predictions.
-
-        Raises:
-            ValueError: If a report is requested and the task has no classes.
-            OSError: If a file cannot be written.
-        """
+        """Write all requested files, or none; a report needs a task with classes."""
         with ExitStack() as folders:
             for place in {Path(name).resolve() for name in (report_dir, predictions_dir) if name}:
                 folders.enter_context(locked(place, within=True))
@@ -72,27 +57,12 @@ def measure_model(
     task: Task,
     model: str,
     sources: Mapping[str, DataSource],
-    batch_size: int | None = None,
-    dtype: str = "float32",
+    batch_size: int | None = None,  # sequences, see `network_outputs`
+    dtype: str = "float32",  # of the weights and the computation
     use_cpu: bool = False,
-    by_class: bool = False,
+    by_class: bool = False,  # whether a report by class is requested
 ) -> Measured:
-    """Evaluate a model on task data.
-
-    Args:
-        task: The task.
-        model: Folder or Hub name.
-        sources: Labelled data by name; a single data set has the name "".
-        batch_size: Sequences per batch, see `network_outputs`.
-        dtype: Dtype of the weights and the computation.
-        use_cpu: Whether to use the CPU even if there is an accelerator.
-        by_class: Whether a report by class is requested.
-
-    Raises:
-        ValueError: If the model has no head for the task, the data does not fit the task, or a
-            report is requested and the task has no classes.
-        OSError: If a file cannot be read.
-    """
+    """Evaluate a model on labelled data by name; a single data set has the name ""."""
     state = PartialState(cpu=use_cpu)
     task, network, labels, tokenizer = load_finetuned_model(task, model, state.device, dtype)
     metrics: dict[str, float] = {}
@@ -113,11 +83,7 @@ def measure_model(
 
 
 def class_report_of(task: Task, predictions: Sequence[Any], examples: Sequence[Any]) -> ClassReport:
-    """The report by class of predictions for labelled examples.
-
-    Raises:
-        ValueError: If the task has no classes.
-    """
+    """The report by class of predictions for labelled examples; a ValueError if the task has no classes."""
     report = task.report_by_class(predictions, examples)
     if report is None:
         raise ValueError("report_dir is set, but this task has no classes to report on.")

@@ -29,22 +29,10 @@ class FinetunedModel(NamedTuple):
 def load_finetuned_model(
     task: Task, name: str | Path, device: str | torch.device = "cpu", dtype: str = "float32"
 ) -> FinetunedModel:
-    """Load a model trained by `finetune`, or another one with a head for the task.
-
-    Args:
-        task: The task; in the result it is completed by the model's classes and, for a tagger on frozen features, by
-            the encoder.
-        name: Folder or Hub name.
-        device: Device of the model. On a CPU the weights of a MyBERT are prepacked.
-        dtype: Dtype of the weights: `"float32"`, `"bfloat16"`, or `"int8"` for a MyBERT on a CPU.
-
-    Raises:
-        ValueError: If the dtype is not supported on the device, or the model has no head for the task or cannot read
-            the task's `max_length` tokens.
-        OSError: If the model, or the encoder of a tagger, does not exist.
-    """
+    """Load a model with a head for the task, and complete the task by the model's classes."""
+    # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
     config, encoder = AutoConfig.from_pretrained(name, trust_remote_code=False), str(name)
-    if isinstance(config, FeatureTaggerConfig):
+    if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
         encoder = config.encoder
         check_model(encoder)
         task = feature_tasks(task, config.features, encoder, config.lstm_size, str(device))[""]

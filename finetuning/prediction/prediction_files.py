@@ -23,19 +23,12 @@ _PART = "predictions-{:08d}.jsonl"  # a head, and a line for each row: [columns 
 
 
 class PartHead(NamedTuple):
-    """Description of a part of the predictions.
+    """Description of a part of the predictions."""
 
-    Attributes:
-        digest: Digest of its rows, see `digest_of`.
-        columns: The columns of the data that its rows keep.
-        cut: Number of truncated texts.
-        windowed: Number of texts read in windows.
-    """
-
-    digest: str
-    columns: Sequence[str]
-    cut: int
-    windowed: int
+    digest: str  # of its rows, see `digest_of`
+    columns: Sequence[str]  # those of the data that its rows keep
+    cut: int  # truncated texts
+    windowed: int  # texts read in windows
 
 
 def digest_of(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -68,20 +61,9 @@ def write_part(
     rows: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]],
     output: Path,
 ) -> None:
-    """Write a part, completely or not at all.
-
-    Args:
-        folder: Folder of the parts.
-        number: Number of the part.
-        head: Its description.
-        rows: For each row, the kept columns of the data and the prediction.
-        output: The final output, to report now, not at the end, values that its format cannot store.
-
-    Raises:
-        ValueError: If a value has a tab or line break in it, which a TSV file cannot hold.
-        OSError: If it cannot be written.
-    """
+    """Write a part, kept columns and prediction of each row, completely or not at all."""
     lines = [f"[{json_line(kept)}, {json_line(answer)}]" for kept, answer in rows]
+    # Now, not at the end: a TSV file cannot hold tabs or line breaks in values.
     if output.suffix.lower() == ".tsv":
         for row in chain.from_iterable(map(json.loads, lines)):
             _refuse_breaks(row, output)
@@ -89,13 +71,7 @@ def write_part(
 
 
 def output_row(kept: Mapping[str, Any], answer: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
-    """A row of the output.
-
-    Args:
-        kept: Its kept columns of the data.
-        answer: The prediction.
-        columns: The columns of the data; predicted columns get different names.
-    """
+    """A row of the output; predicted columns get other names than the `columns` of the data."""
     return {**kept, **{new_name(name, columns): value for name, value in answer.items()}}
 
 
@@ -110,18 +86,7 @@ def _refuse_breaks(row: Mapping[str, Any], output: Path) -> None:
 
 
 def merge_parts(folder: Path, count: int, output: Path) -> None:
-    """Merge the parts in order, and delete their folder.
-
-    Args:
-        folder: Folder of the parts.
-        count: Number of parts.
-        output: The file; its ending is one of `OUTPUT_ENDINGS`. In CSV and TSV, lists are written as JSON, and so
-            are Parquet columns whose values have no common type.
-
-    Raises:
-        OSError: If a file cannot be read or written.
-        ImportError: If pyarrow is missing, for Parquet.
-    """
+    """Merge the parts in order, and delete their folder; the output's ending is one of `OUTPUT_ENDINGS`."""
     files = [_part_file(folder, number) for number in range(count)]
     heads = [PartHead(*json.loads(next(open_text(file)))) for file in files]
     columns = {name for head in heads for name in head.columns}

@@ -27,20 +27,9 @@ _TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review"
 
 
 def rows_to_predict(data: Any, task: Task) -> Iterator[DataRow]:
-    """Rows of any kind of data, streamed.
-
-    Args:
-        data: A file (`str` or `Path`; `"-"` is standard input), or data in memory, see `rows_of`.
-        task: The task, which determines how files without header or ending are read.
-
-    Yields:
-        The rows. Texts without columns have the columns `text` and `text_pair`, and lines of a file `line`.
-
-    Raises:
-        OSError: If a file cannot be read.
-        ValueError: If a file is broken, or the data is of another kind.
-    """
+    """Stream rows of a file ("-" is standard input) or of data in memory, see `rows_of`."""
     if isinstance(data, (str, Path)):
+        # Texts without columns have the columns `text` and `text_pair`, and lines of a file `line`.
         yield from _file_rows(data, task)
         return
     yield from rows_of(data, "data", task, labelled=False)
@@ -87,16 +76,7 @@ def _text_rows(lines: Iterable[str], source: str, task: Task) -> Iterator[DataRo
 
 
 def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
-    """The task with the columns of the data: its own, or else those with a usual name.
-
-    Args:
-        task: The task.
-        row: The first row of the data.
-        given: The settings given by the user, which are not changed.
-
-    Raises:
-        ValueError: If the column of the text cannot be determined.
-    """
+    """The task with its own columns if the data has them, else with usual names; `given` settings stay."""
     names = set(row.values)
     pair_name = task.text_pair_column
     knows_pair = "text_pair_column" in task.options and pair_name is not None

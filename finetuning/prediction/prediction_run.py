@@ -53,7 +53,12 @@ _MAY_REPLACE = "predictions-replace"
 
 @dataclass
 class PredictArguments(PredictorSettings):
-    """Settings of `predict_files`."""
+    """Settings of `predict_files`.
+
+    Raises:
+        ValueError: If a setting is missing, out of range, or not one of the task's.
+        OSError: If the model folder does not exist.
+    """
 
     data: list[str] = field(
         default_factory=list,
@@ -68,12 +73,7 @@ class PredictArguments(PredictorSettings):
     overwrite: bool = field(default=False, metadata={"help": "Replace the file that an earlier call wrote."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at data.
-
-        Raises:
-            ValueError: If a setting is missing, out of range, or not one of the task's.
-            OSError: If the model folder does not exist.
-        """
+        """Check what can be checked without looking at data."""
         if isinstance(self.data, str):
             self.data = [self.data]
         if self.output != STDIN and Path(self.output).suffix.lower() not in OUTPUT_ENDINGS:
@@ -257,10 +257,7 @@ class _Prediction:
         folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
-        """Predict the missing parts of this process's share; returns the number of rows of each part.
-
-        Long texts of existing parts are counted as if they had been predicted now.
-        """
+        """Predict the missing parts of this process's rows; returns the number of rows of each part."""
         found = self.predictor
         counts: list[int] = []
         there = 0
@@ -272,6 +269,7 @@ class _Prediction:
                     head = part_head(folder, number)
                     if head is not None and head.digest == digest:
                         there += len(rows)
+                        # Long texts count as if they had been predicted now.
                         found.cut, found.windowed = found.cut + head.cut, found.windowed + head.windowed
                     else:
                         cut, windowed = found.cut, found.windowed

@@ -36,12 +36,6 @@ class PredictorSettings(FinetunedModelArguments):
     )
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at data.
-
-        Raises:
-            ValueError: If a setting is missing, out of range, or not one of the task's.
-            OSError: If the model folder does not exist.
-        """
         if not self.model:
             raise ValueError("model is not set; expected a fine-tuned model, folder or Hub name.")
         super().__post_init__()

@@ -21,24 +21,9 @@ _PROJECTIONS = ("query", "key", "value")
 def head_importance(
     task: Task, data: TaskData, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, progress: bool = False
 ) -> torch.Tensor:
-    """The importance of each attention head for the loss (Michel et al., 2019, section 4.1).
-
-    It is the mean over the examples of the absolute derivative of the loss with respect to a factor on the head's
-    context. Within each layer, importances are divided by their Euclidean norm.
-
-    Args:
-        task: The task.
-        data: Labelled data, as returned by `Task.encode`.
-        model: A MyBERT; its gradients and its mode are restored.
-        tokenizer: Its tokenizer.
-        progress: Whether to show a progress bar.
-
-    Returns:
-        Importance, shape (layers, heads), float64.
-
-    Raises:
-        ValueError: If the model is not a MyBERT, or has no loss for this data.
-    """
+    """Importance of each head for the loss (Michel et al., 2019, section 4.1): (layers, heads), float64."""
+    # The mean over the examples of the absolute derivative of the loss with respect to a factor on the head's context.
+    # Within each layer, importances are divided by their Euclidean norm. The model's gradients and mode are restored.
     layers = _attention_of(model)
     heads, size = model.config.num_attention_heads, model.config.head_size
     total = torch.zeros(len(layers), heads, dtype=torch.float64)
@@ -87,14 +72,7 @@ def _shares_of_loss(batch: Mapping[str, Any], count: int) -> torch.Tensor:
 
 
 class PrunableHeads:
-    """A MyBERT whose heads can be removed and restored; all layers keep the same number.
-
-    Args:
-        model: The model, with floating-point weights.
-
-    Raises:
-        ValueError: If it is not a MyBERT.
-    """
+    """A MyBERT, not quantized, whose heads can be removed and restored; all layers keep the same number."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
@@ -105,11 +83,7 @@ class PrunableHeads:
         self._size = model.config.head_size
 
     def keep(self, heads: Sequence[Sequence[int]]) -> None:
-        """Keep only these heads of each layer, in order; the weights of the others are removed.
-
-        Args:
-            heads: Indices of heads for each layer, equally many.
-        """
+        """Keep only these heads of each layer, equally many and in order, and remove the weights of the others."""
         config = self._model.config
         (count,) = {len(numbers) for numbers in heads}
         config.num_attention_heads = count
@@ -126,11 +100,7 @@ class PrunableHeads:
 
 
 def _attention_of(model: PreTrainedModel) -> list[Any]:
-    """The attention of each layer.
-
-    Raises:
-        ValueError: If the model is not a MyBERT.
-    """
+    """The attention of each layer; a ValueError if the model is not a MyBERT."""
     if not isinstance(model, MyBertPreTrainedModel):
         raise ValueError(f"The model is a {type(model).__name__}; only bert and mybert can have heads pruned.")
     return [layer.attention for layer in encoder_layers(model)]
@@ -144,11 +114,6 @@ def _new_linear(weight: torch.Tensor, bias: torch.Tensor) -> nn.Linear:
 
 
 def most_important(importance: torch.Tensor, count: int) -> list[list[int]]:
-    """The most important heads of each layer, in order; ties go to the first.
-
-    Args:
-        importance: The result of `head_importance`.
-        count: Number of heads per layer.
-    """
+    """The `count` most important heads of each layer by `head_importance`, in order; ties go to the first."""
     order = importance.argsort(dim=1, descending=True, stable=True)[:, :count]
     return [sorted(row) for row in order.tolist()]

@@ -56,7 +56,12 @@ _COPIED = (
 
 @dataclass
 class PruneArguments(FinetunedModelArguments):
-    """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`."""
+    """Settings of `prune`; in Python, `data` may also be in memory, as in `FinetuningArguments`.
+
+    Raises:
+        ValueError: If a setting is missing or out of range, or two settings contradict each other.
+        OSError: If the model folder does not exist.
+    """
 
     displaces: ClassVar[dict[str, tuple[str, ...]]] = {
         "keep_heads": ("keep_layers", "drop_layers"),
@@ -95,12 +100,7 @@ class PruneArguments(FinetunedModelArguments):
     overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at data.
-
-        Raises:
-            ValueError: If a setting is missing or out of range, or two settings contradict each other.
-            OSError: If the model folder does not exist.
-        """
+        """Check what can be checked without looking at data."""
         if not self.model:
             raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
@@ -241,11 +241,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
 
 
 class _Measuring:
-    """Measures a model on labelled data, with fewer and fewer parts.
-
-    Args:
-        arguments: The settings.
-    """
+    """Measures a model on labelled data, with fewer and fewer parts."""
 
     def __init__(self, arguments: PruneArguments) -> None:
         device = PartialState(cpu=arguments.use_cpu).device
@@ -267,11 +263,7 @@ class _Measuring:
         return rows
 
     def rows_of_heads(self) -> list[dict[str, Any]]:
-        """The model's scores with its most important heads; afterwards it has the last choice of heads.
-
-        Raises:
-            ValueError: If it has too few heads, or their importance cannot be measured.
-        """
+        """The model's scores with its most important heads; afterwards it has the last choice of heads."""
         task, network, _, tokenizer = self.model
         heads = getattr(network.config, "num_attention_heads", 0)
         if wrong := [count for count in self._arguments.keep_heads if not 0 < count < heads]:
@@ -310,11 +302,7 @@ class _Measuring:
 
 
 def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, kept: Sequence[int]) -> None:
-    """Write a model folder with some of the layers of another; the weights keep their dtypes and names.
-
-    Raises:
-        ValueError: If the weights are not separate for each layer.
-    """
+    """Write a model folder with some of the layers of another; the weights keep their dtypes and names."""
     places = {number: place for place, number in enumerate(kept)}
     tensors: dict[str, torch.Tensor] = {}
     found = set()

@@ -57,35 +57,24 @@ _INDICATORS = {"0": False, "1": True, "False": False, "True": True}  # values of
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTask(Task[TextExample, LabelPrediction]):
-    """Classification or regression of single sentences or pairs.
+    """Classification or regression of single sentences or pairs."""
 
-    Attributes:
-        thresholds: For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without
-            one. Fitted to the validation data, see `fit_thresholds`.
-        temperature: For single-label tasks, divides the logits; fitted to the validation data.
-        text_pair_column: Column of the second sentence of a pair.
-        label_columns: For multi-label tasks, columns of 0 and 1, one for each label.
-        label_separator: Separator of several labels of a text; a comma until the data has been read.
-        problem: The kind of label, as in transformers' `problem_type`.
-        classes: The classes in the order of their ids; by default they follow from the data.
-        window_pooling: None truncates texts longer than `max_length`; `"mean"` or `"max"` reads them in windows and
-            pools the windows' logits, see `pool_windows`.
-        doc_stride: Number of tokens that neighbouring windows share; None for 128, or half of a text's room if that is
-            less.
-        unlabelled: For regression, the value that means "no label".
-        glue: Name of the GLUE task, which determines the metrics.
-    """
-
-    label_columns: tuple[str, ...] = ()
-    label_separator: str | None = None
+    label_columns: tuple[str, ...] = ()  # for multi-label tasks, columns of 0 and 1, one for each label
+    label_separator: str | None = None  # of several labels of a text; a comma until the data is read
+    # The kind of label, as in transformers' `problem_type`.
     problem: Literal["single_label_classification", "multi_label_classification", "regression"] = (
         "single_label_classification"
     )
-    classes: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # in the order of their ids; by default they follow from the data
+    # None truncates texts longer than `max_length`; "mean" or "max" reads them in windows and pools their logits.
     window_pooling: WindowPooling | None = None
+    # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
+    # less.
     doc_stride: int | None = None
-    unlabelled: float | None = None
-    glue: str | None = None
+    unlabelled: float | None = None  # for regression, the value that means "no label"
+    glue: str | None = None  # name of the GLUE task, which determines the metrics
+    # For multi-label tasks, the probability above which each label is predicted; 1/2 for labels without one. Like the
+    # temperature, which divides a single-label task's logits, fitted to the validation data.
     thresholds: Mapping[str, float] = field(default_factory=dict)
     temperature: float = 1.0
 
@@ -98,12 +87,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
     pipeline: ClassVar[str] = "text-classification"
 
     def __post_init__(self) -> None:
-        """Reject settings that contradict each other.
-
-        Raises:
-            ValueError: If label columns are given for a single-label task, window settings are given without windows,
-                windows share more tokens than they have, or the temperature is not above 0.
-        """
         if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}; expected a number above 0.")
         if self.label_columns and self.problem != "multi_label_classification":
@@ -115,7 +98,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         check_stride(self.doc_stride, self.max_length)
 
     def has_label(self, row: DataRow) -> bool:
-        """Whether a row has a label."""
         if self.label_columns:
             return all(map(row.has, self.label_columns))
         if self.problem == "multi_label_classification":  # an empty list of labels is a label
@@ -123,7 +105,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return row.has(self.label_column) and row.value(self.label_column) != self.unlabelled
 
     def example(self, row: DataRow, labelled: bool) -> TextExample:
-        """Texts and label of a row."""
         names = self.text_columns
         texts = tuple(row.text(name, may_be_empty=len(names) > 1) for name in names)
         if not any(map(str.strip, texts)):
@@ -137,7 +118,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return not (has_text and has_label)
 
     def columns(self, labelled: bool) -> dict[str, str]:
-        """As for every task; with columns of 0 and 1 there is no label column."""
         found = super().columns(labelled)
         return {name: option for name, option in found.items() if option != "label_column" or not self.label_columns}
 
@@ -148,11 +128,9 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     @property
     def has_classes(self) -> bool:
-        """True, but for regression."""
         return self.problem != "regression"
 
     def texts_of(self, example: TextExample) -> tuple[str, ...]:
-        """The sentence, or both sentences of a pair."""
         return example.texts
 
     def classes_of(self, example: TextExample) -> tuple[str, ...]:
@@ -162,10 +140,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return tuple(sorted(example.label)) if isinstance(example.label, frozenset) else ()
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
-        """The task, with settings that are not given inferred from the data.
-
-        Pairs are in `text` and `text_pair`; the separator of labels is whichever of , ; | occurs.
-        """
+        """The task, with pairs if the data has `text_pair`, and whichever of , ; | separates labels there."""
         if self.text_pair_column is None and self.may_read_pairs and "text_pair" in rows[0].values:
             return replace(self, text_pair_column="text_pair").settled(rows)
         if self.problem != "multi_label_classification" or self.label_columns or self.label_separator:
@@ -229,7 +204,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
 
     @property
     def has_class_numbers(self) -> bool:
-        """Whether the benchmark's classes are 0, 1, ..."""
         return bool(self.classes) and self.classes == _numbers(len(self.classes))
 
     def check_labels(self, name: str, config: PreTrainedConfig) -> None:
@@ -252,11 +226,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[TextExample]:
-        """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first.
-
-        With windows, `layout` has the example of each sequence, and the windows of an example share its weight in the
-        loss.
-        """
+        """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
         texts = [example.texts for example in examples]
         windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
         encoded = encode_and_cut(tokenizer, texts, self.max_length, windows)
@@ -264,6 +234,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         owners = np.array(encoded.owners)
         if examples[0].label is not None:
             targets, examples = self._targets(examples, labels, source)
+            # The windows of an example share its weight in the loss; `layout` has the example of each sequence.
             inputs["labels"] = [targets[owner] for owner in owners]
             if len(owners) > len(examples):
                 inputs[WINDOW_WEIGHT] = (1 / np.bincount(owners))[owners].tolist()
@@ -311,7 +282,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         ]
 
     def check_answers(self, top_k: int, probabilities: bool) -> None:
-        """As for every task; regression has only one value."""
         super().check_answers(top_k, probabilities)
         if self.problem == "regression" and (top_k > 1 or probabilities):
             raise ValueError(
@@ -338,10 +308,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return found
 
     def adapted(self, predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]) -> Self:
-        """The task with settings fitted to the predictions.
-
-        For single-label tasks this is the temperature, for multi-label tasks the thresholds, see `fit_thresholds`.
-        """
+        """The task with the temperature or the thresholds fitted to the predictions, see `fit_thresholds`."""
         if self.problem == "single_label_classification" and len(examples) > 1:
             return replace(self, temperature=fit_temperature(*class_probabilities(predictions, examples)))
         if self.problem != "multi_label_classification":
@@ -421,7 +388,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return class_report(predicted, wanted, labels.names)
 
     def majority_scores(self, examples: Sequence[TextExample]) -> dict[str, float]:
-        """The scores of the most frequent class."""
         if self.problem in ("regression", "multi_label_classification") or not examples:
             return {}
         counts = Counter(str(example.label) for example in examples)
@@ -429,7 +395,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return self.score([LabelPrediction(majority)] * len(examples), examples)
 
     def right_prediction(self, example: TextExample) -> LabelPrediction:
-        """The example's label."""
         assert example.label is not None
         return LabelPrediction(example.label)
 
@@ -469,7 +434,6 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         return row.finite_number("prediction")
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
-        """The text-classification pipeline."""
         parts = dict(zip(("text", "text_pair"), example.texts, strict=False))
         settings = "" if self.window_pooling else f", truncation=True, max_length={self.max_length}"
         code = f"text = {parts if len(parts) > 1 else [parts['text']]!r}\nprint(run(text{settings}))"

@@ -25,17 +25,9 @@ def describe_data(
     train: TaskData,
     validation: dict[str, TaskData],
     tokenizer: PreTrainedTokenizerBase,
-    folds: int = 0,
+    folds: int = 0,  # of cross-validation, or 0
 ) -> None:
-    """Log a description of the data, and warnings.
-
-    Args:
-        task: The task.
-        train: The training data.
-        validation: Evaluation data by name.
-        tokenizer: The tokenizer.
-        folds: Number of folds for cross-validation, or 0.
-    """
+    """Log a description of the data, and warnings."""
     for line in data_lines(task, train):
         logger.info("%s", line)
     for line in long_text_lines(task, len(train.examples), train.cut, train.windowed):
@@ -58,14 +50,7 @@ def describe_data(
 
 
 def long_text_lines(task: Task, examples: int, cut: int, windowed: int) -> list[str]:
-    """Messages about texts longer than the model's input; none if there are no such texts.
-
-    Args:
-        task: The task.
-        examples: Number of examples.
-        cut: Number of truncated examples.
-        windowed: Number of examples read in several windows.
-    """
+    """Messages about texts longer than the model's input, of which so many were truncated or read in windows."""
     lines = []
     for count, done in ((cut, "cut"), (windowed, "read in windows")):
         if count:

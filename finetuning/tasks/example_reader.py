@@ -19,30 +19,20 @@ E = TypeVar("E")  # an example from the data
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleReader(ABC, Generic[E]):
-    """The files and columns of a task, and how their rows become examples.
-
-    Attributes:
-        encoding: Encoding of the files.
-        text_column: Column of the text.
-        text_pair_column: Column of a second text, in tasks that read two.
-        label_column: Column of the label.
-        file_columns: Names of the columns of files without header.
-        skip_broken_rows: Whether to skip rows with a wrong number of fields in published files.
-        files: For each split, name patterns of its files in the benchmark's folder; the first match is used.
-        evaluations: Names for several validation (or test) files, in order.
-        is_recorded: Whether a model's record says if texts are pairs; otherwise `text_pair` is read if there is one.
-        hub: Fields with other values for the same data on the Hub, whose columns and classes differ.
-    """
+    """The files and columns of a task, and how their rows become examples."""
 
     encoding: str = "utf-8"
     text_column: str = "text"
-    text_pair_column: str | None = None
+    text_pair_column: str | None = None  # of a second text, in tasks that read two
     label_column: str = "label"
-    file_columns: tuple[str, ...] | None = None
-    skip_broken_rows: bool = False
+    file_columns: tuple[str, ...] | None = None  # names of the columns of files without header
+    skip_broken_rows: bool = False  # in published files, rows with a wrong number of fields
+    # For each split, name patterns of its files in the benchmark's folder; the first match is used.
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    evaluations: tuple[str, ...] = ()
+    evaluations: tuple[str, ...] = ()  # names for several validation (or test) files, in order
+    # Whether a model's record says if texts are pairs; otherwise `text_pair` is read if there is one.
     is_recorded: bool = False
+    # Fields with other values for the same data on the Hub, whose columns and classes differ.
     hub: Mapping[str, Any] = field(default_factory=dict)
 
     options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
@@ -50,26 +40,12 @@ class ExampleReader(ABC, Generic[E]):
     reads_conll: ClassVar[bool] = False
 
     def read(self, source: DataSource) -> list[E]:
-        """Read labelled examples to be measured on, with the settings that they imply, see `settled`.
-
-        Raises:
-            OSError: If the file or data set cannot be read.
-            ValueError: If a column is missing or a value is invalid; the message names file and row.
-        """
+        """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
         rows = self.rows(source, labelled=True)
         return self.settled(rows).examples(rows, labelled=True)
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
-        """Read the rows of a file; columns may be missing in some rows.
-
-        Args:
-            source: The file or data set.
-            labelled: Whether there must be a column of labels.
-
-        Raises:
-            OSError: If it cannot be read.
-            ValueError: If it is broken or a column is missing.
-        """
+        """Read the rows of a file; columns may be missing in some rows."""
         if isinstance(source, GivenData):
             rows = given_rows(source, self)
         else:
@@ -116,7 +92,6 @@ class ExampleReader(ABC, Generic[E]):
         return False
 
     def has_label(self, row: DataRow) -> bool:
-        """Whether a row has a label."""
         return row.has(self.label_column)
 
     def is_empty(self, row: DataRow) -> bool:
@@ -125,23 +100,11 @@ class ExampleReader(ABC, Generic[E]):
         return not (str(text or "").strip() and self.has_label(row))
 
     def settled(self, rows: Sequence[DataRow]) -> Self:
-        """The reader, with settings inferred from labelled data; by default unchanged.
-
-        Raises:
-            ValueError: If the data is ambiguous; the message names the setting to give.
-        """
+        """The reader, with settings inferred from labelled data; ambiguous data is an error."""
         return self
 
     def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
-        """The examples of a file's rows.
-
-        Args:
-            rows: The rows.
-            labelled: Whether they have labels.
-
-        Raises:
-            ValueError: If a value is invalid; the message names file and row.
-        """
+        """The examples of a file's rows; error messages name file and row."""
         return [self.example(row, labelled) for row in rows]
 
     @abstractmethod
@@ -153,11 +116,7 @@ class ExampleReader(ABC, Generic[E]):
         return [self.example(row, labelled=False) for row in rows]
 
     def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
-        """The training examples that can be trained on.
-
-        Raises:
-            ValueError: If there are none.
-        """
+        """The training examples that can be trained on, at least one."""
         return examples
 
     @abstractmethod

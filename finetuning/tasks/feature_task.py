@@ -25,21 +25,14 @@ from .task import Task, TaskData
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureTask(TaggingTask):
-    """Tagging by a BiLSTM on frozen features.
+    """Tagging by a BiLSTM on frozen features."""
 
-    Attributes:
-        encoder: Folder or Hub name of the encoder.
-        features: Name of the features.
-        stored: Names of all features to compute; their hidden states are stored in half precision.
-        lstm_size: Units of an LSTM in each direction.
-        device: Device of the encoder.
-    """
-
-    encoder: str
+    encoder: str  # folder or Hub name
     features: str
+    # Names of all features to compute; their hidden states are stored in half precision.
     stored: tuple[str, ...]
-    lstm_size: int = 768
-    device: str = "cpu"
+    lstm_size: int = 768  # units in each direction
+    device: str = "cpu"  # of the encoder
 
     auto_class: ClassVar[Any] = FeatureTagger
 
@@ -96,7 +89,6 @@ class FeatureTask(TaggingTask):
     def load_model(
         self, name: str, labels: Labels | None, beginning: Beginning | None = None
     ) -> tuple[PreTrainedModel, list[str]]:
-        """A new tagger for the encoder; see `Task.load_model`."""
         encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
         config = FeatureTaggerConfig(
             encoder=self.encoder,
@@ -132,23 +124,10 @@ class FeatureTask(TaggingTask):
 
 
 def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:
-    """The tasks of the feature-based approach.
-
-    Args:
-        task: A tagging task.
-        features: Name of the features, or `"all"` for the rows of `TABLE_7`.
-        encoder: Folder or Hub name of the encoder.
-        lstm_size: Units of an LSTM in each direction.
-        device: Device of the encoder.
-
-    Returns:
-        Tasks by name; a single one has the name "".
-
-    Raises:
-        ValueError: If it is not a tagging task, or the features are unknown.
-    """
+    """The tasks of the feature-based approach by name; a single one has the name ""."""
     if not isinstance(task, TaggingTask):
         raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
+    # One of `FEATURES`, or "all" for the rows of table 7.
     names = TABLE_7 if features == "all" else (features,)
     if names[0] not in FEATURES:
         raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")

@@ -25,32 +25,18 @@ _MOST_LISTED = 100
 
 @dataclass(frozen=True)
 class MaskedText:
-    """A text with masks.
-
-    Attributes:
-        text: The text.
-        row: Number of its row in the data, from 1.
-        hidden: The word at each mask, or None if unknown.
-        tokens: The same as a model predicts it: an uncased one in lower case. None before tokenizing.
-    """
-
     text: str
-    row: int
-    hidden: tuple[str, ...] | None = None
+    row: int  # its number in the data, from 1
+    hidden: tuple[str, ...] | None = None  # the word at each mask, or None if unknown
+    # The same as a model predicts it: an uncased one in lower case. None before tokenizing.
     tokens: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
 class FilledMasks:
-    """The words for the masks of a text.
-
-    Attributes:
-        best: For each mask the most probable tokens with their probabilities, the best first.
-        filled: The text with the best tokens; "" if unknown.
-    """
-
+    # For each mask the most probable tokens with their probabilities, the best first.
     best: tuple[tuple[tuple[str, float], ...], ...]
-    filled: str = ""
+    filled: str = ""  # the text with the best tokens; "" if unknown
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -59,13 +45,9 @@ class FilledMasks:
 
 
 class _Masks(NamedTuple):
-    """Content of `TaskData.layout` in this task.
+    """Content of `TaskData.layout` in this task."""
 
-    Attributes:
-        sequences: For each sequence its example, and which of its masks are predicted from this sequence.
-        mask_token: The mask token as text.
-    """
-
+    # For each sequence its example, and which of its masks are predicted from this sequence.
     sequences: list[tuple[int, range]]
     mask_token: str
 
@@ -83,12 +65,10 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
     has_probabilities: ClassVar[bool] = False
 
     def example(self, row: DataRow, labelled: bool) -> MaskedText:
-        """Text of a row, and the words at its masks."""
         hidden = tuple(row.words(self.label_column)) if labelled else None
         return MaskedText(row.text(self.text_column), row.number, hidden)
 
     def texts_of(self, example: MaskedText) -> tuple[str, ...]:
-        """The text."""
         return (example.text,)
 
     def training_examples(self, examples: Sequence[MaskedText], source: DataSource) -> Sequence[MaskedText]:
@@ -181,10 +161,7 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         ]
 
     def answer(self, prediction: FilledMasks, example: MaskedText, top_k: int, probabilities: bool) -> dict[str, Any]:
-        """`label` and `score`, lists with the best token for each mask; `filled`, the text with these.
-
-        With `top_k` above 1, also `best`, a list for each mask.
-        """
+        """The best token for each mask with its score, and the text with these; with `top_k` also others."""
         found: dict[str, Any] = {
             "label": list(prediction.tokens),
             "score": [rounded(best[0][1]) for best in prediction.best],
@@ -206,16 +183,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         return {"accuracy": accuracy([found for found, _ in pairs], [wanted for _, wanted in pairs])}
 
     def right_prediction(self, example: MaskedText) -> FilledMasks:
-        """The true words."""
         return FilledMasks(tuple(((word, 1.0),) for word in example.tokens or example.hidden or ()))
 
     def write_predictions(
         self, predictions: Sequence[FilledMasks], examples: Sequence[MaskedText], folder: Path, suffix: str = ""
     ) -> None:
-        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces.
-
-        A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
-        """
+        """Write `predictions.tsv`: index, and the best token for each mask, separated by spaces."""
+        # A token that is right is written as the data's own word, so that `read_predictions` needs no tokenizer.
         rows = [
             (str(index), " ".join(_in_words_of_the_data(prediction.tokens, example)))
             for index, (prediction, example) in enumerate(zip(predictions, examples, strict=True))

@@ -20,25 +20,11 @@ def network_outputs(
     data: TaskData,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    batch_size: int | None = None,
-    shared: bool = False,
+    batch_size: int | None = None,  # sequences; None to choose it for the device
+    shared: bool = False,  # whether the processes of a run divide the work; each returns all results
     progress: bool = False,
 ) -> Any:
-    """Run data through a model in eval mode.
-
-    Args:
-        task: The task, which provides the collator and selects the outputs to keep.
-        data: The result of `Task.encode`.
-        model: The model.
-        tokenizer: Its tokenizer.
-        batch_size: Sequences per batch; None to choose it for the device.
-        progress: Whether to show a progress bar.
-        shared: Whether the processes of a run share the work; each of them returns all results.
-
-    Returns:
-        For each sequence an array without a batch axis, in the data's order; a tuple of such lists for several
-        outputs. This is the input of `Task.predict`.
-    """
+    """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
     collate = task.collator(tokenizer, model)
     lengths = [_tokens(data[place]) for place in range(len(data))]
     batches = list(batches_by_length(lengths, model.device, batch_size))
@@ -58,6 +44,7 @@ def network_outputs(
         found = gather_object(found)
     found.sort(key=lambda item: item[0])
     columns = [list(column) for column in zip(*(values for _, values in found), strict=True)]
+    # A tuple of such lists for several outputs.
     return columns[0] if len(columns) == 1 else tuple(columns)
 
 

@@ -39,13 +39,9 @@ class ChoicePrediction:
 
 @dataclass(frozen=True, kw_only=True)
 class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
-    """Choosing between texts; each is read after the same first text, as a pair.
+    """Choosing between texts; each is read after the same first text, as a pair."""
 
-    Attributes:
-        text_pair_column: Column of a text that all choices start with, such as a question.
-        choice_columns: Columns of the choices; a single column contains lists of choices.
-    """
-
+    # A single column contains lists of choices.
     choice_columns: tuple[str, ...] = ("choices",)
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column", "choice_columns")
@@ -68,7 +64,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return self.examples(rows, labelled=False)
 
     def example(self, row: DataRow, labelled: bool) -> ChoiceExample:
-        """Text, choices and label of a row."""
         if len(self.choice_columns) == 1:
             choices = row.value(self.choice_columns[0])
             is_list = isinstance(choices, (list, tuple))
@@ -86,7 +81,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         )
 
     def texts_of(self, example: ChoiceExample) -> tuple[str, ...]:
-        """The text and the choices."""
         return (example.text, *example.choices)
 
     def classes_of(self, example: ChoiceExample) -> tuple[str, ...]:
@@ -136,7 +130,6 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return collate
 
     def predict(self, outputs: Any, data: TaskData[ChoiceExample], labels: Labels | None) -> list[ChoicePrediction]:
-        """The choice with the highest score."""
         probabilities = torch.from_numpy(np.asarray(outputs, dtype=np.float64)).softmax(-1)
         return [ChoicePrediction(int(row.argmax()), tuple(row.tolist())) for row in probabilities]
 
@@ -155,12 +148,10 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return found
 
     def score(self, predictions: Sequence[ChoicePrediction], examples: Sequence[ChoiceExample]) -> dict[str, float]:
-        """Accuracy."""
         wanted: list[Any] = [example.label for example in examples]
         return {"accuracy": accuracy([item.choice for item in predictions], wanted)}
 
     def right_prediction(self, example: ChoiceExample) -> ChoicePrediction:
-        """The prediction of the right choice."""
         assert example.label is not None
         return ChoicePrediction(example.label)
 
@@ -190,6 +181,5 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
         return predictions
 
     def pipeline_call(self, example: ChoiceExample) -> PipelineCall:
-        """The multiple-choice pipeline."""
         code = f"answer = run(prompt={example.text!r}, choices={list(example.choices)!r})\nprint(answer)"
         return PipelineCall(f"Multiple choice (the data says: {example.label})", self.pipeline, code)

@@ -30,7 +30,6 @@ class NextSentenceTask(ClassificationTask):
         return Labels(self.classes)
 
     def pipeline_call(self, example: TextExample) -> PipelineCall:
-        """The next-sentence-prediction pipeline."""
         first, second = example.texts
         return PipelineCall(
             f"Next sentence prediction (the data says: {example.label})",

@@ -30,77 +30,49 @@ _SETTINGS = {"max_seq_len": "max_length", "max_question_len": "max_question_leng
 
 @dataclass(frozen=True)
 class QuestionExample:
-    """A question, its context, and its answers.
-
-    Attributes:
-        id: Id of the question.
-        question: The question.
-        context: The text.
-        answers: (index of the first character, text) of each accepted answer, empty if the question has no answer; the
-            index is -1 if the text is not in the context. None if the answers are unknown.
-        moved: Whether an answer was not at its given position, but found elsewhere.
-        row: Number of its row in the data, from 1.
-    """
-
     id: str
     question: str
     context: str
+    # (index of the first character, text) of each accepted answer, empty if the question has no answer; the index is
+    # -1 if the text is not in the context. None if the answers are unknown.
     answers: tuple[tuple[int, str], ...] | None
-    moved: bool = False
-    row: int = 0
+    moved: bool = False  # whether an answer was not at its given position, but found elsewhere
+    row: int = 0  # its number in the data, from 1
 
 
 @dataclass(frozen=True)
 class AnswerPrediction:
-    """Predicted answers.
-
-    Attributes:
-        text: The best span of the context, regardless of "no answer"; None if a prediction file lacks the question.
-        null_odds: Score of "no answer" minus that of the best span; None if every question has an answer, or if
-            unknown.
-        best: The best spans, and "no answer" if it is possible, from best to worst.
-        is_final: Whether `text` is the final answer, as in a prediction file: empty for "no answer".
-    """
-
+    # The best span of the context, regardless of "no answer"; None if a prediction file lacks the question.
     text: str | None
+    # Score of "no answer" minus that of the best span; None if every question has an answer, or if unknown.
     null_odds: float | None = None
-    best: tuple[Answer, ...] = ()
+    best: tuple[Answer, ...] = ()  # spans, and "no answer" if it is possible, from best to worst
+    # Whether `text` is the final answer, as in a prediction file: empty for "no answer".
     is_final: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
-    """Finding the answer to a question in a text; a long text is read in overlapping windows.
-
-    Attributes:
-        text_column: Column of the question.
-        text_pair_column: Column of the text.
-        label_column: Column of the answers: `{"text": [...], "answer_start": [...]}`, a list of `{"text",
-            "answer_start"}`, or the text of the only answer.
-        id_column: Column of the question's id; without it rows are numbered.
-        unanswerable: Whether a question may have no answer.
-        doc_stride: Number of tokens that neighbouring windows share; None for 128, or half of a text's room if that is
-            less.
-        max_question_length: Maximum length of a question in tokens; longer ones are truncated.
-        max_answer_length: Maximum length of an answer in tokens.
-        n_best_size: Number of answers written to `nbest_predictions.json`.
-        max_context: Whether an answer counts only in the window with the most context around its start, and each text
-            only once, as in Google's code.
-        null_score_threshold: "No answer" is predicted if its score exceeds that of the best span by more than this;
-            None for 0, or for the best value on the validation data.
-    """
+    """Finding the answer to a question in a text; a long text is read in overlapping windows."""
 
     text_column: str = "question"
     text_pair_column: str = "context"
+    # `{"text": [...], "answer_start": [...]}`, a list of `{"text", "answer_start"}`, or the text of the only answer.
     label_column: str = "answers"
-    id_column: str = "id"
+    id_column: str = "id"  # without it rows are numbered
     max_length: int = 384
-    unanswerable: bool = False
+    unanswerable: bool = False  # whether a question may have no answer
+    # Number of tokens that neighboring windows share; None for 128, or half of a text's tokens in a window if that is
+    # less.
     doc_stride: int | None = None
-    max_question_length: int = 64
-    max_answer_length: int = 30
-    n_best_size: int = 20
+    max_question_length: int = 64  # in tokens; longer ones are truncated
+    max_answer_length: int = 30  # in tokens
+    n_best_size: int = 20  # answers written to `nbest_predictions.json`
+    # Whether an answer counts only in the window with the most context around its start, and each text only once, as
+    # in Google's code.
     max_context: bool = False
+    # "No answer" is predicted if its score exceeds that of the best span by more than this; None for 0, or for the
+    # best value on the validation data.
     null_score_threshold: float | None = None
 
     options: ClassVar[tuple[str, ...]] = (
@@ -142,7 +114,6 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return examples
 
     def example(self, row: DataRow, labelled: bool) -> QuestionExample:
-        """Question, text and answers of a row."""
         question, context = row.text(self.text_column), row.text(self.text_pair_column)
         name = str(row.value(self.id_column) if row.has(self.id_column) else row.number)
         if not labelled:
@@ -191,7 +162,6 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return result
 
     def texts_of(self, example: QuestionExample) -> tuple[str, ...]:
-        """Question and text."""
         return (example.question, example.context)
 
     def group_of(self, example: QuestionExample) -> str:
@@ -223,11 +193,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         tokenizer: PreTrainedTokenizerBase,
         source: DataSource,
     ) -> TaskData[QuestionExample]:
-        """Split texts into windows; `layout` has the windows of each example.
-
-        The training target is the first answer that is in the text, or, without an answer, the null token in every
-        window.
-        """
+        """Split texts into windows; `layout` has the windows of each example."""
         layout = []
         for start in tqdm(range(0, len(examples), _CHUNK), desc=f"Windows of {source}", unit_scale=_CHUNK, delay=2):
             chunk = examples[start : start + _CHUNK]
@@ -240,6 +206,7 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         windows = [window for question in layout for window in question.windows]
         inputs: dict[str, Any] = {name: [window.inputs[name] for window in windows] for name in windows[0].inputs}
         if examples[0].answers is not None:
+            # The first answer that is in the text, or, without an answer, the null token in every window.
             positions = [
                 position
                 for example, question in zip(examples, layout, strict=True)
@@ -312,7 +279,6 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
         return squad_v2_metrics(texts, answers, odds or None, threshold)
 
     def right_prediction(self, example: QuestionExample) -> AnswerPrediction:
-        """The first answer."""
         texts = [text for _, text in example.answers or ()]
         return AnswerPrediction(texts[0] if texts else "", 0.0 if self.unanswerable else None)
 
@@ -352,15 +318,12 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
             write_json(folder / f"null_odds{suffix}.json", {example.id: item.null_odds for example, item in pairs})
 
     def read_predictions(self, path: Path, examples: Sequence[QuestionExample]) -> list[AnswerPrediction]:
-        """Read SQuAD's `{id: text}`, with its `null_odds.json` if that is in the same folder.
-
-        An empty text means "no answer". As in the official scripts, a missing question counts as wrong in SQuAD 1.1
-        and is an error in 2.0. Texts are final answers, whatever their odds, unless `null_score_threshold` is set.
-        """
+        """Read SQuAD's `{id: text}`, final answers, with its `null_odds.json` if that is in the same folder."""
         texts = _read_object(path, (str,), "a text")
         odds_file = path.with_name(path.name.replace("predictions", "null_odds"))
         has_odds = self.unanswerable and odds_file != path and odds_file.is_file()
         odds = _read_object(odds_file, (int, float), "a number") if has_odds else {}
+        # As in the official scripts, a missing question counts as wrong in SQuAD 1.1 and is an error in 2.0.
         for file, found in {path: texts, **({odds_file: odds} if has_odds else {})}.items():
             missing = [example.id for example in examples if example.id not in found]
             if missing and self.unanswerable:
@@ -368,10 +331,10 @@ class QuestionAnsweringTask(Task[QuestionExample, AnswerPrediction]):
                     f"{file} lacks {len(missing)} of {len(examples)} questions, such as {missing[0]!r}; expected an "
                     "entry for each."
                 )
+        # An empty text means "no answer", whatever the odds, unless `null_score_threshold` is set.
         return [AnswerPrediction(texts.get(example.id), odds.get(example.id), is_final=True) for example in examples]
 
     def pipeline_call(self, example: QuestionExample) -> PipelineCall:
-        """The question-answering pipeline."""
         settings = f"max_seq_len={self.max_length}, max_question_len={self.max_question_length}"
         if self.unanswerable:
             settings += ", handle_impossible_answer=True"

@@ -14,48 +14,25 @@ from ...pipelines.windows import default_stride
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """Words with their tags.
-
-    Attributes:
-        words: The words.
-        tags: A tag for each; None where they are not known.
-        document: What names the document that they are from, apart from its neighbours.
-        text: The text that they were found in, if there was one.
-        spans: First character of each word in the text and the one after its last.
-    """
-
     words: tuple[str, ...]
-    tags: tuple[str, ...] | None
-    document: Hashable = 0
-    text: str | None = None
-    spans: tuple[tuple[int, int], ...] = ()
+    tags: tuple[str, ...] | None  # a tag for each word; None if unknown
+    document: Hashable = 0  # differs between neighboring documents
+    text: str | None = None  # the text that contains the words, if there was one
+    spans: tuple[tuple[int, int], ...] = ()  # of each word in the text: first character, and the one after its last
 
 
 @dataclass(frozen=True)
 class TagWindow:
-    """The pieces of a sequence, by their index among the pieces of all sentences.
-
-    Attributes:
-        start: First piece of the sequence.
-        end: End of the sequence, exclusive.
-        own_start: First piece that is tagged; the others are context.
-        own_end: End of the tagged pieces, exclusive.
-    """
+    """The pieces of a sequence, by their index among the pieces of all sentences; ends are exclusive."""
 
     start: int
     end: int
-    own_start: int
+    own_start: int  # first piece that is tagged; the others are context
     own_end: int
 
 
 def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
-    """Add a sequence to model inputs: pieces and special tokens.
-
-    Args:
-        inputs: Model inputs of the previous sequences by argument name; extended in place.
-        tokenizer: The tokenizer.
-        ids: The pieces.
-    """
+    """Add pieces with special tokens to the model inputs of the previous sequences."""
     for name, values in (
         ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
         ("attention_mask", [1] * (len(ids) + 2)),
@@ -66,25 +43,14 @@ def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBas
 
 
 def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
-    """The windows for tagging a sentence.
-
-    Args:
-        start: First piece of the sentence.
-        end: End of the sentence, exclusive.
-        first: First piece that may be context.
-        last: End of the possible context, exclusive.
-        room: Number of pieces in a window.
-        stride: Number of pieces that neighbouring windows share, see `window_starts`.
-
-    Returns:
-        One window if the sentence fits, with as much context as there is room for; otherwise several, with half of the
-        stride as context around the sentence, and each piece is tagged in the window with most context for it.
-    """
+    """Windows of `room` pieces for the sentence from `start` to `end`, with context from `first` to `last`."""
     if end - start <= room:
+        # As much context as fits.
         spare = room - (end - start)
         before, after = start - first, last - end
         left = min(before, max(spare // 2, spare - after))
         return [TagWindow(start - left, end + min(after, spare - left), start, end)]
+    # Half of the stride as context around the sentence; each piece is tagged in the window with most context for it.
     margin = (default_stride(room) if stride is None else stride) // 2
     first, last = max(first, start - margin), min(last, end + margin)
     starts = window_starts(last - first, room, stride)
@@ -95,14 +61,7 @@ def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: 
 
 
 class WordPieces:
-    """The pieces of all sentences, concatenated.
-
-    Attributes:
-        ids: Token id of each piece (n,).
-        sentences: Index of its sentence (n,).
-        words: Index of its word in the sentence (n,).
-        is_first: Whether it is the first piece of its word (n,).
-    """
+    """All pieces, concatenated: ids, sentence, word in it, and whether they are the word's first, each (n,)."""
 
     def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
         space = " " if _reads_spaces(tokenizer) else ""

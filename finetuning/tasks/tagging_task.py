@@ -41,23 +41,18 @@ _WORD = re.compile(r"[@#]?\w(?:\S*\w)?|[^\w\s]")
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
-    """Tags of words.
+    """Tags of words."""
 
-    Attributes:
-        continuation_labels: Labels of a word's pieces after the first: ignored ("ignore"), or
-            inside the entity, I-, ("inside").
-        max_document_context: Whether to read every sentence with as much of its document as fits as context.
-        any_tags: Whether tags may be other than those of entities (B-PER, O), such as parts of speech; metrics then
-            count words instead of entities.
-        are_of_entities: Whether all classes are entity tags; None until the classes are known.
-        doc_stride: Number of pieces that neighbouring windows of a long sentence share; None for 128, or half of a
-            window's room if that is less.
-    """
-
+    # Labels of a word's pieces after the first: ignored ("ignore"), or inside the entity, I-, ("inside").
     continuation_labels: Literal["ignore", "inside"] = "ignore"
+    # Whether to read every sentence with as much of its document as fits as context.
     max_document_context: bool = False
+    # Whether tags may be other than those of entities (B-PER, O), such as parts of speech; metrics then count words
+    # instead of entities.
     any_tags: bool = False
-    are_of_entities: bool | None = None
+    are_of_entities: bool | None = None  # whether all classes are entity tags; None until they are known
+    # Number of pieces that neighboring windows of a long sentence share; None for 128, or half of a window's pieces if
+    # that is less.
     doc_stride: int | None = None
 
     options: ClassVar[tuple[str, ...]] = (*Task.options, "continuation_labels", "max_document_context", "doc_stride")
@@ -70,15 +65,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     has_probabilities: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Reject a `doc_stride` that is not less than a window.
-
-        Raises:
-            ValueError: If it is not.
-        """
         check_stride(self.doc_stride, self.max_length)
 
     def example(self, row: DataRow, labelled: bool) -> TaggedSentence:
-        """Words and tags of a row."""
         words = tuple(row.words(self.text_column))
         document = row.values.get("document", 0)
         if not labelled:
@@ -100,11 +89,9 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return self if labels is None else replace(self, are_of_entities=_are_of_entities(labels.names))
 
     def texts_of(self, example: TaggedSentence) -> tuple[str, ...]:
-        """The sentence."""
         return (" ".join(example.words),)
 
     def classes_of(self, example: TaggedSentence) -> tuple[str, ...]:
-        """The tags."""
         return example.tags or ()
 
     def group_of(self, example: TaggedSentence) -> Hashable:
@@ -112,11 +99,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return example.document if self.max_document_context else example.words
 
     def labels(self, examples: Sequence[TaggedSentence], source: DataSource) -> Labels:
-        """The tags of the training data; B- and I- of a type are both included, even if one does not occur.
-
-        Raises:
-            ValueError: If there is only one tag, or a tag that is not an entity tag where only these are allowed.
-        """
+        """The tags of the training data; B- and I- of a type are both included, even if one does not occur."""
         found = {tag for example in examples for tag in example.tags or ()}
         if not self.any_tags:
             try:
@@ -171,11 +154,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
     def _tag_ids(
         self, examples: Sequence[TaggedSentence], pieces: WordPieces, labels: Labels, source: DataSource
     ) -> np.ndarray:
-        """The target of every piece, -100 to ignore it.
-
-        Raises:
-            ValueError: If `continuation_labels` is "inside" and a tag is not an entity tag.
-        """
+        """The target of every piece, -100 to ignore it."""
         names = [tag for example in examples for tag in example.tags or ()]
         word_ids = np.array(labels.ids(names, source))
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
@@ -241,12 +220,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         top_k: int = 1,
         probabilities: bool = False,
     ) -> list[dict[str, Any]]:
-        """A tag for each word with its probability, and the entities if tags are entity tags.
-
-        `words` are included if the input was a text, which is split here. An entity has its `label`, `text`, `start`
-        and `end` (characters of the text, or of the words joined by spaces if there was no text), and `score`, the
-        mean over its words.
-        """
+        """A tag for each word with its probability, the `words` of a text, and entities if tags are of entities."""
         assert labels is not None
         scores = [[1.0] * len(example.words) for example in data.examples]
         for logits, layout in zip(outputs, data.layout, strict=True):
@@ -255,6 +229,8 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             for (sentence, word), probability in zip(layout[places], highest, strict=True):
                 scores[sentence][word] = rounded(probability)
         of_entities = _are_of_entities(labels.names)
+        # An entity has its `label`, `text`, `start` and `end` (characters of the text, or of the words joined by
+        # spaces if there was no text), and `score`, the mean over its words.
         answers: list[dict[str, Any]] = []
         for example, tags, values in zip(data.examples, self.predict(outputs, data, labels), scores, strict=True):
             answer: dict[str, Any] = {"words": list(example.words)} if example.text is not None else {}
@@ -263,10 +239,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return answers
 
     def score(self, predictions: Sequence[tuple[str, ...]], examples: Sequence[TaggedSentence]) -> dict[str, float]:
-        """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags.
-
-        For other tags: accuracy and macro F1.
-        """
+        """Precision, recall and F1 of entities, as in conlleval, and the accuracy of tags; for other tags macro F1."""
         wanted = [example.tags or () for example in examples]
         if not self._counts_entities(predictions, wanted):
             words = list(chain(*predictions)), list(chain(*wanted))
@@ -291,7 +264,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return class_report(*words, sorted({*words[0], *words[1]}), "words")
 
     def right_prediction(self, example: TaggedSentence) -> tuple[str, ...]:
-        """The example's tags."""
         return example.tags or ()
 
     def write_predictions(
@@ -324,7 +296,6 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         return [tuple(map(label_name, row["tags"])) for row in rows]
 
     def pipeline_call(self, example: TaggedSentence) -> PipelineCall:
-        """The token-classification pipeline."""
         code = f"for entity in run({' '.join(example.words)!r}):\n    print(entity['entity_group'], entity['word'])"
         wanted = " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags or (), strict=False))
         title = f"Tagging (the data says: {wanted})"

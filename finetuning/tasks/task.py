@@ -43,39 +43,27 @@ P = TypeVar("P")  # a prediction for an example
 
 @dataclass(frozen=True)
 class TaskData(Dataset, Generic[E]):
-    """The model inputs of a data set, with its examples.
-
-    Attributes:
-        examples: The examples of the file.
-        inputs: Values for each sequence by model argument. Some tasks make several sequences of an example, and may
-            give them weights (`WINDOW_WEIGHT`).
-        cut: Number of truncated examples.
-        windowed: Number of examples read in several windows.
-        layout: How sequences and tokens belong to examples; its format depends on the kind of task.
-        source: The source of the examples.
-    """
+    """The model inputs of a data set, with its examples."""
 
     examples: Sequence[E]
+    # Values for each sequence by model argument. Some tasks make several sequences of an example, and may give them
+    # weights (`WINDOW_WEIGHT`).
     inputs: Mapping[str, Sequence[Any]]
     source: DataSource
+    # How sequences and tokens belong to examples; its format depends on the kind of task.
     layout: Any = None
-    cut: int = 0
-    windowed: int = 0
+    cut: int = 0  # truncated examples
+    windowed: int = 0  # examples read in several windows
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """Model arguments of a sequence."""
         return {name: values[index] for name, values in self.inputs.items()}
 
 
 def check_stride(doc_stride: int | None, max_length: int) -> None:
-    """Reject windows that share more tokens than they have room for.
-
-    Raises:
-        ValueError: If they do.
-    """
+    """Reject windows that share all of their text's tokens."""
     if doc_stride is not None and not 0 <= doc_stride < max_length - 2:
         raise ValueError(
             f"doc_stride is {doc_stride}; expected 0 or more and less than {max_length - 2}, the room for text in a "

@@ -83,21 +83,13 @@ class TaskArguments:
     )
 
     def resolve_task(self) -> Task:
-        """The task with the given settings.
-
-        Raises:
-            ValueError: If the task is unknown, or a setting is not one of the task's or out of range.
-        """
+        """The task with the given settings, which must be its own."""
         check_settings(self)
         name, task = self._chosen_task()
         return replace(task, **self._hub_fields(task) | self._given_settings(name))
 
     def _given_settings(self, name: str) -> dict[str, Any]:
-        """The settings given for a task.
-
-        Raises:
-            ValueError: If the task is unknown, or a setting is not the task's, or names a column twice.
-        """
+        """The settings given for a task; a setting of other tasks, or a column named twice, is an error."""
         task = _task_called(name)
         given: dict[str, Any] = {}
         for option in (item.name for item in fields(TaskArguments) if item.name != "task"):
@@ -141,12 +133,7 @@ class FinetunedModelArguments(TaskArguments):
     use_cpu: bool = field(default=False, metadata={"help": "Use the CPU, even if there is an accelerator."})
 
     def __post_init__(self) -> None:
-        """Check what can be checked without looking at data.
-
-        Raises:
-            ValueError: If a setting is out of range, or not one of the task's.
-            OSError: If the model folder does not exist.
-        """
+        """Check what can be checked without looking at data."""
         check_settings(self)
         if self.model:
             check_model(self.model, ask_hub=False)
@@ -159,11 +146,7 @@ class FinetunedModelArguments(TaskArguments):
 
     @classmethod
     def of_training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings for a command on a fine-tuned model, from the settings of its fine-tuning: model and data format.
-
-        Args:
-            settings: Settings of a file for `mybert finetune --config`.
-        """
+        """Model and data format from the settings of its fine-tuning, as in a file for `finetune --config`."""
         names = [*(option.name for option in fields(TaskArguments)), "use_cpu", "quiet"]
         found = {name: settings[name] for name in names if settings.get(name) is not None}
         return found | ({"model": settings["output_dir"]} if settings.get("output_dir") else {})
@@ -174,12 +157,7 @@ class FinetunedModelArguments(TaskArguments):
 
 
 def task_for_model(arguments: TaskArguments, model: str | None) -> tuple[str, Task]:
-    """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name.
-
-    Raises:
-        ValueError: If the task is unknown, or the model has no head for a task.
-        OSError: If the model does not exist.
-    """
+    """The task of a fine-tuned model with its recorded settings, unless the arguments name another; with its name."""
     if model is None:
         name = arguments.task or TaskArguments.task
         return name, _task_called(name)
@@ -207,11 +185,7 @@ def benchmark_files(folder: str | Path, task: Task, split: str) -> list[str]:
 
 
 def evaluation_names(task: Task, sources: Any) -> dict[str, DataSource]:
-    """Name several files of a split: by the task's names, or else by their own; a single one has the name "".
-
-    Raises:
-        ValueError: If two have the same name.
-    """
+    """Name several files of a split: by the task's names, or else by their own; a single one has the name ""."""
     sources = list(sources)
     if len(sources) <= 1:
         return dict(zip([""], sources, strict=False))

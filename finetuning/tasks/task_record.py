@@ -33,31 +33,15 @@ def _recorded_fields(task: Task) -> list[str]:
 
 
 def write_task_record(model_dir: str | Path, record: Mapping[str, Any]) -> None:
-    """Write a task record into a model folder.
-
-    Raises:
-        OSError: If its `config.json` cannot be read or written.
-    """
     path = Path(model_dir) / "config.json"
     write_json(path, read_json_object(path) | {TASK_RECORD: dict(record)}, sort_keys=True)
 
 
 def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
-    """The task that a model was fine-tuned for.
-
-    Args:
-        model: Folder or Hub name, for messages.
-        config: Its configuration. Without a record, the model's head determines the task, with the model's maximum
-            length and the default column names.
-
-    Returns:
-        The task's name and the task.
-
-    Raises:
-        ValueError: If the model has no head of a task, or its record is invalid.
-    """
+    """The task that a model was fine-tuned for, and its name."""
     if found := recorded_task(model, config):
         return found
+    # Without a record, the head decides, with the model's maximum length and the default column names.
     heads = heads_of(config)
     problem = config.problem_type or ("regression" if config.num_labels == 1 else "single_label_classification")
     fitting = [
@@ -80,11 +64,7 @@ def task_of_model(model: str, config: PreTrainedConfig) -> tuple[str, Task]:
 
 
 def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | None:
-    """The task that is recorded in a model's configuration, with its name; None if its head is no longer that task's.
-
-    Raises:
-        ValueError: If the record is invalid.
-    """
+    """The recorded task of a model's configuration, with its name; None if its head is no longer that task's."""
     record = getattr(config, TASK_RECORD, None)
     if record is None:
         return None
@@ -94,15 +74,7 @@ def recorded_task(model: str, config: PreTrainedConfig) -> tuple[str, Task] | No
 
 
 def read_task_record(model: str, record: Any) -> tuple[str, Task]:
-    """The task of a record and its name; the record is not trusted.
-
-    Args:
-        model: Folder or Hub name, for messages.
-        record: A record, as from `task_record`.
-
-    Raises:
-        ValueError: If the record is invalid.
-    """
+    """The task of a record and its name; the record is not trusted."""
     where = f"{TASK_RECORD} in the configuration of {model}"
     if not isinstance(record, dict) or not isinstance(record.get("task"), str) or record["task"] not in TASKS:
         raise ValueError(f"{where} is {str(record)[:80]}; expected an object with a task: {', '.join(TASKS)}.")

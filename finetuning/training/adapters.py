@@ -27,17 +27,7 @@ _LORA = {"peft_type": "LORA", "r": 8, "lora_alpha": 16}  # on query and value (H
 
 
 def read_adapter_config(path: str | None) -> PeftConfig:
-    """The configuration of an adapter.
-
-    Args:
-        path: JSON or YAML file with the fields of one of PEFT's configurations, as its `adapter_config.json`;
-            `peft_type` names its kind, LoRA by default. None for LoRA of rank 8 on query and value.
-
-    Raises:
-        ImportError: If PEFT is missing.
-        ValueError: If the file is not a configuration, or its kind of adapter cannot be merged.
-        OSError: If it cannot be read.
-    """
+    """Read a PEFT configuration (JSON or YAML, LoRA by default); without one, LoRA of rank 8 on query and value."""
     try:
         import peft
         from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING
@@ -69,18 +59,7 @@ def read_adapter_config(path: str | None) -> PeftConfig:
 
 
 def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
-    """Freeze a model and add an adapter to its weights; pooler and head are trained as well.
-
-    Args:
-        model: The model.
-        config: The adapter's configuration; its own `modules_to_save` replace pooler and head.
-
-    Returns:
-        A `peft.PeftModel`.
-
-    Raises:
-        ValueError: If the adapter does not fit the model.
-    """
+    """Freeze a model and add an adapter: a `peft.PeftModel`, whose pooler and head are trained as well."""
     import peft
 
     settings: Any = config
@@ -89,6 +68,7 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
         tuner = peft.PEFT_TYPE_TO_TUNER_MAPPING[settings.peft_type]
         settings.target_modules = getattr(tuner, "target_module_mapping", {}).get("bert")
     if not settings.modules_to_save:
+        # The configuration's own replace pooler and head.
         settings.modules_to_save = head_layers(model)
     if isinstance(settings.target_modules, str) and settings.target_modules == "all-linear":
         settings.exclude_modules = settings.exclude_modules or settings.modules_to_save
@@ -108,18 +88,7 @@ def add_adapter(model: PreTrainedModel, config: PeftConfig) -> Any:
 
 
 def merge_adapter(adapted: Any, folder: Path | None) -> PreTrainedModel:
-    """Merge an adapter into the model's weights.
-
-    Args:
-        adapted: The trained result of `add_adapter`.
-        folder: Folder to save the adapter separately, in PEFT's format; None not to save it.
-
-    Returns:
-        The merged model, without PEFT.
-
-    Raises:
-        OSError: If the adapter cannot be written.
-    """
+    """Merge an adapter into the model's weights, and save it in a folder, if given, in PEFT's format."""
     if folder is not None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with folder_written_beside(folder, _ADAPTER_FILES, overwrite=True) as made:

@@ -13,11 +13,9 @@ def loss_in(metrics: Mapping[str, Any]) -> float:
 
 
 class LossBreaksTies(TrainerCallback):
-    """Lets an evaluation be better than the best one if its metric is equal and its loss lower.
+    """Lets an evaluation be better than the best one if its metric is equal and its loss lower."""
 
-    `Trainer` would keep the first of them: that of the first epoch if F1 is 0 in all.
-    """
-
+    # `Trainer` would keep the first of them: that of the first epoch if F1 is 0 in all.
     def on_evaluate(
         self,
         args: TrainingArguments,

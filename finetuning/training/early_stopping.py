@@ -9,11 +9,9 @@ from ...files import read_json_object
 
 
 class PatientStop(EarlyStoppingCallback):
-    """transformers' `EarlyStoppingCallback`, which continues its count from the checkpoint.
+    """transformers' `EarlyStoppingCallback`, which continues its count from the checkpoint."""
 
-    When resuming, `Trainer` restores callbacks only together with its control state, which would stop the run again.
-    """
-
+    # `Trainer` restores callbacks only together with its control state, which would stop the run again.
     @classmethod
     def from_checkpoint(cls, patience: int, checkpoint: str | None) -> "PatientStop":
         """Continue the count of a checkpoint; without one, start at 0."""

@@ -72,6 +72,9 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
     `datasets.Dataset` or an iterable, see `given_data.rows_of`; for several validation sets, a dictionary by name.
+
+    Raises:
+        ValueError: If a setting is missing or out of range.
     """
 
     data_settings: ClassVar[tuple[str, ...]] = ("train_file", "validation_file", "test_file")
@@ -199,11 +202,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     why_learning_rate: str = field(default="", init=False)  # for the card, if it is not set
 
     def __post_init__(self) -> None:
-        """Fill in the task's defaults, and check what can be checked without looking at the data.
-
-        Raises:
-            ValueError: If a setting is missing or out of range.
-        """
+        """Fill in the task's defaults, and check what can be checked without looking at the data."""
         self.train_file = source_of(self.train_file, "train_file")  # type: ignore[assignment]
         for name in ("validation_file", "test_file"):
             setattr(self, name, sources_of(getattr(self, name), name) or None)

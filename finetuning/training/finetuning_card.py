@@ -40,17 +40,7 @@ def write_finetuning_card(
     examples: Sequence[Example],
     comparisons: Sequence[Comparison] = (),
 ) -> None:
-    """Write the model's card.
-
-    Args:
-        output_dir: The model folder.
-        arguments: The run's settings.
-        run: The task and its data.
-        outcomes: Result of each training by name.
-        found: Their combined result.
-        examples: The result of `task_examples`.
-        comparisons: Comparisons of the run's metrics.
-    """
+    """Write the model's card; `examples` are the result of `task_examples`."""
     content = CardContent(
         name=output_dir.name,
         summary=arguments.card_summary,

@@ -19,15 +19,7 @@ _TOLERANCE = 1e-6  # for rounding: the epoch is a quotient of step counts
 
 
 def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
-    """Freeze the embeddings and the lowest layers permanently.
-
-    Args:
-        model: The model. Its pooler is trained with the head.
-        count: Number of layers; None for all of them, -1 for nothing, not even the embeddings.
-
-    Raises:
-        ValueError: If there are fewer.
-    """
+    """Freeze embeddings and lowest layers permanently: a count, None for all layers, -1 for nothing."""
     if count == -1:
         return
     layers = encoder_layers(model)
@@ -39,15 +31,11 @@ def freeze_layers(model: PreTrainedModel, count: int | None) -> None:
 
 
 class Unfreezing(TrainerCallback):
-    """Unfreezes parts of the encoder during training; parts that were frozen before stay frozen.
+    """Unfreezes parts of the encoder during training; parts that were frozen before stay frozen."""
 
-    Args:
-        model: The model.
-        head_first: Epochs in which only head and pooler are trained.
-        gradual: Epochs between unfreezing one layer and the next, the top one first and the embeddings last; 0 for all
-            at once after `head_first`. Without `head_first` only the head is trained for the first such interval.
-    """
-
+    # Only head and pooler are trained for the epochs `head_first`; then all, or one layer more after each interval of
+    # `gradual` epochs, the top one first and the embeddings last. Without `head_first` only the head is trained for
+    # the first such interval.
     def __init__(self, model: PreTrainedModel, head_first: float = 0.0, gradual: float = 0.0) -> None:
         parts = [*reversed(encoder_layers(model)), embeddings(model)]
         start = head_first or gradual
@@ -57,11 +45,7 @@ class Unfreezing(TrainerCallback):
         ]
 
     def apply(self, epoch: float) -> None:
-        """Unfreeze the parts to train at this time, and freeze the rest.
-
-        Args:
-            epoch: Time since the start of training, in epochs.
-        """
+        """Unfreeze the parts to train at this time, in epochs, and freeze the rest."""
         for start, parameters in self._stages:
             for parameter in parameters:
                 parameter.requires_grad_(epoch >= start - _TOLERANCE)

@@ -10,16 +10,8 @@ from .samples import label_counts
 
 
 def set_head_bias(model: PreTrainedModel, task: Task, data: TaskData) -> None:
-    """Set the output layer's bias to the classes' log-frequencies, or to the log-odds of independent labels.
-
-    A task of a few rare labels otherwise spends its training on learning how rare they are. Each count is one larger,
-    so that a label without examples has a finite bias.
-
-    Args:
-        model: A model with a new head.
-        task: The task; other objectives than classes and labels are left alone.
-        data: The training data.
-    """
+    """Set the output layer's bias to the classes' log-frequencies, or to the log-odds of independent labels."""
+    # A task of a few rare labels otherwise spends its training on learning how rare they are.
     layer, labels = output_layer(model), data.inputs.get("labels")
     if layer is None or layer.bias is None or labels is None or not task.has_classes:
         return
@@ -28,6 +20,7 @@ def set_head_bias(model: PreTrainedModel, task: Task, data: TaskData) -> None:
         rows = np.asarray(labels, dtype=np.float64)  # NaN without labels
         there = ~np.isnan(rows)
         counts = shares @ np.nan_to_num(rows)
+        # Each count is one larger, so that a label without examples has a finite bias.
         bias = np.log(counts + 1) - np.log(shares @ there - counts + 1)
     elif task.objective == "classes":
         counts = label_counts(data, layer.out_features) + 1

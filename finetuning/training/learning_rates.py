@@ -15,46 +15,22 @@ _HIDDEN_SIZE = 768  # of BERT base, for which the paper gives learning rates
 
 
 def rate_for_size(rate: float, model: str) -> tuple[float, str]:
-    """The learning rate for a model of another size than BERT base: smaller models need higher rates.
-
-    With 5e-5 this is 3e-4 at a hidden size of 128 and 1e-4 at 384; the best rates of Google's miniatures (Turc et al.,
-    2019) are 3e-5 to 3e-4.
-
-    Args:
-        rate: Learning rate for BERT base.
-        model: Folder or Hub name of the model.
-
-    Returns:
-        The rate, to three digits, and the reason for it.
-
-    Raises:
-        OSError: If there is no such model.
-    """
+    """The learning rate, to three digits, for another size than BERT base, whose rate is given, and the reason."""
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
     hidden_size = getattr(config, "hidden_size", _HIDDEN_SIZE)
+    # With 5e-5 this is 3e-4 at a hidden size of 128 and 1e-4 at 384; the best rates of Google's miniatures (Turc et
+    # al., 2019) are 3e-5 to 3e-4.
     return float(f"{rate * _HIDDEN_SIZE / hidden_size:.3g}"), f"{rate:g} x {_HIDDEN_SIZE} / hidden size {hidden_size}"
 
 
 def layerwise_groups(
     model: PreTrainedModel,
-    learning_rate: float,
-    layer_decay: float,
-    weight_decay: float,
-    embedding_factor: float = 1.0,
+    learning_rate: float,  # of the head and the pooler
+    layer_decay: float,  # from each layer to the one below, in (0, 1]; applied to the top layer, too
+    weight_decay: float,  # of all but biases and layer normalizations
+    embedding_factor: float = 1.0,  # on the rate of the word embeddings, above 0
 ) -> list[dict[str, Any]]:
-    """Parameter groups whose learning rate decreases from the head to the embeddings.
-
-    Args:
-        model: The model; frozen parameters are left out.
-        learning_rate: Learning rate of the head and the pooler.
-        layer_decay: Factor from each layer to the one below, in (0, 1]; applied once to the top layer, and to the
-            embeddings once more than to the lowest layer.
-        weight_decay: Weight decay of all but biases and layer normalisations.
-        embedding_factor: Further factor on the rate of the word embeddings, above 0.
-
-    Returns:
-        The groups, one or two for each learning rate, those of the head first, because the first rate is logged.
-    """
+    """Parameter groups whose learning rate decreases from the head to the embeddings."""
     groups = parameter_groups(model, weight_decay)
     if layer_decay == embedding_factor == 1:
         return groups
@@ -68,4 +44,5 @@ def layerwise_groups(
             factor = factors.get(id(parameter), 1.0)
             new = {**group, "params": [], "lr": learning_rate * factor}
             divided.setdefault((factor != 1, -factor, number), new)["params"].append(parameter)
+    # Those of the head first, because the first rate is logged.
     return [divided[place] for place in sorted(divided)]

@@ -24,20 +24,7 @@ _CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones 
 
 
 def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
-    """Evaluate a trained model, and write metrics, curves, predictions and reports.
-
-    Settings that the task fits to validation data (thresholds, temperature) are recorded in the model folder.
-
-    Args:
-        trainer: The trainer, after training.
-        output_dir: The model folder.
-
-    Returns:
-        The metrics.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Evaluate a trained model, write metrics, curves, predictions and reports, and return the metrics."""
     run = fitted = trainer.run
     found, outputs = trainer.evaluate_all("eval", run.validation)
     metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
@@ -47,6 +34,7 @@ def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
         name, data = next(iter(run.validation.items()))
         task = run.task.adapted(raw[name], data.examples)
         trainer.run = fitted = replace(run, task=task)
+        # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
         if trainer.args.should_save:
             write_task_record(output_dir, task_record(trainer.args.task, task))
     predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
@@ -92,20 +80,10 @@ def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[s
 def _beside(
     task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
 ) -> dict[str, float]:
-    """Reference values for a metric: the score of the most frequent answer, and calibration errors.
-
-    Calibration errors are given with and without the fitted settings.
-
-    Args:
-        task: The task.
-        data: The data.
-        raw: Predictions without fitted settings.
-        calibrated: Predictions with them.
-        name: Prefix of the metrics' names.
-        is_fitted_to: Whether the settings were fitted to this data; the error is then also measured by cross-fitting.
-    """
+    """Score of the most frequent answer, and calibration errors with and without (raw) fitted settings."""
     start = f"{name}_" if name else ""
     found = {"": task.calibration(calibrated, data.examples)}
+    # The error on data that the settings were fitted to is also measured by cross-fitting.
     if is_fitted_to:
         found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
     if is_fitted_to or calibrated is not raw:

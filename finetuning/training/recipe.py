@@ -75,15 +75,10 @@ def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> d
 
 
 class Finetuning:
-    """A fine-tuning run, from task data to a model folder.
+    """A fine-tuning run, from task data to a model folder."""
 
-    Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
-    `comparisons`.
-
-    Args:
-        arguments: Its settings.
-    """
-
+    # Hooks for subclasses that also learn from something else: `check`, `read`, `files`, `begun`, `start`, `trainer`,
+    # `comparisons`.
     def __init__(self, arguments: FinetuningArguments) -> None:
         self.arguments = arguments
 

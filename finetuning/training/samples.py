@@ -58,24 +58,8 @@ SAMPLE_SETTINGS = tuple(option.name for option in fields(SampleSettings))
 
 
 def split_off(task: Task, examples: Sequence[E], share: float, seed: int) -> tuple[list[E], list[E]]:
-    """Hold out a share of examples.
-
-    The split is stratified if every example has one class. Examples that belong together (equal texts, questions on
-    one text) are not separated, and count as one.
-
-    Args:
-        task: The task, which knows classes and groups.
-        examples: The examples.
-        share: The share to hold out, in (0, 1).
-        seed: Random seed.
-
-    Returns:
-        The examples to keep and those held out, both in their order.
-
-    Raises:
-        ValueError: If one side would be empty.
-        ImportError: If scikit-learn is missing.
-    """
+    """Hold out a fraction, in (0, 1), of examples, stratified if each has one class; returns both sides in order."""
+    # Examples that belong together (equal texts, questions on one text) are not separated, and count as one.
     groups = _groups(task, examples)
     firsts = [examples[numbers[0]] for numbers in groups]
     what = "examples" if len(groups) == len(examples) else "different texts"
@@ -99,23 +83,14 @@ def equal_texts_line(task: Task, examples: Sequence[Any]) -> str:
 
 
 def sample(task: Task, examples: Sequence[E], count: int, seed: int) -> list[E]:
-    """Draw a stratified sample of examples, in their order; all of them if there are no more.
-
-    Raises:
-        ImportError: If scikit-learn is missing.
-    """
+    """Draw a stratified sample of examples, in their order; all of them if there are no more."""
     if count >= len(examples):
         return list(examples)
     return [examples[place] for place in _drawn(len(examples), count, _strata(task, examples), seed, "examples")]
 
 
 def fold_numbers(task: Task, examples: Sequence[E], folds: int, seed: int) -> list[int]:
-    """The fold of each example, from 0; folds have the same number of different texts, stratified as in `split_off`.
-
-    Raises:
-        ValueError: If there are fewer examples or groups than folds.
-        ImportError: If scikit-learn is missing.
-    """
+    """The fold of each example, from 0; folds have equally many different texts, stratified as in `split_off`."""
     selection = _model_selection()
     groups = _groups(task, examples)
     count, strata = len(groups), _strata(task, [examples[numbers[0]] for numbers in groups])
@@ -185,12 +160,7 @@ def label_counts(data: TaskData, classes: int) -> np.ndarray:
 
 
 def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
-    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced").
-
-    Args:
-        data: The training data; its labels are one class per sequence, or one per token.
-        classes: Number of classes; a class without labels gets the weight 1.
-    """
+    """A weight for each class: the mean number of labels of a class by the class's own (scikit-learn's "balanced")."""
     counts = label_counts(data, classes)
     weights = np.where(counts > 0, counts.sum() / (np.count_nonzero(counts) * np.where(counts > 0, counts, 1)), 1.0)
     return torch.tensor(weights, dtype=torch.float32)
@@ -199,19 +169,10 @@ def balanced_weights(data: TaskData, classes: int) -> torch.Tensor:
 def weighted_loss(
     weights: torch.Tensor | None, label_smoothing: float = 0.0, objective: Objective = "classes"
 ) -> Callable[..., torch.Tensor]:
-    """A loss function for `Trainer` with class weights or sequence weights.
+    """A loss function for `Trainer` with class weights (C,) or sequence weights, for any objective but "span"."""
 
-    Args:
-        weights: Weights of the classes (C,); None for equal ones.
-        label_smoothing: As in `TrainingArguments`.
-        objective: What the model predicts for each sequence, or each of its tokens: anything but `"span"`.
-
-    Returns:
-        A function of the model's outputs, whose `logits` are (..., C); of labels (...), or a tuple of labels and
-        sequence weights (N,); and of the weighted number of labels of the optimizer step, by which the weighted sum is
-        divided; if that is None, by the sum of the labels' weights.
-    """
-
+    # logits (..., C); labels (...), or a tuple of labels and sequence weights (N,). The weighted sum is divided by the
+    # weighted number of labels of the optimizer step, or, if that is None, by the sum of the labels' weights.
     def loss(outputs: Any, labels: Any, num_items_in_batch: torch.Tensor | int | None = None) -> torch.Tensor:
         labels, shares = labels if isinstance(labels, tuple) else (labels, None)
         logits = outputs["logits"].float()

@@ -32,38 +32,23 @@ _OF_A_FOLD = (METRICS, *REPORT_FILES, *PREDICTION_FILES)  # files of a fold to k
 
 @dataclass(frozen=True)
 class Training:
-    """One of a run's trainings.
+    """One of a run's trainings."""
 
-    Attributes:
-        name: Its name, such as "seed 42" or "fold 1".
-        folder: Folder of its files until the run is over.
-        seed: Its seed.
-        run: Returns task and data when it begins.
-        is_fold: Whether it only measures; its model is then not kept.
-    """
-
-    name: str
-    folder: Path
+    name: str  # such as "seed 42" or "fold 1"
+    folder: Path  # of its files until the run is over
     seed: int
-    run: Callable[[], TaskRun]
-    is_fold: bool = False
+    run: Callable[[], TaskRun]  # returns task and data when it begins
+    is_fold: bool = False  # whether it only measures; its model is then not kept
 
 
 @dataclass(frozen=True)
 class Together:
-    """The combined result of several trainings.
+    """The combined result of several trainings."""
 
-    Attributes:
-        kept: The training whose model is kept.
-        metrics: The metrics of the run: those of the best seed, or the mean of the folds.
-        summary: `mean` and `deviation` of every metric, and `best_seed`.
-        by_training: `seeds` or `folds`: metrics by number.
-    """
-
-    kept: Training
-    metrics: dict[str, float]
-    summary: dict[str, Any]
-    by_training: dict[str, Any]
+    kept: Training  # the one whose model is kept
+    metrics: dict[str, float]  # those of the best seed, or the mean of the folds
+    summary: dict[str, Any]  # `mean` and `deviation` of every metric, and `best_seed`
+    by_training: dict[str, Any]  # `seeds` or `folds`: metrics by number
 
 
 def planned_trainings(run: TaskRun, arguments: FinetuningArguments, output_dir: Path) -> list[Training]:
@@ -120,17 +105,7 @@ def _on_all_examples(run: TaskRun, folders: Sequence[Path]) -> TaskRun:
 def together(
     trainings: Sequence[Training], measured: Mapping[str, Mapping[str, float]], arguments: FinetuningArguments
 ) -> Together:
-    """Combine the results of a run's trainings.
-
-    Args:
-        trainings: All trainings.
-        measured: Metrics of each by name.
-        arguments: The run's settings.
-
-    Raises:
-        ValueError: If a seed lacks the metric that selects the best: that of an entity type missing in the data exists
-            only if the model has predicted the type.
-    """
+    """Combine the metrics, by name, of a run's trainings."""
     last = trainings[-1]
     if len(trainings) == 1:
         return Together(last, dict(measured[last.name]), {}, {})
@@ -143,6 +118,7 @@ def together(
     summary: dict[str, Any] = {"mean": mean}
     summary["deviation"] = {name: float(value.std(ddof=1)) for name, value in values.items()}
     metric = str(arguments.metric_for_best_model).removeprefix("eval_")
+    # The metric of an entity type missing in the data exists only if the model has predicted the type.
     if metric not in mean:
         raise ValueError(f"metric_for_best_model is {metric!r}; expected one of {', '.join(mean) or 'no metric'}.")
     _say(metric, several, summary)

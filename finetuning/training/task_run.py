@@ -32,22 +32,13 @@ StartingModel = tuple[PreTrainedModel, list[str]]  # with the names of newly ini
 
 @dataclass(frozen=True)
 class TaskRun:
-    """A task with its data, read and tokenized.
+    """A task with its data, read and tokenized."""
 
-    Attributes:
-        task: The task, completed by the classes.
-        tokenizer: The tokenizer.
-        labels: The classes, if it has any.
-        train: The training data.
-        validation: Evaluation data by name; a single data set has the name "".
-        test: The same for test data.
-    """
-
-    task: Task
+    task: Task  # completed by the classes
     tokenizer: PreTrainedTokenizerBase
-    labels: Labels | None
+    labels: Labels | None  # the classes, if it has any
     train: TaskData
-    validation: Mapping[str, TaskData]
+    validation: Mapping[str, TaskData]  # by name; a single data set has the name ""
     test: Mapping[str, TaskData]
 
     def __post_init__(self) -> None:
@@ -67,45 +58,25 @@ class TaskRun:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a training with one seed.
-
-    Attributes:
-        metrics: Its metrics.
-        seconds: Training time, if known.
-        model: The saved model, if it is in memory.
-        interrupted: Whether there was a Ctrl-C, in or after the last step.
-    """
+    """The result of a training with one seed."""
 
     metrics: dict[str, float]
-    seconds: float | None = None
-    model: PreTrainedModel | None = None
-    interrupted: bool = False
+    seconds: float | None = None  # training time, if known
+    model: PreTrainedModel | None = None  # the saved one, if it is in memory
+    interrupted: bool = False  # whether there was a Ctrl-C, in or after the last step
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The examples of a run, before they are tokenized.
+    """The examples of a run, before they are tokenized."""
 
-    Attributes:
-        task: The task, completed from the training data.
-        all_training: The training data before holding out or sampling; it has all classes.
-        examples: Examples by split (train, validation, test) and name.
-        sources: Their sources by split and name.
-    """
-
-    task: Task
-    all_training: Sequence[Any]
-    examples: dict[tuple[str, str], Sequence[Any]]
-    sources: dict[str, dict[str, DataSource]]
+    task: Task  # completed from the training data
+    all_training: Sequence[Any]  # before holding out or sampling; it has all classes
+    examples: dict[tuple[str, str], Sequence[Any]]  # by split (train, validation, test) and name
+    sources: dict[str, dict[str, DataSource]]  # by split and name
 
 
 def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
-    """Read and tokenize a task's data.
-
-    Raises:
-        ValueError: If the data does not fit the task.
-        OSError: If a file, or the tokenizer, cannot be read.
-    """
     tokenizer = load_tokenizer(arguments.model)
     splits = read_splits(arguments, task)
     labels = splits.task.labels(splits.all_training, splits.sources["train"][""])
@@ -116,11 +87,7 @@ def read_run(arguments: FinetuningArguments, task: Task) -> TaskRun:
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model, with the model's maximum length.
-
-    Raises:
-        OSError: If it does not exist.
-    """
+    """The tokenizer of a model, with the model's maximum length."""
     tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     longest = longest_sequence(AutoConfig.from_pretrained(name, trust_remote_code=False))
     if longest is not None:  # pipelines truncate to it; a tokenizer may not have it
@@ -129,12 +96,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
 
 
 def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
-    """Read a task's data, hold out validation data and draw a sample, according to the settings.
-
-    Raises:
-        ValueError: If the data does not fit the task.
-        OSError: If a file cannot be read.
-    """
+    """Read a task's data, hold out validation data and draw a sample, according to the settings."""
     sources = arguments.sources(task)
     seed = arguments.sampling_seed
     found: dict[tuple[str, str], Sequence[Any]] = {}
@@ -161,11 +123,7 @@ def read_splits(arguments: FinetuningArguments, task: Task) -> Splits:
 def encode_splits(
     splits: Splits, labels: Labels | None, tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, dict[str, TaskData]]:
-    """Tokenize examples; returns data by split and name.
-
-    Raises:
-        ValueError: If a label is not one of `labels`.
-    """
+    """Tokenize examples; returns data by split and name."""
     task = splits.task
     encoded = [
         task.encode(examples, labels, tokenizer, splits.sources[split][name])
@@ -193,11 +151,7 @@ def _rows(task: Task, source: DataSource, skip_empty: bool) -> list[DataRow]:
 
 
 def check_metric(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Check that the validation data can be scored and has the metric that selects the best model.
-
-    Raises:
-        ValueError: If not.
-    """
+    """Check that the validation data can be scored and has the metric that selects the best model."""
     names: set[str] = set()
     if arguments.folds:
         names = set.intersection(*map(set, _scores_of_folds(run, arguments))) | {"loss"}
@@ -230,11 +184,7 @@ def _scores_of_right(task: Task, examples: Sequence[Any], what: str) -> dict[str
 
 
 def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
-    """Check that there is at least one whole batch if incomplete batches are dropped.
-
-    Raises:
-        ValueError: If there is not.
-    """
+    """Check that there is at least one whole batch if incomplete batches are dropped."""
     whole = arguments.per_device_train_batch_size * arguments.world_size
     there = len(run.train)
     if arguments.folds:
@@ -249,18 +199,7 @@ def check_batches(run: TaskRun, arguments: FinetuningArguments) -> None:
 def starting_model(
     run: TaskRun, arguments: FinetuningArguments, seed: int, config: PreTrainedConfig | None = None
 ) -> StartingModel:
-    """The initial model, with adapters or frozen layers, and the names of its new parameters.
-
-    Args:
-        run: The task and its data.
-        arguments: The settings.
-        seed: Seed of the new parameters.
-        config: Configuration of a model with random weights, instead of the given model.
-
-    Raises:
-        ValueError: If the model's head is for other classes, or it has fewer layers than are to be frozen.
-        OSError: If it cannot be read.
-    """
+    """The initial model, with adapters or frozen layers, and the names of its new, seeded parameters."""
     adapter = read_adapter_config(arguments.peft_config) if arguments.has_adapter else None
     set_seed(seed)
     beginning = Beginning(

@@ -57,13 +57,7 @@ def _first_rows(batch: dict[str, Any], count: int) -> dict[str, Any]:
 
 
 class TaskTrainer(ResumableTrainer):
-    """`Trainer` with the task's metrics and learning rates by layer.
-
-    Args:
-        run: The task and its data.
-        args: Settings.
-        **kwargs: Other arguments of `Trainer`.
-    """
+    """`Trainer` with the task's metrics and learning rates by layer."""
 
     args: FinetuningArguments
 
@@ -91,10 +85,8 @@ class TaskTrainer(ResumableTrainer):
         self.model_accepts_loss_kwargs = "num_items_in_batch" in inspect.signature(network.forward).parameters
 
     def get_batch_samples(self, epoch_iterator: Iterator[dict[str, Any]], *args: Any) -> Any:
-        """`Trainer.get_batch_samples`, without the examples that accelerate repeats to fill an epoch's last batches.
-
-        A process that has no other example in its last batch keeps one, whose loss does not count.
-        """
+        """`Trainer.get_batch_samples`, without the examples that accelerate repeats to fill the last batches."""
+        # A process that has no other example in its last batch keeps one, whose loss does not count.
         return super().get_batch_samples(map(self._without_repeated, epoch_iterator), *args)
 
     def _without_repeated(self, batch: dict[str, Any]) -> dict[str, Any]:
@@ -173,15 +165,7 @@ class TaskTrainer(ResumableTrainer):
         return super().evaluation_loop(dataloader, *args, **kwargs)
 
     def evaluate_all(self, split: str, data: Mapping[str, TaskData]) -> tuple[dict[str, float], dict[str, Any]]:
-        """Predict every data set of a split, unless training ended with that.
-
-        Args:
-            split: Prefix of the metrics' names.
-            data: Data sets by name.
-
-        Returns:
-            The metrics, without those of speed, and the model's outputs by name.
-        """
+        """Metrics, without those of speed, and outputs by name of every data set, unless training ended with that."""
         metrics: dict[str, float] = {}
         outputs: dict[str, Any] = {}
         for name, examples in data.items():

@@ -295,11 +295,9 @@ class PretrainingTrainer(ResumableTrainer):
 def _sum_over_labels(
     loss: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None
 ) -> torch.Tensor:
-    """Recover the sum over labels from a loss that is a batch's mean or its share of an optimizer step's mean.
-
-    Several GPUs in one process return one loss each, for their part of the rows.
-    """
+    """Recover the sum over labels from a loss that is a batch's mean or its share of an optimizer step's mean."""
     if num_items_in_batch is None:
+        # Several GPUs in one process return one loss each, for their part of the rows.
         counts = torch.stack([(part != IGNORED_LABEL).sum() for part in labels.chunk(loss.numel())])
     else:
         loss, counts = loss.sum(), torch.as_tensor(num_items_in_batch, device=loss.device).flatten()[:1]
