@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from accelerate.utils import DynamoBackend, FullyShardedDataParallelPlugin
@@ -28,7 +28,8 @@ _OF_A_MODEL = (*_OF_MODULES, "lomo", "adalomo")  # their settings are read with 
 
 def check_objects(arguments: TrainingArguments) -> None:
     """Check settings that are a JSON object, given as one, as its text or as a file."""
-    for name in (option.name for option in fields(TrainingArguments) if "dict" in str(option.type)):
+    # `HfArgumentParser` changes the types of the fields, but not the annotations.
+    for name in (name for name, kind in get_type_hints(TrainingArguments).items() if "dict" in str(kind)):
         value = getattr(arguments, name)
         found = _read_object(name, value) if isinstance(value, str) else value
         if name == "accelerator_config" and isinstance(found, Mapping):

@@ -55,6 +55,12 @@ def test_encoding_in_processes(run, text, vocab):
 
 
 @pytest.mark.slow
+def test_waiting_threads(run):
+    shown = run("waiting_threads", "--sizes", "tiny", "--busy", 0, 1, "--threads", 1, "--repeats", 1)
+    assert shown.count("## tiny training, ") == 2 and shown.count("| passive |") == 6
+
+
+@pytest.mark.slow
 def test_many_ranks(run, tmp_path, text, vocab):
     tokenizer, store = vocab.parent, tmp_path / "store.safetensors"
     build_token_store(text, MyBertTokenizer.from_pretrained(tokenizer), store, show_progress=False)

@@ -42,6 +42,7 @@ def run_command(**environment):
     """The variables of OpenMP that a command's libraries see, and whether torch was imported before they were set."""
     code = """
 import os, sys
+sys.argv[:] = ["mybert"]
 from mybert import __main__, cli
 from mybert.files import machine
 machine.cpu_quota = lambda: float(os.environ.get("QUOTA", "inf"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from transformers import TrainingArguments
+from transformers import HfArgumentParser, TrainingArguments
 
 from mybert.finetuning import FinetuningArguments
 from mybert.pretraining import PretrainingArguments
@@ -246,6 +246,7 @@ def test_a_package_that_is_missing(settings, package):
     ],
 )
 def test_what_libraries_would_refuse_in_training(settings, message):
+    HfArgumentParser(TrainingArguments)  # as commands do: it changes the types of the fields
     with pytest.raises(ValueError, match=f"^{message}"):
         pretraining(use_cpu=True, **settings)
 
