@@ -20,8 +20,8 @@ USED = {
     ),
     "a fast path is taken only where hooks and transformations of the usual one would see nothing": (
         "_are_functorch_transforms_active _current_level _backward_hooks _backward_pre_hooks _forward_hooks "
-        "_forward_pre_hooks _has_any_global_hook _global_backward_hooks _global_backward_pre_hooks _global_forward_hooks "
-        "_global_forward_pre_hooks"
+        "_forward_pre_hooks _has_any_global_hook _global_backward_hooks _global_backward_pre_hooks "
+        "_global_forward_hooks _global_forward_pre_hooks"
     ),
     "oneDNN's operators, and whether a weight has changed since it was reordered for them": (
         "_is_mkldnn_bf16_supported _linear_pointwise _reorder_linear_weight _version"
