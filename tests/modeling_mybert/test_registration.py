@@ -113,7 +113,9 @@ print(json.dumps({name: keys for name, keys in changes.items() if keys}))
 """
 
 
-@pytest.mark.parametrize("users", [[], ["question-answering", "text-classification"]])
+@pytest.mark.parametrize(
+    "users", [["question-answering", "text-classification"], pytest.param([], marks=pytest.mark.slow)]
+)
 def test_import_changes_two_lists_and_no_registration_of_a_user(users):
     changes = json.loads(python(CHANGES, json.dumps(users)))
     added = {"question-answering", "next-sentence-prediction", "multiple-choice"} - set(users)
