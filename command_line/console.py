@@ -107,21 +107,18 @@ def set_up_output(quiet: bool) -> None:
                 for bar in unseen:
                     bar.disable = False
 
+        def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+            """Discard output that cannot be printed, and go on, as the command's result matters more."""
+            if not isinstance(sys.exc_info()[1], OSError):
+                raise  # re-raise the error being handled
+            drop_output()
+
     handler = Lines(sys.stdout)
-    handler.handleError = _stop_or_go_on
     handler.setFormatter(_LinesOfTheTerminal("%(message)s"))
     logger = logging.getLogger(_PACKAGE)
     logger.handlers = [handler]
     logger.propagate = False
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
-
-
-def _stop_or_go_on(record: logging.LogRecord) -> None:
-    """Called when a line could not be printed: discard output and go on, as the command's result matters more."""
-    if isinstance(sys.exc_info()[1], OSError):
-        drop_output()
-    else:
-        raise  # re-raise the error being handled
 
 
 def make_output_safe() -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -358,10 +358,12 @@ class ResumableTrainer(Trainer):
         handler, own = self.callback_handler, (_SealFirst, _SaveLast)
         others = [callback for callback in handler.callbacks if not isinstance(callback, own)]
         seal = partial(self._seal, self.args.save_total_limit)
+        model: nn.Module | None = self.model  # none before `model_init` makes it
+        loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
         handler.callbacks = [_SealFirst(seal), *others, _SaveLast()]
         try:
             with (
-                self.model.register_load_state_dict_post_hook(_expect_no_second_names),
+                loads,
                 # Trainer would delete old checkpoints before the new one is sealed, at the end also the last one.
                 temporarily(self.args, save_total_limit=None),
             ):
