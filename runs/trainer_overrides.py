@@ -7,7 +7,7 @@ import logging
 import math
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,14 +19,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, pa
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
-from transformers import (
-    PrinterCallback,
-    Trainer,
-    TrainerCallback,
-    TrainerControl,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainerState
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
 from transformers.trainer_utils import (
@@ -98,7 +91,7 @@ class _SealFirst(TrainerCallback):
     def __init__(self, seal: Callable[[], None]) -> None:
         self._seal = seal
 
-    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._seal()
 
 
@@ -108,17 +101,13 @@ class _SaveLast(TrainerCallback):
     # `Trainer` would write it before that: a run killed in between would resume without that evaluation.
     is_due = False
 
-    def on_step_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         ends = control.should_training_stop or control.should_epoch_stop or not (state.epoch or 0) % 1
         # BEST saves after evaluations.
         self.is_due = control.should_save and ends and args.save_strategy != SaveStrategy.BEST
         control.should_save = control.should_save and not self.is_due
 
-    def on_epoch_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         control.should_save = control.should_save or self.is_due
         self.is_due = False
 
@@ -346,13 +335,14 @@ class ResumableTrainer(Trainer):
             self._first_step = state.global_step
             logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
         self._unsealed = None
-        handler, own = self.callback_handler, (_SealFirst, _SaveLast)
-        others = [callback for callback in handler.callbacks if not isinstance(callback, own)]
-        seal = partial(self._seal, self.args.save_total_limit)
-        handler.callbacks = [_SealFirst(seal), *others, _SaveLast()]
+        handler, seal = self.callback_handler, _SealFirst(partial(self._seal, self.args.save_total_limit))
+        others = [each for each in handler.callbacks if not isinstance(each, (_SealFirst, _SaveLast))]
+        handler.callbacks = [seal, *others, _SaveLast()]
+        model: nn.Module | None = self.model  # none before `model_init` makes it
+        loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
         try:
             with (
-                self.model.register_load_state_dict_post_hook(_expect_no_second_names),
+                loads,
                 # Trainer would delete old checkpoints before the new one is sealed, at the end also the last one.
                 temporarily(self.args, save_total_limit=None),
             ):
