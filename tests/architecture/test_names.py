@@ -12,7 +12,6 @@ FILES = sorted(
     for path in room.parent.rglob("*.py")
     if path.parent == room.parent or (path.parent / "__init__.py").exists()
 )
-SAME_EVERYWHERE = {"__init__", "commands"}  # a subpackage's public names and its commands
 LONGEST = 600  # lines
 SCRIPTS = {"main"}  # what `python -m mybert.benchmarks.NAME` runs
 
@@ -35,12 +34,6 @@ def doubled(names_of: Callable[[Path], set[str]], allowed: set[str]) -> dict[str
 
 def test_no_name_stands_for_two_things():
     assert not doubled(public_names, SCRIPTS)
-
-
-def test_file_names_occur_in_at_most_two_subpackages_and_once_in_each():
-    for name, files in doubled(lambda path: {path.stem}, SAME_EVERYWHERE).items():
-        subpackages = {Path(file).parts[0] for file in files}
-        assert len(files) == len(subpackages) == 2, f"{name}: {files}"
 
 
 def test_the_label_that_counts_nowhere_is_stated_once():
