@@ -13,7 +13,7 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...hub_card import Example, run_example
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import Labels
 from ..network.features import FEATURES, TABLE_7, hidden_states, load_encoder
 from ..network.heads import Beginning, check_max_length
@@ -81,7 +81,7 @@ class FeatureTask(TaggingTask):
             }
             if "labels" in rows[0]:
                 labels = [torch.from_numpy(row["labels"]) for row in rows]
-                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL)
+                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
             return batch
 
         return collate

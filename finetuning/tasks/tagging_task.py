@@ -27,7 +27,7 @@ from ...files import read_conll, write_lines
 from ...files.tables import DOCUMENT_START
 from ...hub_card import PipelineCall
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
 from .inference import network_outputs
@@ -146,7 +146,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             places[~pieces.is_first[own]] = -1
             layout.append(np.pad(places, ((before, after), (0, 0)), constant_values=-1))
             if tag_ids is not None:
-                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORED_LABEL).tolist())
+                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORE_INDEX).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
@@ -160,7 +160,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
         ids = word_ids[first_words[pieces.sentences] + pieces.words]
         if self.continuation_labels == "ignore":
-            ids[~pieces.is_first] = IGNORED_LABEL
+            ids[~pieces.is_first] = IGNORE_INDEX
         else:
             if other := next((name for name in labels.names if not _has_prefix(name)), None):
                 raise ValueError(
@@ -168,7 +168,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            inside = np.array([index.get(_inside(name), IGNORED_LABEL) for name in labels.names])
+            inside = np.array([index.get(_inside(name), IGNORE_INDEX) for name in labels.names])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
