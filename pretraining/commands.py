@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from ..files import check_not_read, check_output_files, json_line, locked, written_beside
-from ..files.corpus import expand_sources
-from ..files.hub_names import check_available
+from ..files.checkpoint import check_available
+from ..files.documents import expand_sources
 from ..files.settings import AT_LEAST_1, settings_of
 from ..tokenization import MyBertTokenizer
 from .examples.example_settings import ExampleSettings, MaskingRates

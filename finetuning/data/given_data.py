@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from ...files.frames import GivenData, has_items, items_of
+from ...files.source import GivenData, has_items, items_of
 from .rows import DataRow, DataSource, HubSplit, with_class_names
 
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from accelerate import PartialState
 
-from ...files.frames import rows_of_batch, with_columns
 from ...files.settings import AT_LEAST_1
+from ...files.source import rows_of_batch, with_columns
 from ..data.rows import DataRow, check_columns, new_name
 from ..tasks.inference import network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments

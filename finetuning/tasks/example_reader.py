@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import Self
 
-from ...files.frames import GivenData
+from ...files.source import GivenData
 from ..data.given_data import given_rows
 from ..data.rows import DataRow, DataSource, check_columns, read_data
 
