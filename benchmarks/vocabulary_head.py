@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ..modeling_mybert import IGNORE_INDEX
-from ..modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
+from ..modeling_mybert.losses_mybert import linear_cross_entropy
 from ..pretraining import MODEL_SIZES
 from .accelerator import MASKED, GpuSettings, Section
 

@@ -25,35 +25,18 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention in plain tensor operations, the one implementation that returns the attention weights.
 
-    Args:
-        module: The attention module; only its `training` flag is read.
-        query, key, value: (B, H, L, d).
-        attention_mask: None, or values to add to the scores, (B or 1, H or 1, L, L). A bool mask is True where a
-            token may be attended to.
-        scaling: The scores are multiplied by it.
-        dropout: Dropout probability of the attention weights, in [0, 1]; used in training mode only.
-
-    Returns:
-        The context (B, L, H, d) and the attention weights (B, H, L, L).
+    From query, key and value (B, H, L, d) to the context (B, L, H, d) and the weights (B, H, L, L). A bool mask
+    (B or 1, H or 1, L, L) is True where a token may be attended to; one of another type is added to the scores.
     """
-    dropout = dropout if module.training else 0.0
-    return _attend(query, key, value, attention_mask, dropout, scaling)
+    return _attend(query, key, value, attention_mask, dropout if module.training else 0.0, scaling)
 
 
 def dot_product_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float, is_causal: bool
 ) -> torch.Tensor:
-    """Attention without a mask, either by PyTorch's fused kernel or in plain operations, whichever is faster.
+    """Attention (B, H, L, d) to (B, L, H, d) without a mask, by PyTorch's fused kernel or in plain operations.
 
-    Args:
-        query: (B, H, L, d).
-        key, value: (B, H, L, d); without causal attention they may have fewer tokens.
-        dropout: Dropout probability of the attention weights, in [0, 1].
-        scaling: The scores are multiplied by it.
-        is_causal: Whether a token attends to itself and earlier tokens only.
-
-    Returns:
-        The context (B, L, H, d).
+    Without causal attention there may be fewer keys and values than queries.
     """
     if prefers_eager(query, dropout, is_causal):
         return _attend(query, key, value, None, dropout, scaling)[0]
@@ -96,6 +79,3 @@ def _attend(
         scores = scores + mask
     weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
-
-
-__all__ = ["dot_product_attention", "eager_attention_forward", "prefers_eager"]

@@ -265,6 +265,3 @@ def _is_number(value: Any) -> bool:
 def _require(config: MyBertConfig, name: str, fulfilled: bool, expected: str) -> None:
     if not fulfilled:
         raise ValueError(f"{name} is {getattr(config, name)!r:.100}; expected {expected}.")
-
-
-__all__ = ["MyBertConfig"]

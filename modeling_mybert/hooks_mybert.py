@@ -114,6 +114,3 @@ def runs_known_forward(module: nn.Module) -> bool:
         and getattr(inside["_old_forward"], "__func__", None) is own
         and all(type(part).__module__ == "accelerate.hooks" for part in getattr(hook, "hooks", (hook,)))
     )
-
-
-__all__ = ["has_hook_from_outside", "is_changed", "is_known_class", "runs_known_forward"]

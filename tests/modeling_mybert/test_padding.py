@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from mybert.modeling_mybert.batch_mybert import (
-    has_padding,
     last_tokens,
     pack_full,
     pack_padded,
@@ -136,9 +135,6 @@ def test_a_batch_without_padding_is_filled_up(is_causal):
     states = torch.randn(5, 15, 2)
     assert packing.pack(states).shape == (1, 76, 2) and torch.equal(packing.unpack(packing.pack(states)), states)
     assert pack_full((4, 16), is_causal) is None
-    assert [has_padding(torch.tensor(mask)) for mask in ([[1, 1]], [[2, 0]])] == [False, True] and not has_padding(
-        None
-    )
 
 
 def test_rounded_rows():
