@@ -23,7 +23,7 @@ from ..files import (
     weight_files,
 )
 from ..modeling_mybert import MyBertConfig
-from .errors import ConfigurationError, ModelFolderError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
 
 _MODEL_TYPES = ("mybert", "bert")
@@ -43,14 +43,14 @@ class ModelFolder:
             self.config = check_model_folder(self.path)
             files = weight_files(self.path)
         except (OSError, ValueError) as error:
-            raise ModelFolderError(problem=str(error)) from None
+            raise ConversionError(str(error)) from None
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
         try:
             refuse_quantized_weights(self.config, self.path)
         except ValueError as error:
-            raise ModelFolderError(problem=str(error)) from None
+            raise ConversionError(str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
@@ -94,7 +94,7 @@ class ModelFolder:
         try:
             return MyBertConfig.from_pretrained(self.path)
         except ValueError as error:
-            raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
+            raise ConversionError(f"{self.path / 'config.json'}: {error}") from error
 
     def require_usual_heads(self) -> None:
         """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
@@ -120,8 +120,8 @@ class ModelFolder:
         classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
         raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
 
-    def _wrong(self, problem: str) -> ModelFolderError:
-        return ModelFolderError(problem=f"{self.path}: {problem}")
+    def _wrong(self, problem: str) -> ConversionError:
+        return ConversionError(f"{self.path}: {problem}")
 
 
 def _names_in(file: Path) -> list[str]:

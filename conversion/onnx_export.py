@@ -17,7 +17,7 @@ import torch
 from .. import modeling_mybert as networks
 from ..files import no_warnings, write_json
 from .conversion_report import REPORT_FILE
-from .errors import ConversionError, VerificationError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS
 from .model_folder import ModelFolder, new_model_folder
 from .options import OnnxOptions
@@ -190,7 +190,7 @@ def _export(model: networks.MyBertPreTrainedModel, head: str, path: Path, opset:
     assert program is not None
     written = program.model.opset_imports[""]
     if opset not in (None, written):
-        raise ConversionError(problem=f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
+        raise ConversionError(f"opset is {opset}, but the exporter of PyTorch can only write {written} for it")
     program.save(path)  # weights go to a separate file if they are too large for one
     return written
 
@@ -253,7 +253,9 @@ def _compare(model: networks.MyBertPreTrainedModel, head: str, path: Path, batch
                 found, right = found[real], right[real]
             if problem := _problem(found, right, _TOLERANCES[path.name]):
                 shape = tuple(batch["input_ids"].shape)
-                raise VerificationError(path=path.name, problem=f"{name} {problem} (batch of shape {shape})")
+                raise ConversionError(
+                    f"{path.name}: the conversion is wrong: {name} {problem} (batch of shape {shape})"
+                )
             differences[name] = max(_difference(found, right), differences.get(name, 0.0))
     return differences
 

@@ -11,8 +11,8 @@ import torch
 
 from .. import modeling_mybert as networks
 from ..metrics import google_row_order
-from .errors import VerificationError
-from .google_sources import open_source
+from .errors import ConversionError
+from .google_source import open_source
 from .google_variables import ConversionPlan, GoogleVariables, plan_conversion
 from .key_map import GROUPS, HEADS, TIED
 from .model_folder import ModelFolder
@@ -135,9 +135,9 @@ def verify_folder(source: ModelFolder, folder: ModelFolder) -> VerificationRepor
 
 
 def require(report: VerificationReport, model_dir: str | os.PathLike[str]) -> VerificationReport:
-    """Return the report under the name that the folder will have; raise `VerificationError` if something is wrong."""
+    """Return the report under the name that the folder will have; raise an error if something is wrong."""
     if not report.ok:
-        raise VerificationError(path=model_dir, problem="; ".join(report.problems))
+        raise ConversionError(f"{model_dir}: the conversion is wrong: {'; '.join(report.problems)}")
     return replace(report, model_dir=str(model_dir))
 
 
