@@ -13,14 +13,12 @@ from ..files import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
     MODEL_FOLDER,
-    check_model_folder,
+    Checkpoint,
     check_not_read,
     check_output_folder,
     folder_written_beside,
     locked,
-    refuse_quantized_weights,
     stays_in_place,
-    weight_files,
 )
 from ..modeling_mybert import MyBertConfig
 from .errors import ConfigurationError, ModelFolderError
@@ -40,23 +38,22 @@ class ModelFolder:
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
         try:
-            self.config = check_model_folder(self.path)
-            files = weight_files(self.path)
+            self._checkpoint = Checkpoint(self.path).check_folder()
         except (OSError, ValueError) as error:
             raise ModelFolderError(problem=str(error)) from None
+        self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
         try:
-            refuse_quantized_weights(self.config, self.path)
+            self._checkpoint.refuse_quantized_weights()
         except ValueError as error:
             raise ModelFolderError(problem=str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._files = {name: file for file in files for name in _names_in(file)}
-        self._names = {_parameter(name): name for name in self._files}
+        self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -67,7 +64,7 @@ class ModelFolder:
     def read(self, parameter: str) -> torch.Tensor:
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._files[name], framework="pt") as weights:
+        with safe_open(self._checkpoint.tensor_files[name], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:
@@ -92,7 +89,7 @@ class ModelFolder:
 
     def configuration(self) -> MyBertConfig:
         try:
-            return MyBertConfig.from_pretrained(self.path)
+            return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
             raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
 
@@ -122,11 +119,6 @@ class ModelFolder:
 
     def _wrong(self, problem: str) -> ModelFolderError:
         return ModelFolderError(problem=f"{self.path}: {problem}")
-
-
-def _names_in(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as weights:
-        return list(weights.keys())
 
 
 def _parameter(name: str) -> str:

@@ -13,6 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
     COMPANIONS,
+    Checkpoint,
+    check_available,
     check_can_be_folder,
     check_not_read,
     check_output_files,
@@ -20,7 +22,6 @@ from ..files import (
     locked,
     written_beside,
 )
-from ..files.checkpoint import check_available, local_folder
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import CutTexts, encode_and_cut
@@ -313,7 +314,7 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
         return SentenceSettings(max_length=128)
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
-    return sentence_settings(local_folder(arguments.model, COMPANIONS))
+    return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ..files import check_not_read, check_output_files, json_line, locked, written_beside
-from ..files.checkpoint import check_available
+from ..files import check_available, check_not_read, check_output_files, json_line, locked, written_beside
 from ..files.documents import expand_sources
 from ..files.settings import AT_LEAST_1, settings_of
 from ..tokenization import MyBertTokenizer

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import check_model_folder, check_output_files, locked, only_errors
-from ..files.checkpoint import check_available
+from ..files import Checkpoint, check_output_files, locked, only_errors
 from .attention import attention_map
 from .curves import plot_run
 from .model_input import input_picture
@@ -47,9 +46,7 @@ def draw_attention(arguments: AttentionArguments) -> Path:
     check_output_files([path], arguments.overwrite)
     if not 1 <= len(arguments.text) <= 2:
         raise ValueError(f"There are {len(arguments.text)} texts; expected one, or the two of a pair.")
-    check_available(arguments.model)
-    if Path(arguments.model).is_dir():
-        check_model_folder(arguments.model)
+    Checkpoint(arguments.model).check()
     if arguments.view == "input":
         if arguments.layer is not None or arguments.head is not None:
             raise ValueError("The view input shows what goes into the model: it has no layer and no head to choose.")

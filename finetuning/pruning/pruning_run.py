@@ -13,12 +13,14 @@ import torch
 from accelerate import PartialState
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ...files import (
     COMPANIONS,
     MODEL_FOLDER,
     WEIGHTS_FILE,
+    Checkpoint,
+    check_available,
     check_not_read,
     check_output_folder,
     copy_companions,
@@ -27,10 +29,8 @@ from ...files import (
     read_json_object,
     refuse_link_outside,
     stays_in_place,
-    weight_files,
     write_json,
 )
-from ...files.checkpoint import check_available, local_folder
 from ...hub_card import CardContent, Comparison, write_card
 from ..data.given_data import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
@@ -203,8 +203,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     model = str(arguments.model)
+    checkpoint = Checkpoint(model)
     check_available(model)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    config = checkpoint.config
     layers = getattr(config, "num_hidden_layers", None)
     if not isinstance(layers, int):
         raise ValueError(
@@ -228,7 +229,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         metric = found.model.task.main_metric if found else None
         if arguments.output_dir:
             with folder_written_beside(output, owned, arguments.overwrite) as folder:
-                source = local_folder(model, (*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
+                source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
                 if arguments.keep_heads:
                     assert found is not None
@@ -306,7 +307,7 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
     places = {number: place for place, number in enumerate(kept)}
     tensors: dict[str, torch.Tensor] = {}
     found = set()
-    for file in weight_files(source):
+    for file in Checkpoint(source).weight_files:
         with safe_open(file, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 -- no dictionary
                 if layer := _LAYER.fullmatch(name):
