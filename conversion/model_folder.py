@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,11 +14,7 @@ from ..files import (
     FIELDS_OF_A_HEAD,
     MODEL_FOLDER,
     Checkpoint,
-    check_not_read,
-    check_output_folder,
-    folder_written_beside,
-    locked,
-    stays_in_place,
+    output_to,
 )
 from ..modeling_mybert import MyBertConfig
 from .errors import ConfigurationError, ModelFolderError
@@ -131,13 +127,9 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
     return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
-@contextmanager
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    check_not_read(output, [os.fspath(source)])
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
-        yield folder
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
+    return output_to(output_dir, owned, overwrite=overwrite, read=[os.fspath(source)])

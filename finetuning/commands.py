@@ -19,8 +19,7 @@ from ..files import (
     check_not_read,
     check_output_files,
     leave_standard_output,
-    locked,
-    written_beside,
+    output_to,
 )
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
@@ -294,7 +293,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
-    with locked(output), written_beside(output) as path:
+    with output_to(output, overwrite=arguments.overwrite) as path:
         metadata = {"model": arguments.model, "features": arguments.features}
         if arguments.pooling:
             vectors = (settings.vector(row) for row in rows)

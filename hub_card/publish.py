@@ -27,13 +27,10 @@ from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
     Checkpoint,
-    check_output_folder,
     companion_files,
-    folder_written_beside,
-    locked,
+    output_to,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
 )
 from ..modeling_mybert import MyBertConfig, auto_map
 from .benchmark_results import benchmark_result_files
@@ -154,16 +151,14 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES)
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
+    with output_to(output_dir, (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (folder / name).write_bytes(content)
             else:
                 shutil.copyfile(content, folder / name)
-    return output
+    return Path(output_dir)
 
 
 def publish(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..files import Checkpoint, check_output_files, locked, only_errors
+from ..files import Checkpoint, check_output_files, only_errors, reserved
 from .attention import attention_map
 from .curves import plot_run
 from .model_input import input_picture
@@ -53,12 +53,12 @@ def draw_attention(arguments: AttentionArguments) -> Path:
         tokenizer = _load(AutoTokenizer, arguments.model)
         text, text_pair = (*arguments.text, None)[:2]
         picture = input_picture(tokenizer, str(text), text_pair)
-        with locked(path):
+        with reserved(path, overwrite=arguments.overwrite):
             picture.save(path)
     else:
         model = _load(AutoModel, arguments.model, use_safetensors=True)
         attention = attention_map(model, _load(AutoTokenizer, arguments.model), *arguments.text)
-        with locked(path):
+        with reserved(path, overwrite=arguments.overwrite):
             attention.save(path, arguments.layer, arguments.head, arguments.view)
     return path
 

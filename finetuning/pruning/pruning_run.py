@@ -21,14 +21,10 @@ from ...files import (
     WEIGHTS_FILE,
     Checkpoint,
     check_available,
-    check_not_read,
-    check_output_folder,
     copy_companions,
-    folder_written_beside,
-    locked,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
+    reserved,
     write_json,
 )
 from ...hub_card import CardContent, Comparison, write_card
@@ -217,9 +213,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     with ExitStack() as held:
         if arguments.output_dir:
             output = Path(arguments.output_dir)
-            check_not_read(output, [model, *files_of(arguments.data)])
-            check_output_folder(output, owned, arguments.overwrite)
-            held.enter_context(locked(output, within=stays_in_place(output)))  # before measuring, which takes time
+            read = [model, *files_of(arguments.data)]
+            # Before measuring, which takes time.
+            write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
         found = None
         if arguments.data:
             found = _Measuring(arguments)
@@ -228,7 +224,7 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             rows = [{"layers": kept} for kept in choices]
         metric = found.model.task.main_metric if found else None
         if arguments.output_dir:
-            with folder_written_beside(output, owned, arguments.overwrite) as folder:
+            with write() as folder:
                 source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
                 if arguments.keep_heads:
