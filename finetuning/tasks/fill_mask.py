@@ -16,7 +16,7 @@ from ...metrics import accuracy
 from ...modeling_mybert import IGNORED_LABEL
 from ..data.labels import Labels
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from .tagged_sentences import add_sequence, tag_windows
+from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
 _MOST_LISTED = 100
