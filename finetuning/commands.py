@@ -20,8 +20,8 @@ from ..files import (
     locked,
     written_beside,
 )
-from ..files.corpus import Corpus, DocumentSettings, SourceSettings
-from ..files.hub_names import check_available, local_folder
+from ..files.checkpoint import check_available, local_folder
+from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import CutTexts, encode_and_cut
 from ..tokenization.characters import replace_lone_surrogates

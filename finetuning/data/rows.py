@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ...files import is_table, read_conll, read_rows
-from ...files.frames import GivenData, has_items, items_of
+from ...files.source import GivenData, has_items, items_of
 from ...files.text import LINE_BREAKS
 
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts

@@ -12,8 +12,8 @@ import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ...files import write_json
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files.checkpoint import check_available
+from ...files.source import GivenData
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size

@@ -15,8 +15,8 @@ from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import is_table, parse_json, read_conll, stream_rows
-from ...files.frames import rows_of_batch, with_columns
 from ...files.settings import AT_LEAST_1
+from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, open_text
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels

@@ -30,7 +30,7 @@ from ...files import (
     weight_files,
     write_json,
 )
-from ...files.hub_names import check_available, local_folder
+from ...files.checkpoint import check_available, local_folder
 from ...hub_card import CardContent, Comparison, write_card
 from ..data.rows import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers

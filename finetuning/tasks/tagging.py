@@ -31,7 +31,7 @@ from ...files import read_conll, write_lines
 from ...files.tables import DOCUMENT_START
 from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ...pipelines import own_tokens, window_starts
 from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
@@ -254,7 +254,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             places[~pieces.is_first[own]] = -1
             layout.append(np.pad(places, ((before, after), (0, 0)), constant_values=-1))
             if tag_ids is not None:
-                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORED_LABEL).tolist())
+                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORE_INDEX).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
@@ -268,7 +268,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
         ids = word_ids[first_words[pieces.sentences] + pieces.words]
         if self.continuation_labels == "ignore":
-            ids[~pieces.is_first] = IGNORED_LABEL
+            ids[~pieces.is_first] = IGNORE_INDEX
         else:
             if other := next((name for name in labels.names if not _has_prefix(name)), None):
                 raise ValueError(
@@ -276,7 +276,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            inside = np.array([index.get(_inside(name), IGNORED_LABEL) for name in labels.names])
+            inside = np.array([index.get(_inside(name), IGNORE_INDEX) for name in labels.names])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
@@ -506,7 +506,7 @@ class FeatureTask(TaggingTask):
             }
             if "labels" in rows[0]:
                 labels = [torch.from_numpy(row["labels"]) for row in rows]
-                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL)
+                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
             return batch
 
         return collate

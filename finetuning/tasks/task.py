@@ -28,7 +28,7 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files.frames import GivenData
+from ...files.source import GivenData
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import batches_by_length

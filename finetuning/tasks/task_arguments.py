@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from transformers import AutoConfig
 
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files.checkpoint import check_available
 from ...files.settings import AT_LEAST_1, Range, check_settings
+from ...files.source import GivenData
 from ...runs import started_on_cpus
 from ..data.rows import DataSource, HubSplit
 from ..network.heads import check_model, longest_sequence

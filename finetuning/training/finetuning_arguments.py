@@ -9,7 +9,6 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 from transformers.training_args import OptimizerNames
 
 from ...files import refuse_address
-from ...files.frames import GivenData
 from ...files.settings import (
     ABOVE_0,
     AT_LEAST_0,
@@ -20,6 +19,7 @@ from ...files.settings import (
     check_settings,
     refuse_given,
 )
+from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, hub_splits, source_of, sources_of
 from ..tasks.task import Task
