@@ -171,19 +171,19 @@ def _readable(
     dataset: "PretrainingDataset", collator: "PretrainingCollator", tokenizer: MyBertTokenizer, count: int
 ) -> Iterator[dict[str, Any]]:
     """Yield examples of epoch 0 with the fields of Google's `TrainingInstance`; a packed row has a list of labels."""
-    from ..modeling_mybert import IGNORED_LABEL
+    from ..modeling_mybert import IGNORE_INDEX
 
     name = {"mlm+nsp": "is_random_next", "mlm+sop": "is_swapped"}.get(dataset.settings.objective)
     for index in range(count):
         batch = collator([dataset[index]])
         labels = batch["labels"][0]
-        positions = (labels != IGNORED_LABEL).nonzero()[:, 0]
+        positions = (labels != IGNORE_INDEX).nonzero()[:, 0]
         example: dict[str, Any] = {
             "tokens": tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist()),
             "segment_ids": batch["token_type_ids"][0].tolist(),
         }
         if name:
-            values = [label == 1 for label in batch["next_sentence_label"].tolist() if label != IGNORED_LABEL]
+            values = [label == 1 for label in batch["next_sentence_label"].tolist() if label != IGNORE_INDEX]
             example[name] = values if dataset.settings.pack else values[0]
         yield example | {
             "masked_lm_positions": positions.tolist(),
