@@ -6,8 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from ..files.corpus import Corpus, DocumentSettings, TextSettings
-from ..files.frames import GivenData, is_frame
+from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.source import GivenData, is_frame
 
 # Text that one process counts at a time, in characters; smaller texts are counted in the main process.
 BLOCK_CHARACTERS = 8 << 20
