@@ -15,7 +15,6 @@ from ..metrics import GOOGLE_LABELS
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
 from ..tokenization.vocab import looks_accented, looks_cased
-from .conversion_report import ConversionReport, write_conversion_report
 from .errors import ConversionError
 from .google_source import GoogleSource, open_source
 from .google_variables import ConversionPlan, GoogleVariables, optimizer_rows, plan_conversion
@@ -23,6 +22,7 @@ from .key_map import ACTIVATIONS, HEADS, RATES, SIZES, WeightRow, find_head, nam
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .optimizer_state import OPTIMIZER_FILE, save_optimizer_state
 from .options import FromGoogleOptions
+from .reports import ConversionReport, write_conversion_report
 from .tensorflow import TensorBundle, read_tensor_bundle
 from .verification import require, verify_against_google
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 from safetensors import safe_open
 
+from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
@@ -35,16 +36,13 @@ class ModelFolder:
         self.path = Path(path)
         try:
             self._checkpoint = Checkpoint(self.path).check_folder()
+            self._checkpoint.refuse_quantized_weights()
         except (OSError, ValueError) as error:
             raise ConversionError(str(error)) from None
         self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        try:
-            self._checkpoint.refuse_quantized_weights()
-        except ValueError as error:
-            raise ConversionError(str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
@@ -82,6 +80,20 @@ class ModelFolder:
     def left_over(self) -> list[str]:
         """Name the tensors that this model does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
+
+    def load(self, prefix: str) -> tuple[Any, dict[str, Any]]:
+        """Load the model in float32 as a class of MyBERT or transformers, with what `from_pretrained` reports."""
+        import transformers
+
+        package = transformers if prefix == "Bert" else modeling_mybert
+        model_class: Any = getattr(package, prefix + HEADS[self.head].class_suffix)
+        options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
+        if self.head == "encoder":
+            options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
+        model, report = model_class.from_pretrained(
+            self.path, dtype=torch.float32, output_loading_info=True, **options
+        )
+        return model.eval(), report
 
     def configuration(self) -> MyBertConfig:
         try:

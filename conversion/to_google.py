@@ -13,11 +13,11 @@ from ..files import companion_files, output_to, write_json, write_lines
 from ..metrics import google_row_order, has_unnamed_labels
 from ..modeling_mybert import MyBertConfig
 from ..tokenization import MyBertTokenizer, load_vocab
-from .conversion_report import ConversionReport
 from .errors import ConversionError
 from .key_map import ACTIVATIONS, GROUPS, HEADS, RATES, SIZES, UNUSED_BY_HEAD, WeightRow, sizes_of
 from .model_folder import ModelFolder
 from .options import ToGoogleOptions
+from .reports import ConversionReport
 from .tensorflow import bundle_files, write_tensor_bundle
 from .verification import require, verify_conversion
 

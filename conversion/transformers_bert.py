@@ -22,11 +22,11 @@ from ..files import (
 )
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
 from .errors import ConversionError
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .options import ConversionOptions, FromBertOptions
+from .reports import MODEL_CARD, ConversionReport, write_conversion_report
 from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
