@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import uuid4
 
 from accelerate import PartialState
 
 from ...files.frames import rows_of_batch, with_columns
-from ...files.settings import AT_LEAST_1
+from ...files.options import AT_LEAST_1, Group, option
 from ..data.rows import DataRow, check_columns, new_name
 from ..tasks.inference import network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments
@@ -27,12 +27,13 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
-    top_k: Annotated[int, AT_LEAST_1] = field(
-        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    group = Group.ANSWERS
+    top_k: int = option(
+        1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )
-    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
+    probabilities: bool = option(False, "Add the probability of every class.", decides=True)
+    keep_columns: list[str] | None = option(
+        None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
     def __post_init__(self) -> None:

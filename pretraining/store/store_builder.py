@@ -28,8 +28,8 @@ from ...files import (
 )
 from ...files.corpus import Corpus, expand_sources
 from ...files.frames import GivenData, is_frame
+from ...files.options import settings_of
 from ...files.sentences import split_sentences
-from ...files.settings import settings_of
 from ...tokenization import BulkEncoder, MyBertTokenizer
 from .documents import lines_of_documents
 from .filter_report import FilterReport

@@ -13,7 +13,7 @@ from ...files import check_model_folder, files_written_beside, refuse_quantized_
 from ...files.corpus import Corpus, DocumentSettings
 from ...files.frames import GivenData
 from ...files.hub_names import check_available
-from ...files.settings import settings_of
+from ...files.options import settings_of
 from ...modeling_mybert import MyBertConfig
 from ...runs import RunFolder, last_complete_checkpoint
 from ...tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
