@@ -12,7 +12,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
-from ..files.hub_names import check_available, check_path, local_folder
+from ..files.checkpoint import check_available, check_path, local_folder
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
 from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report

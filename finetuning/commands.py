@@ -20,26 +20,26 @@ from ..files import (
     locked,
     written_beside,
 )
-from ..files.corpus import Corpus, DocumentSettings, SourceSettings
-from ..files.hub_names import check_available, local_folder
+from ..files.checkpoint import check_available, local_folder
+from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
-from .data.given_data import files_of, sources_of
-from .data.rows import DataSource
+from .data.rows import DataSource, files_of, sources_of
 from .network.features import (
     FEATURES,
     PAIR_SEPARATOR,
+    SentenceSettings,
     combine,
     hidden_states,
     load_encoder,
+    sentence_settings,
     write_json_lines,
     write_safetensors,
+    write_vectors,
 )
 from .network.heads import check_max_length, check_model, longest_sequence
-from .network.sentence_vectors import SentenceSettings, sentence_settings, write_vectors
-from .prediction.class_report_files import REPORT_FILES
-from .prediction.evaluation import PREDICTION_FILES, Measured, measure_model
+from .prediction.evaluation import PREDICTION_FILES, REPORT_FILES, Measured, measure_model
 from .tasks.registry import TASKS
 from .tasks.task_arguments import (
     BATCH_SIZE_HELP,

@@ -13,7 +13,7 @@ from ..files import (
     locked,
     write_json,
 )
-from ..files.corpus import expand_sources
+from ..files.documents import expand_sources
 from .learning import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 from .vocabulary_settings import UP_TO_HALF, VocabularySettings

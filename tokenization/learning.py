@@ -13,8 +13,8 @@ from typing import Any, cast
 from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
-from ..files.corpus import Corpus, DocumentSettings, TextSettings
-from ..files.frames import GivenData, is_frame
+from ..files.documents import Corpus, DocumentSettings, TextSettings
+from ..files.source import GivenData, is_frame
 from .pair_merging import learn_pieces
 from .vocab import CONTINUATION_PREFIX, MAX_WORD_LENGTH, UNK_TOKEN, build_model, index_pieces, reserved_tokens
 from .vocabulary_settings import VocabularySettings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..files import check_model_folder, check_output_files, locked, only_errors
-from ..files.hub_names import check_available
+from ..files.checkpoint import check_available
 from .attention import attention_map
 from .curves import plot_run
 from .model_input import input_picture

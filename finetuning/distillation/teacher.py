@@ -21,9 +21,8 @@ from ...files import PARTIAL, deciding_files, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
 from ..network.tagger import FeatureTaggerConfig
-from ..prediction.finetuned_model import FinetunedModel, load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import Task, TaskData
+from ..prediction.predictor import FinetunedModel, load_finetuned_model
+from ..tasks.task import Task, TaskData, network_outputs
 from .soft_targets import rows_of_outputs
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from ...files import check_model_folder, has_weights, only_errors, refuse_quantized_weights, without_foreign_code
-from ...files.hub_names import check_available, check_path
+from ...files.checkpoint import check_available, check_path
 from ...modeling_mybert import MyBertConfig
 from ..data.labels import Labels, listed
 from .bilstm import MyBertBiLstmConfig

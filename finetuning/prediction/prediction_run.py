@@ -29,7 +29,7 @@ from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
 from ..data.rows import DataRow
 from ..tasks.data_report import long_text_lines
-from ..tasks.task_record import task_record
+from ..tasks.registry import task_record
 from .prediction_files import (
     OUTPUT_ENDINGS,
     PartHead,
@@ -40,8 +40,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .prediction_rows import rows_to_predict
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
 
 logger = logging.getLogger(__name__)
 

@@ -30,14 +30,13 @@ from ...files import (
     weight_files,
     write_json,
 )
-from ...files.hub_names import check_available, local_folder
+from ...files.checkpoint import check_available, local_folder
 from ...hub_card import CardContent, Comparison, write_card
-from ..data.given_data import files_of, sources_of
+from ..data.rows import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
 from ..network.heads import check_model
-from ..prediction.finetuned_model import load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import TaskData
+from ..prediction.predictor import load_finetuned_model
+from ..tasks.task import TaskData, network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, evaluation_names
 from .attention_heads import PrunableHeads, head_importance, most_important
 

@@ -28,8 +28,8 @@ from ..network.heads import check_start, has_new_head
 from ..network.target_scale import fold_target_scale, learn_standardized
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
+from ..tasks.registry import task_record
 from ..tasks.task import Task
-from ..tasks.task_record import task_record
 from .adapters import ADAPTER_FOLDER, merge_adapter
 from .best_checkpoint import LossBreaksTies
 from .early_stopping import PatientStop

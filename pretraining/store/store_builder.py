@@ -26,10 +26,10 @@ from ...files import (
     write_text,
     written_beside,
 )
-from ...files.corpus import Corpus, expand_sources
-from ...files.frames import GivenData, is_frame
-from ...files.sentences import split_sentences
+from ...files.documents import Corpus, expand_sources
 from ...files.settings import settings_of
+from ...files.source import GivenData, is_frame
+from ...files.text import split_sentences
 from ...tokenization import BulkEncoder, MyBertTokenizer
 from .documents import lines_of_documents
 from .filter_report import FilterReport

@@ -10,10 +10,10 @@ import numpy as np
 from transformers import IntervalStrategy, PreTrainedConfig
 
 from ...files import check_model_folder, files_written_beside, refuse_quantized_weights
-from ...files.corpus import Corpus, DocumentSettings
-from ...files.frames import GivenData
-from ...files.hub_names import check_available
+from ...files.checkpoint import check_available
+from ...files.documents import Corpus, DocumentSettings
 from ...files.settings import settings_of
+from ...files.source import GivenData
 from ...modeling_mybert import MyBertConfig
 from ...runs import RunFolder, last_complete_checkpoint
 from ...tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece

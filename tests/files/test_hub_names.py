@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
 
-from mybert.files.hub_names import check_available, check_path
+from mybert.files.checkpoint import check_available, check_path
 
 
 @pytest.fixture

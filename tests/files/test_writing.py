@@ -13,10 +13,10 @@ from mybert.files import (
     BusyError,
     check_output_files,
     check_output_folder,
-    disk_trouble_in_words,
     files_written_beside,
     folder_written_beside,
     locked,
+    readable_disk_errors,
     refuse_address,
     write_text,
     written_beside,
@@ -54,7 +54,7 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
         pytest.raises(
             OSError, match=rf"^{tmp_path}/x could not be written \(the disk is full; [\d,]+ MB are free\); y\.$"
         ),
-        disk_trouble_in_words(tmp_path / "x", kept="y"),
+        readable_disk_errors(tmp_path / "x", kept="y"),
     ):
         raise error
 
@@ -68,7 +68,7 @@ def test_a_full_disk_is_called_that_whichever_library_meets_it(tmp_path, error):
     ],
 )
 def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written, named):
-    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), disk_trouble_in_words(tmp_path / written):
+    with pytest.raises(OSError, match=rf"^{tmp_path}/{named} could not"), readable_disk_errors(tmp_path / written):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -77,7 +77,7 @@ def test_what_could_not_be_written_is_named_by_its_final_place(tmp_path, written
     [ValueError("os error"), Exception("other things"), RuntimeError("shape"), BusyError("busy"), KeyError(28)],
 )
 def test_other_errors_stay_as_they_are(tmp_path, error):
-    with pytest.raises(type(error)) as caught, disk_trouble_in_words(tmp_path):
+    with pytest.raises(type(error)) as caught, readable_disk_errors(tmp_path):
         raise error
     assert caught.value is error
 

@@ -16,7 +16,7 @@ from mybert.files import TASK_RECORD
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
 from mybert.finetuning.network.heads import Beginning, head_name
-from mybert.finetuning.tasks.task_record import task_of_model
+from mybert.finetuning.tasks.registry import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .parquet import lacks_column, refuse_doubled
+from .tables import lacks_column, refuse_doubled
 from .text import new_digest
 
 _ROWS = 1024  # rows of a data frame read at a time

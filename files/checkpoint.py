@@ -7,13 +7,14 @@ Only `config.json`, the tokenizer's JSON files and the headers of the safetensor
 import json
 import os
 import re
-from collections.abc import Mapping
-from pathlib import Path
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from .addresses import refuse_address
+from .errors import refuse_address
 
 WEIGHTS_FILE = "model.safetensors"
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
@@ -284,3 +285,109 @@ def _labels(config: dict[str, Any]) -> int:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+_MODULES = "modules.json"
+_SETTINGS = (_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json")
+# The same as patterns for `check_output_folder` and the Hub; modules lie in folders such as 1_Pooling.
+COMPANIONS = (*_SETTINGS, "[1-9]_*/**", "[1-9][0-9]_*/**")
+
+
+def companion_files(model_dir: str | Path) -> list[str]:
+    """The files of sentence-transformers in a model folder, relative and sorted: settings, and those of modules."""
+    model_dir = Path(model_dir)
+    found = [model_dir / name for name in _SETTINGS if (model_dir / name).is_file()]
+    for module in _module_folders(model_dir):
+        found += [path for path in (model_dir / module).rglob("*") if path.is_file()]
+    for path in found:
+        # Error messages name the file; a module's folder must be in this one.
+        refuse_link_outside(path, model_dir)
+    return sorted({path.relative_to(model_dir).as_posix() for path in found})
+
+
+def copy_companions(source: str | Path, target: str | Path) -> list[str]:
+    """Copy what `companion_files` lists into another model folder, byte by byte; returns the relative paths."""
+    names = companion_files(source)
+    for name in names:
+        copy = Path(target) / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(Path(source) / name, copy)
+    return names
+
+
+def _module_folders(model_dir: Path) -> list[str]:
+    """The folders of modules; the model itself is not in one."""
+    file = model_dir / _MODULES
+    if not file.is_file():
+        return []
+    try:
+        modules = json.loads(file.read_bytes())
+        paths = [module["path"] for module in modules if module["path"]]
+        parts = {path: PurePosixPath(path).parts for path in paths}
+        unsafe = [path for path, names in parts.items() if not names or names[0] == "/" or ".." in names]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {str(error)[:100]}"
+        raise ValueError(f"{file} is not a list of sentence-transformers modules ({found}).") from None
+    if unsafe:
+        raise ValueError(f"{file} names {unsafe[0][:100]!r}; expected folders within {model_dir}.")
+    return paths
+
+
+def refuse_link_outside(path: Path, model_dir: Path) -> None:
+    """Reject a file of a model folder that is a link to somewhere outside; the Hub's cache is allowed."""
+    # Otherwise a downloaded folder could leak private files when published or copied.
+    folder = model_dir.resolve()
+    if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
+        raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")
+
+
+_LONGEST_ANSWER = 5  # timeout of a request, in seconds
+# A model or tokenizer has at least one of these files.
+_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
+
+
+def check_path(name: str | os.PathLike[str], argument: str = "model") -> None:
+    """Reject a missing path; a tokenizer may be a file."""
+    refuse_address(name, "a model folder, or a name on the Hub")
+    path, name = Path(name), os.fspath(name)
+    if path.is_file() and argument != "tokenizer":
+        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
+    # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
+    # is an existing folder is also treated as a path.
+    is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
+    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
+    if is_path and not path.exists():
+        raise FileNotFoundError(f"There is no model folder {name}.")
+
+
+def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
+    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
+    check_path(name, argument)
+    if Path(name).exists():
+        return
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
+
+    name = os.fspath(name)
+    what = f"{argument} is {name!r}; there is no such folder here, and"
+    try:
+        # The Hub is not asked about names in the cache.
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
+    except EntryNotFoundError:
+        return  # it exists; missing files are reported on loading
+    except HFValidationError:
+        raise FileNotFoundError(f"There is no model folder {name}.") from None
+    except RepositoryNotFoundError as error:
+        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
+    except (HTTPError, OSError) as error:
+        raise OSError(f"{what} the Hub could not be reached to look for it.") from error
+
+
+def local_folder(name: str | os.PathLike[str], patterns: Iterable[str]) -> Path:
+    """The folder itself, or the cached copy of some files, by patterns of their names, of a model on the Hub."""
+    if Path(name).is_dir():
+        return Path(name)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(os.fspath(name), allow_patterns=list(patterns)))
