@@ -13,14 +13,14 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..files import (
     COMPANIONS,
+    Checkpoint,
+    check_available,
     check_can_be_folder,
     check_not_read,
     check_output_files,
     leave_standard_output,
-    locked,
-    written_beside,
+    output_to,
 )
-from ..files.checkpoint import check_available, local_folder
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import TruncatedTexts, encode_and_truncate
@@ -293,7 +293,7 @@ def extract_features(arguments: FeaturesArguments) -> dict[str, int]:
     weights = torch.tensor(arguments.weights) if arguments.weights else None
     rows = (combine(torch.from_numpy(row), features, weights).numpy() for row in found)
     output = Path(arguments.output)
-    with locked(output), written_beside(output) as path:
+    with output_to(output, overwrite=arguments.overwrite) as path:
         metadata = {"model": arguments.model, "features": arguments.features}
         if arguments.pooling:
             vectors = (settings.vector(row) for row in rows)
@@ -313,7 +313,7 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
         return SentenceSettings(max_length=128)
     if arguments.pooling != "own":
         return SentenceSettings(arguments.pooling)
-    return sentence_settings(local_folder(arguments.model, COMPANIONS))
+    return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> TruncatedTexts:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ...files import write_json
-from ...files.checkpoint import check_available
+from ...files import check_available, write_json
 from ...files.source import GivenData
 from ...hub_card import Comparison, plain_text
 from ...modeling_mybert import MyBertConfig

@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 
 from ...files import (
     PARTIAL,
+    Checkpoint,
     check_not_read,
     check_output_files,
-    deciding_files,
     json_line,
     leave_standard_output,
     locked,
@@ -253,7 +253,9 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
+        folder.begin(
+            settings, Checkpoint(model).deciding_files, prepare=prepare
+        )  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict the missing parts of this process's rows; returns the number of rows of each part."""
