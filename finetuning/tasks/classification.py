@@ -1,4 +1,4 @@
-"""Classification and regression of sentences and pairs (paper, section 4.1)."""
+"""Classification and regression of sentences and pairs (paper, section 4.1), and next sentence prediction (3.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForNextSentencePrediction,
+    AutoModelForSequenceClassification,
+    PreTrainedConfig,
+    PreTrainedTokenizerBase,
+)
 from typing_extensions import Self
 
 from ...files import write_separated
@@ -37,11 +42,46 @@ from ...metrics import (
     with_temperature,
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
-from ...tokenization import encode_and_cut
+from ...pipelines.pairs import LABELS
+from ...tokenization import encode_and_truncate
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
-from .text_examples import LabelPrediction, TextExample, class_probabilities, label_probabilities
+
+
+@dataclass(frozen=True)
+class TextExample:
+    """A sentence or a pair, and its label: a name, several names, a number, or None if unknown."""
+
+    texts: tuple[str, ...]
+    label: str | frozenset[str] | float | None
+
+
+@dataclass(frozen=True)
+class LabelPrediction:
+    """A predicted label, of the same type as an example's, and the probability of each class."""
+
+    label: str | frozenset[str] | float
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+
+
+def class_probabilities(
+    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities (examples, classes) and ids of the true classes (examples,)."""
+    number = {name: place for place, name in enumerate(predictions[0].probabilities)}
+    references = [number[str(example.label)] for example in examples]
+    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(references)
+
+
+def label_probabilities(
+    predictions: Sequence[LabelPrediction], examples: Sequence[TextExample]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of several labels (examples, labels), and whether each is true, of the same shape."""
+    names = tuple(predictions[0].probabilities)
+    holds = [[name in example.label for name in names] for example in examples]  # type: ignore[operator]
+    return np.array([list(prediction.probabilities.values()) for prediction in predictions]), np.array(holds)
+
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +269,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
         texts = [example.texts for example in examples]
         windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
-        encoded = encode_and_cut(tokenizer, texts, self.max_length, windows)
+        encoded = encode_and_truncate(tokenizer, texts, self.max_length, windows)
         inputs: dict[str, list[Any]] = encoded.inputs
         owners = np.array(encoded.owners)
         if examples[0].label is not None:
@@ -457,3 +497,27 @@ def _label_names(value: Any, separator: str | None = None) -> frozenset[str]:
     separator = separator or _SEPARATORS[0]
     names = value if isinstance(value, (list, tuple)) else str("" if value is None else value).split(separator)
     return frozenset(label_name(name) for name in names if label_name(name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSentenceTask(ClassificationTask):
+    """Classification of pairs with the pretraining head; its classes are those of the pipeline."""
+
+    text_pair_column: str | None = "text_pair"
+    classes: tuple[str, ...] = LABELS
+
+    options: ClassVar[tuple[str, ...]] = (*Task.options, "text_pair_column")
+    auto_class: ClassVar[Any] = AutoModelForNextSentencePrediction
+    pipeline: ClassVar[str] = "next-sentence-prediction"
+
+    def named(self, labels: Labels) -> Labels:
+        """The two classes, whatever the model's configuration says: checkpoints with this head do not name them."""
+        return Labels(self.classes)
+
+    def pipeline_call(self, example: TextExample) -> PipelineCall:
+        first, second = example.texts
+        return PipelineCall(
+            f"Next sentence prediction (the data says: {example.label})",
+            self.pipeline,
+            f"print(run({first!r}, {second!r}))",
+        )

@@ -13,10 +13,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel, P
 
 from ...files import write_separated
 from ...metrics import accuracy
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
 from ..data.labels import Labels
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
-from .tagged_sentences import add_sequence, tag_windows
+from .tagging import add_sequence, tag_windows
 from .task import Objective, Task, TaskData, rounded
 
 _MOST_LISTED = 100
@@ -128,13 +128,13 @@ class FillMaskTask(Task[MaskedText, FilledMasks]):
         def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
             batch = pad(rows)
             is_mask = batch["input_ids"] == tokenizer.mask_token_id
-            return {**batch, "labels": torch.where(is_mask, 0, IGNORED_LABEL)}
+            return {**batch, "labels": torch.where(is_mask, 0, IGNORE_INDEX)}
 
         return collate
 
     def kept_outputs(self, outputs: Any, batch: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
         """Probabilities and ids of the best tokens at the masks of each sequence, both (sequences, masks, tokens)."""
-        is_mask = batch["labels"] != IGNORED_LABEL
+        is_mask = batch["labels"] != IGNORE_INDEX
         logits = outputs["logits"]
         logits = logits[is_mask] if logits.ndim == 3 else logits
         found = logits.float().softmax(-1).topk(min(_MOST_LISTED, logits.shape[-1]))

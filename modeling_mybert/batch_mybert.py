@@ -20,9 +20,9 @@ from .linear_mybert import rounded_rows
 try:
     from torch.nn.attention.varlen import varlen_attn
 except ImportError:  # PyTorch before 2.10
-    HAS_ANY_LENGTH_KERNEL = False
+    HAS_VARLEN_KERNEL = False
 else:  # its first releases lack arguments
-    HAS_ANY_LENGTH_KERNEL = {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
+    HAS_VARLEN_KERNEL = {"scale", "window_size"} <= inspect.signature(varlen_attn).parameters.keys()
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Packing:
             order: the first token, or the last with causal attention.
         groups: Groups of sequences of equal length: number of sequences, length of each, and first key position (1 if
             the first position is padding, which is packed only because the pooler reads it). None if attention uses
-            `borders`.
-        borders: Offset of the first token of each packed sequence, and S (N + 1,), int32; None with `groups`.
-        longest: Length of the longest sequence, or an upper bound; None with `groups`.
+            `cu_seqlens`.
+        cu_seqlens: Offset of the first token of each packed sequence, and S (N + 1,), int32; None with `groups`.
+        max_seqlen: Length of the max_seqlen sequence, or an upper bound; None with `groups`.
         padding: True at padding (B, L) if padding is among the packed tokens; None if it is not.
         fill: Number of filler tokens at the end, copies of the batch's first token; see `rounded_rows`.
     """
@@ -47,8 +47,8 @@ class Packing:
     index: torch.Tensor | None
     pooled_tokens: torch.Tensor
     groups: list[tuple[int, int, int]] | None
-    borders: torch.Tensor | None
-    longest: int | None
+    cu_seqlens: torch.Tensor | None
+    max_seqlen: int | None
     padding: torch.Tensor | None = None
     fill: int = 0
 
@@ -96,11 +96,11 @@ class Packing:
         """
         if self.groups is None:
             window = (-1, 0) if is_causal else (-1, -1)
-            borders, longest = self.borders, self.longest
-            assert borders is not None
-            assert longest is not None
+            cu_seqlens, max_seqlen = self.cu_seqlens, self.max_seqlen
+            assert cu_seqlens is not None
+            assert max_seqlen is not None
             context = varlen_attn(
-                query, key, value, borders, borders, longest, longest, scale=scaling, window_size=window
+                query, key, value, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, scale=scaling, window_size=window
             )
             assert isinstance(context, torch.Tensor)
             return context
@@ -117,7 +117,7 @@ class Packing:
         return torch.cat(contexts)
 
 
-def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
+def unmask_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
     """The mask (B, L), with ones in the rows that hold only padding.
 
     Google's graph adds -10,000 to the scores of padding, which does not change the softmax of a row of padding only.
@@ -126,7 +126,7 @@ def see_all_of_empty_rows(attention_mask: torch.Tensor) -> torch.Tensor:
     return attention_mask.masked_fill(num_tokens == 0, 1)
 
 
-def seen_by_all(attention_mask: torch.Tensor) -> torch.Tensor:
+def bidirectional_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Expand a mask (B, L) to a prepared bool mask (B, 1, L, L): every position attends to all tokens of its row."""
     length = attention_mask.shape[1]
     return attention_mask.bool()[:, None, None].expand(-1, 1, length, -1)
@@ -138,13 +138,13 @@ def flat_indices(mask: torch.Tensor) -> torch.Tensor:
 
 
 def pack_padded(
-    attention_mask: torch.Tensor, any_length: bool, is_causal: bool, token_indices: torch.Tensor | None = None
+    attention_mask: torch.Tensor, varlen: bool, is_causal: bool, token_indices: torch.Tensor | None = None
 ) -> Packing | None:
     """Packing of a padded batch.
 
     Args:
         attention_mask: Nonzero at tokens (B, L); padding may be anywhere, but no row is padding only.
-        any_length: Whether attention uses `borders`: the variable-length kernel (see `any_length_kernel`) or flash
+        varlen: Whether attention uses `cu_seqlens`: the variable-length kernel (see `supports_varlen`) or flash
             attention.
         is_causal: Whether attention is causal.
         token_indices: Indices of the tokens in the flattened batch (S,), for a batch with padding, all of it at the
@@ -152,23 +152,23 @@ def pack_padded(
 
     Returns:
         The packing; None if the batch should stay as it is: it has no padding, or a row starts with padding and
-        attention is causal or uses `borders`.
+        attention is causal or uses `cu_seqlens`.
     """
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
     kept, padding = is_token, None
     if token_indices is None:
         is_full, has_left_padding = torch.stack([is_token.all(), starts_padded.any()]).tolist()
-        if is_full or (has_left_padding and (is_causal or any_length)):
+        if is_full or (has_left_padding and (is_causal or varlen)):
             return None
         if has_left_padding:
             kept, padding = is_token.clone(), ~is_token
             kept[:, 0] = True
     shape = (attention_mask.shape[0], attention_mask.shape[1])
     index, lengths = flat_indices(kept) if token_indices is None else token_indices, kept.sum(1)
-    if any_length:
-        borders = F.pad(lengths.cumsum(0), (1, 0))
-        return Packing(shape, index, pooled_places(borders, is_causal), None, borders.int(), shape[1])
+    if varlen:
+        cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
+        return Packing(shape, index, pooled_places(cu_seqlens, is_causal), None, cu_seqlens.int(), shape[1])
     return _group(shape, index, lengths, starts_padded.long(), padding, is_causal)
 
 
@@ -186,33 +186,33 @@ def pack_full(shape: tuple[int, int], is_causal: bool) -> Packing | None:
 
 
 def pack_sequences(
-    shape: tuple[int, int], lengths: torch.Tensor, any_length: bool, longest: int | None, is_causal: bool
+    shape: tuple[int, int], lengths: torch.Tensor, varlen: bool, max_seqlen: int | None, is_causal: bool
 ) -> Packing:
     """Packing of rows that hold sequences one after the other, without padding.
 
     Args:
         shape: (B, L) of the batch.
         lengths: Length of each sequence in tokens (N,), B L in total.
-        any_length: Whether attention uses `borders`; see `pack_padded`.
-        longest: Length of the longest sequence, if known.
+        varlen: Whether attention uses `cu_seqlens`; see `pack_padded`.
+        max_seqlen: Length of the max_seqlen sequence, if known.
         is_causal: Whether attention is causal.
     """
-    if any_length:  # the order stays
-        borders = F.pad(lengths.cumsum(0), (1, 0))
+    if varlen:  # the order stays
+        cu_seqlens = F.pad(lengths.cumsum(0), (1, 0))
         return Packing(
-            shape, None, pooled_places(borders, is_causal), None, borders.int(), longest or int(lengths.max())
+            shape, None, pooled_places(cu_seqlens, is_causal), None, cu_seqlens.int(), max_seqlen or int(lengths.max())
         )
     index = torch.arange(shape[0] * shape[1], device=lengths.device)
     return _group(shape, index, lengths, torch.zeros_like(lengths), None, is_causal)
 
 
-def pooled_places(borders: torch.Tensor, is_causal: bool) -> torch.Tensor:
+def pooled_places(cu_seqlens: torch.Tensor, is_causal: bool) -> torch.Tensor:
     """Index of the token that the pooler reads for each sequence (N,): the first, or the last if attention is causal.
 
     Args:
-        borders: Offset of the first token of each sequence, and the end (N + 1,).
+        cu_seqlens: Offset of the first token of each sequence, and the end (N + 1,).
     """
-    return borders[1:] - 1 if is_causal else borders[:-1]
+    return cu_seqlens[1:] - 1 if is_causal else cu_seqlens[:-1]
 
 
 def last_tokens(shape: tuple[int, int], attention_mask: torch.Tensor | None, device: torch.device) -> torch.Tensor:
@@ -266,21 +266,21 @@ def _fill_up(
 
 
 def sequence_lengths(
-    shape: tuple[int, int], position_ids: torch.Tensor | None, borders: torch.Tensor | None
+    shape: tuple[int, int], position_ids: torch.Tensor | None, cu_seqlens: torch.Tensor | None
 ) -> torch.Tensor | None:
     """Lengths of the sequences that follow each other in the rows of a batch.
 
     Args:
         shape: (B, L) of the batch.
-        position_ids: Positions (B, L) that start again at 0 with each sequence; used where `borders` is None.
-        borders: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
+        position_ids: Positions (B, L) that start again at 0 with each sequence; used where `cu_seqlens` is None.
+        cu_seqlens: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
 
     Returns:
         (N,), in tokens; None if no row holds more than one sequence, or if only positions are given in a graph that is
         being traced, compiled or exported.
     """
-    if borders is not None:
-        return borders.long().diff()
+    if cu_seqlens is not None:
+        return cu_seqlens.long().diff()
     if position_ids is None or is_tracing(position_ids):
         return None
     numbers = number_sequences(position_ids)
@@ -308,35 +308,35 @@ def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
     return (is_start.cumsum(1) - 1) * is_regular
 
 
-def flash_limits(borders: torch.Tensor | None, longest: int | None) -> dict[str, Any]:
+def flash_limits(cu_seqlens: torch.Tensor | None, max_seqlen: int | None) -> dict[str, Any]:
     """Sequence boundaries as keyword arguments of transformers' flash attention functions.
 
     Args:
-        borders: Offset of the first token of each sequence, and the end (N + 1,), int32.
-        longest: Length of the longest sequence, or an upper bound.
+        cu_seqlens: Offset of the first token of each sequence, and the end (N + 1,), int32.
+        max_seqlen: Length of the max_seqlen sequence, or an upper bound.
 
     Returns:
         `cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k`.
     """
-    names = (("cu_seq_lens", borders), ("max_length", longest))
+    names = (("cu_seq_lens", cu_seqlens), ("max_length", max_seqlen))
     return {f"{name}_{side}": value for name, value in names for side in "qk"}
 
 
-def restarting_positions(shape: tuple[int, int], borders: torch.Tensor) -> torch.Tensor:
+def restarting_positions(shape: tuple[int, int], cu_seqlens: torch.Tensor) -> torch.Tensor:
     """Positions (B, L) that start at 0 with each sequence.
 
     Args:
         shape: (B, L) of the batch.
-        borders: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
+        cu_seqlens: Offset of the first token of each sequence in the flattened batch, and B L (N + 1,).
     """
-    places = torch.arange(shape[0] * shape[1], device=borders.device)
-    return (places - borders[torch.bucketize(places, borders[1:-1], right=True)]).view(shape)
+    places = torch.arange(shape[0] * shape[1], device=cu_seqlens.device)
+    return (places - cu_seqlens[torch.bucketize(places, cu_seqlens[1:-1], right=True)]).view(shape)
 
 
-def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, dropout: float) -> bool:
+def supports_varlen(device: torch.device, dtype: torch.dtype, head_size: int, dropout: float) -> bool:
     """Whether the variable-length flash kernel (`torch.nn.attention.varlen`) supports such tensors."""
     return (
-        HAS_ANY_LENGTH_KERNEL
+        HAS_VARLEN_KERNEL
         and device.type == "cuda"
         and torch.version.cuda is not None
         and dtype in (torch.bfloat16, torch.float16)
@@ -349,7 +349,7 @@ def any_length_kernel(device: torch.device, dtype: torch.dtype, head_size: int, 
 
 __all__ = [
     "Packing",
-    "any_length_kernel",
+    "bidirectional_mask",
     "flash_limits",
     "flat_indices",
     "has_padding",
@@ -360,7 +360,7 @@ __all__ = [
     "pack_sequences",
     "pooled_places",
     "restarting_positions",
-    "see_all_of_empty_rows",
-    "seen_by_all",
     "sequence_lengths",
+    "supports_varlen",
+    "unmask_empty_rows",
 ]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from transformers.models.auto.modeling_auto import MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES
 
-from .batched_pipeline import BatchedPipeline
-from .spans import WindowedQuestion, best_answers, check_at_least_one, make_windows
+from .batching import BatchedPipeline, check_at_least_one
+from .spans import WindowedQuestion, best_answers, make_windows
 
 
 class QuestionAnsweringPipeline(BatchedPipeline):

@@ -74,7 +74,7 @@ def test_the_trunk_returns_the_states_that_are_needed(heads, settings, pooler):
     indices = batch["attention_mask"].flatten().nonzero().squeeze(1)[[5, 0, 9, 5]]  # any order, with a repeat
     whole = model(**batch, **settings)
     for some in (indices, indices[:0], indices.int()):
-        found = model(**batch, **settings, needed_indices=some)
+        found = model(**batch, **settings, output_indices=some)
         expected = whole.last_hidden_state.flatten(0, 1)[some]
         torch.testing.assert_close(found.last_hidden_state, expected, rtol=0, atol=1e-5)
         torch.testing.assert_close(found.pooler_output, whole.pooler_output, rtol=0, atol=1e-5)
@@ -177,14 +177,14 @@ def test_gradient_checkpointing(heads, checkpointing):
 
 def test_indices_of_a_wrong_shape_or_type(heads):
     model, batch = heads("Model").model(), heads("Model").batch()
-    with pytest.raises(ValueError, match=r"needed_indices has shape \(1, 2\); expected indices"):
-        model(**batch, needed_indices=torch.tensor([[0, 1]]))
-    with pytest.raises(ValueError, match=r"needed_indices has type torch.float32; expected int64 or int32"):
-        model(**batch, needed_indices=torch.tensor([0.0]))
+    with pytest.raises(ValueError, match=r"output_indices has shape \(1, 2\); expected indices"):
+        model(**batch, output_indices=torch.tensor([[0, 1]]))
+    with pytest.raises(ValueError, match=r"output_indices has type torch.float32; expected int64 or int32"):
+        model(**batch, output_indices=torch.tensor([0.0]))
 
 
 @pytest.mark.parametrize("wrong", [44, -1])
-@pytest.mark.parametrize("name", ["token_indices", "needed_indices", "prediction_indices"])
+@pytest.mark.parametrize("name", ["token_indices", "output_indices", "prediction_indices"])
 def test_indices_outside_the_batch(heads, name, wrong):
     """The batch has 4 rows of 11 tokens."""
     head = heads("ForMaskedLM" if name == "prediction_indices" else "Model")

@@ -2,20 +2,24 @@
 
 A word is tagged at its first piece. A sentence longer than the model's input is read in overlapping windows, so every
 word gets a tag: from the window in which it has most context.
+
+The feature-based approach tags by a BiLSTM on the hidden states of a frozen encoder.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass, fields, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import nn
 from transformers import (
+    AutoConfig,
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
     PreTrainedModel,
@@ -25,14 +29,118 @@ from typing_extensions import Self
 
 from ...files import read_conll, write_lines
 from ...files.tables import DOCUMENT_START
-from ...hub_card import PipelineCall
+from ...hub_card import Example, PipelineCall, run_example
 from ...metrics import ClassReport, accuracy, class_report, entity_metrics, entity_report, entity_spans, f1
-from ...modeling_mybert import IGNORED_LABEL
+from ...modeling_mybert import IGNORE_INDEX
+from ...pipelines import own_tokens, window_starts
+from ...pipelines.windows import default_stride
 from ..data.labels import Labels, label_name
 from ..data.rows import DataRow, DataSource
-from .inference import network_outputs
-from .tagged_sentences import TaggedSentence, WordPieces, add_sequence, tag_windows
-from .task import Objective, Task, TaskData, check_stride, padding_at_end, rounded
+from ..network.features import FEATURES, TABLE_7, hidden_states, load_encoder
+from ..network.heads import Beginning, check_max_length
+from ..network.tagger import FeatureTagger, FeatureTaggerConfig
+from .task import Objective, Task, TaskData, check_stride, network_outputs, padding_at_end, rounded
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None  # a tag for each word; None if unknown
+    document: Hashable = 0  # differs between neighboring documents
+    text: str | None = None  # the text that contains the words, if there was one
+    spans: tuple[tuple[int, int], ...] = ()  # of each word in the text: first character, and the one after its last
+
+
+@dataclass(frozen=True)
+class TagWindow:
+    """The pieces of a sequence, by their index among the pieces of all sentences; ends are exclusive."""
+
+    start: int
+    end: int
+    own_start: int  # first piece that is tagged; the others are context
+    own_end: int
+
+
+def add_sequence(inputs: dict[str, list[Any]], tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> None:
+    """Add pieces with special tokens to the model inputs of the previous sequences."""
+    for name, values in (
+        ("input_ids", [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]),
+        ("attention_mask", [1] * (len(ids) + 2)),
+        ("token_type_ids", [0] * (len(ids) + 2)),
+    ):
+        if name in inputs:
+            inputs[name].append(values)
+
+
+def tag_windows(start: int, end: int, first: int, last: int, room: int, stride: int | None = None) -> list[TagWindow]:
+    """Windows of `room` pieces for the sentence from `start` to `end`, with context from `first` to `last`."""
+    if end - start <= room:
+        # As much context as fits.
+        spare = room - (end - start)
+        before, after = start - first, last - end
+        left = min(before, max(spare // 2, spare - after))
+        return [TagWindow(start - left, end + min(after, spare - left), start, end)]
+    # Half of the stride as context around the sentence; each piece is tagged in the window with most context for it.
+    margin = (default_stride(room) if stride is None else stride) // 2
+    first, last = max(first, start - margin), min(last, end + margin)
+    starts = window_starts(last - first, room, stride)
+    return [
+        TagWindow(first + begin, first + begin + room, max(start, first + own), min(end, first + own_end))
+        for begin, (own, own_end) in zip(starts, own_tokens(starts, room, last - first), strict=True)
+    ]
+
+
+class WordPieces:
+    """All pieces, concatenated: ids, sentence, word in it, and whether they are the word's first, each (n,)."""
+
+    def __init__(self, examples: Sequence[TaggedSentence], tokenizer: PreTrainedTokenizerBase) -> None:
+        space = " " if _reads_spaces(tokenizer) else ""
+        encodings = tokenizer(
+            [[f"{space if place else ''}{word}" for place, word in enumerate(example.words)] for example in examples],
+            is_split_into_words=True,
+            add_special_tokens=False,
+            truncation=False,
+            verbose=False,
+        )
+        ids: list[int] = []
+        sentences: list[int] = []
+        words: list[int] = []
+        self._starts = [0]
+        for number, example in enumerate(examples):
+            pieces: list[list[int]] = [[] for _ in example.words]
+            for token, word in zip(encodings["input_ids"][number], encodings.word_ids(number), strict=True):
+                pieces[word].append(token)
+            for word, tokens in enumerate(pieces):
+                tokens = tokens or [tokenizer.unk_token_id]  # a word of characters that the tokenizer drops
+                ids += tokens
+                words += [word] * len(tokens)
+                sentences += [number] * len(tokens)
+            self._starts.append(len(ids))
+        self.ids, self.sentences, self.words = np.array(ids), np.array(sentences), np.array(words)
+        same = (np.diff(self.words, prepend=-1) == 0) & (np.diff(self.sentences, prepend=-1) == 0)
+        self.is_first = ~same
+        changes = [before.document != after.document for before, after in pairwise(examples)]
+        self._documents = np.cumsum([False, *changes])  # whatever their ids in a table
+
+    def sentence(self, number: int) -> tuple[int, int]:
+        """Index range of a sentence's pieces, end exclusive."""
+        return self._starts[number], self._starts[number + 1]
+
+    def document(self, number: int) -> tuple[int, int]:
+        """Index range of the pieces of a sentence's document, end exclusive."""
+        first = np.searchsorted(self._documents, self._documents[number], side="left")
+        last = np.searchsorted(self._documents, self._documents[number], side="right")
+        return self._starts[first], self._starts[last]
+
+
+def _reads_spaces(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a word has other pieces behind a space, as in byte-level vocabularies (RoBERTa)."""
+    text, words = (
+        tokenizer(a_twice, is_split_into_words=is_split, add_special_tokens=False)["input_ids"]
+        for a_twice, is_split in (("a a", False), (["a", "a"], True))
+    )
+    return text != words
+
 
 OUTSIDE = "O"
 # A word from its first letter or digit (or @, # before it) to its last one; other characters are words by themselves.
@@ -146,7 +254,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
             places[~pieces.is_first[own]] = -1
             layout.append(np.pad(places, ((before, after), (0, 0)), constant_values=-1))
             if tag_ids is not None:
-                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORED_LABEL).tolist())
+                targets.append(np.pad(tag_ids[own], (before, after), constant_values=IGNORE_INDEX).tolist())
         if tag_ids is not None:
             inputs["labels"] = targets
         return TaskData(examples, inputs, source, layout, windowed=sum(len(windows) > 1 for windows in found))
@@ -160,7 +268,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
         first_words = np.cumsum([0, *(len(example.words) for example in examples[:-1])])
         ids = word_ids[first_words[pieces.sentences] + pieces.words]
         if self.continuation_labels == "ignore":
-            ids[~pieces.is_first] = IGNORED_LABEL
+            ids[~pieces.is_first] = IGNORE_INDEX
         else:
             if other := next((name for name in labels.names if not _has_prefix(name)), None):
                 raise ValueError(
@@ -168,7 +276,7 @@ class TaggingTask(Task[TaggedSentence, tuple[str, ...]]):
                     "entities such as B-PER, or continuation_labels 'ignore'."
                 )
             index = {name: number for number, name in enumerate(labels.names)}
-            inside = np.array([index.get(_inside(name), IGNORED_LABEL) for name in labels.names])
+            inside = np.array([index.get(_inside(name), IGNORE_INDEX) for name in labels.names])
             ids[~pieces.is_first] = inside[ids[~pieces.is_first]]
         return ids
 
@@ -338,3 +446,116 @@ def _has_prefix(tag: str) -> bool:
 def _inside(tag: str) -> str:
     """The tag of the pieces after the first of a word with this tag, see `_has_prefix`."""
     return tag if tag == OUTSIDE else f"I{tag[1:]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTask(TaggingTask):
+    """Tagging by a BiLSTM on frozen features."""
+
+    encoder: str  # folder or Hub name
+    features: str
+    # Names of all features to compute; their hidden states are stored in half precision.
+    stored: tuple[str, ...]
+    lstm_size: int = 768  # units in each direction
+    device: str = "cpu"  # of the encoder
+
+    auto_class: ClassVar[Any] = FeatureTagger
+
+    def _states(self, names: Sequence[str]) -> list[int]:
+        num_layers = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False).num_hidden_layers
+        return sorted({number for name in names for number in FEATURES[name].states(num_layers)})
+
+    def complete(
+        self, data: Sequence[TaskData[TaggedSentence]], tokenizer: PreTrainedTokenizerBase
+    ) -> list[TaskData[TaggedSentence]]:
+        """Run sentences through the encoder; `layout` becomes (sentence, word) of each hidden state."""
+        encoder = load_encoder(self.encoder, self.device)
+        check_max_length(self.max_length, self.encoder, encoder.config)
+        return [self._with_states(item, encoder, tokenizer) for item in data]
+
+    def _with_states(
+        self, data: TaskData[TaggedSentence], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> TaskData[TaggedSentence]:
+        # A window within a very long word may have no first piece.
+        numbers = [number for number, places in enumerate(data.layout) if (places[:, 0] >= 0).any()]
+        names = [name for name in data.inputs if name != "labels"]
+        sequences = [{name: data.inputs[name][number] for name in names} for number in numbers]
+        is_word = [data.layout[number][:, 0] >= 0 for number in numbers]
+        found = hidden_states(encoder, tokenizer, sequences, self._states(self.stored))
+        inputs: dict[str, Any] = {
+            "features": [states[words].astype(np.float16) for states, words in zip(found, is_word, strict=True)]
+        }
+        if "labels" in data.inputs:
+            inputs["labels"] = [
+                np.array(data.inputs["labels"][number])[words] for number, words in zip(numbers, is_word, strict=True)
+            ]
+        layout = [data.layout[number][words] for number, words in zip(numbers, is_word, strict=True)]
+        return replace(data, inputs=inputs, layout=layout)
+
+    def collator(self, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel | None = None) -> Any:
+        """A collator for the hidden states of these features."""
+        stored = self._states(self.stored)
+        chosen = [stored.index(number) for number in self._states([self.features])]
+
+        def collate(rows: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+            states = [torch.from_numpy(row["features"][:, chosen]).float() for row in rows]
+            ones = [torch.ones(len(row), dtype=torch.long) for row in states]
+            batch = {
+                "features": nn.utils.rnn.pad_sequence(states, batch_first=True),
+                "attention_mask": nn.utils.rnn.pad_sequence(ones, batch_first=True),
+            }
+            if "labels" in rows[0]:
+                labels = [torch.from_numpy(row["labels"]) for row in rows]
+                batch["labels"] = nn.utils.rnn.pad_sequence(labels, batch_first=True, padding_value=IGNORE_INDEX)
+            return batch
+
+        return collate
+
+    def load_model(
+        self, name: str, labels: Labels | None, beginning: Beginning | None = None
+    ) -> tuple[PreTrainedModel, list[str]]:
+        encoder = AutoConfig.from_pretrained(self.encoder, trust_remote_code=False)
+        config = FeatureTaggerConfig(
+            encoder=self.encoder,
+            features=self.features,
+            num_states=len(self._states([self.features])),
+            state_size=encoder.hidden_size,
+            lstm_size=self.lstm_size,
+            pad_token_id=encoder.pad_token_id,  # otherwise Trainer copies it from the tokenizer, with a warning
+            **self.config_fields(labels),
+        )
+        tagger = FeatureTagger(config)
+        return tagger, [name for name, _ in tagger.named_parameters()]
+
+    def card_examples(
+        self,
+        examples: Sequence[TaggedSentence],
+        model_dir: str | Path,
+        model: PreTrainedModel | None,
+        tokenizer: PreTrainedTokenizerBase,
+    ) -> list[Example]:
+        """Tag sentences for the card; it has no pipeline."""
+        tagger = FeatureTagger.from_pretrained(model_dir) if model is None else model
+        tags = self.tag([example.words for example in examples], tagger, Labels.from_config(tagger.config), tokenizer)
+        return [
+            run_example(
+                f"Tagging (the data says: {' '.join(example.tags or ())})",
+                f"words = {list(example.words)!r}\n(tags,) = tag_words({str(model_dir)!r}, [words])\nprint(*tags)",
+                "from mybert.finetuning import tag_words\n\n",
+                tag_words=lambda folder, sentences, found=found: [found],
+            )
+            for example, found in zip(examples, tags, strict=True)
+        ]
+
+
+def feature_tasks(task: Task, features: str, encoder: str, lstm_size: int, device: str) -> dict[str, Task]:
+    """The tasks of the feature-based approach by name; a single one has the name ""."""
+    if not isinstance(task, TaggingTask):
+        raise ValueError("The approach 'features' is only for tagging words (ner, tagging).")
+    # One of `FEATURES`, or "all" for the rows of table 7.
+    names = TABLE_7 if features == "all" else (features,)
+    if names[0] not in FEATURES:
+        raise ValueError(f"features is {features!r}; expected one of all, {', '.join(FEATURES)}.")
+    inherited = {item.name: getattr(task, item.name) for item in fields(task)}
+    shared = inherited | {"encoder": encoder, "stored": names, "lstm_size": lstm_size, "device": device}
+    return {name if len(names) > 1 else "": FeatureTask(**shared, features=name) for name in names}

@@ -1,18 +1,17 @@
-"""Base class of the pipelines: examples are processed in bulk, their rows in batches of similar length."""
+"""Batches of similar length, and the base class of the pipelines that use them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
-
-from .spans import check_at_least_one
 
 EXAMPLES_AT_ONCE = 512
 """Number of examples tokenized and sorted together: enough for little padding, few enough for memory."""
@@ -34,6 +33,13 @@ def batches_by_length(
         size = batch_size or max(1, budget // max(1, lengths[order[start]]))
         yield order[start : start + size]
         start += size
+
+
+def check_at_least_one(**numbers: int) -> None:
+    """Raise a ValueError that names the first number that is not an integer or is below 1."""
+    for name, number in numbers.items():
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise ValueError(f"{name} is {number!r:.80}: expected at least 1 (a whole number)")
 
 
 class BatchedPipeline(Pipeline):
