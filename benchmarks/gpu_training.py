@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from accelerate.utils import send_to_device
 
-from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert import IGNORE_INDEX
 from ..pretraining import MODEL_SIZES
 from .accelerator import MASKED, GpuSettings, Section
 from .peers import training_twins
@@ -37,14 +37,14 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batc
     """Batches of the same sequences, padded and in full rows."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(min(1000, vocabulary // 2), vocabulary, (sum(lengths),), generator=generator)
-    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORED_LABEL)
+    labels = ids.where(torch.rand(ids.shape, generator=generator) < MASKED, IGNORE_INDEX)
     next_sentence = torch.randint(0, 2, (len(lengths),), generator=generator)
     is_token = torch.arange(length) < torch.tensor(lengths)[:, None]
 
     def pad(tensor: torch.Tensor, value: int) -> torch.Tensor:
         return torch.full(is_token.shape, value).masked_scatter(is_token, tensor)
 
-    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORED_LABEL), "next_sentence_label": next_sentence}
+    padded = {"input_ids": pad(ids, 0), "labels": pad(labels, IGNORE_INDEX), "next_sentence_label": next_sentence}
     if not is_token.all():
         padded["attention_mask"] = is_token.long()
     borders = torch.tensor([0, *lengths]).cumsum(0).int()
@@ -53,7 +53,7 @@ def make_batches(lengths: list[int], length: int, vocabulary: int) -> tuple[Batc
         "position_ids": torch.cat([torch.arange(each) for each in lengths]).view(-1, length),
         "labels": labels.view(-1, length),
         "next_sentence_label": next_sentence,
-        "prediction_indices": (labels != IGNORED_LABEL).nonzero().squeeze(1),
+        "prediction_indices": (labels != IGNORE_INDEX).nonzero().squeeze(1),
         "cu_seq_lens_q": borders,
         "cu_seq_lens_k": borders,
         "max_length_q": length,
@@ -91,7 +91,7 @@ class _Theirs:
 def _both_losses(
     words: torch.Tensor, pairs: torch.Tensor, labels: torch.Tensor, next_sentence_label: torch.Tensor
 ) -> torch.Tensor:
-    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED_LABEL)
+    of_words = F.cross_entropy(words.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORE_INDEX)
     return of_words + F.cross_entropy(pairs.float(), next_sentence_label)
 
 
@@ -159,7 +159,7 @@ def _rows(size: str, settings: GpuSettings, rate: float) -> Section:
             lengths = draw_lengths(settings.tokens // length, length, round(1 / fill), generator)
             batches = make_batches(lengths, length, settings.vocabulary)
             batch = send_to_device(batches[place], settings.device)
-            labels = int((batch["labels"] != IGNORED_LABEL).sum())
+            labels = int((batch["labels"] != IGNORE_INDEX).sum())
             work, tokens = needed_work(size, torch.tensor(lengths), labels, settings.vocabulary), sum(lengths)
             row = f"| {size} | {length} | {tokens / batches[0]['input_ids'].numel():.0%} | {name} "
             try:

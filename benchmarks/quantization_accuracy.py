@@ -18,8 +18,8 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..files import only_errors
-from ..finetuning.prediction.finetuned_model import FinetunedModel, load_finetuned_model
-from ..finetuning.tasks.inference import network_outputs
+from ..finetuning.prediction.predictor import FinetunedModel, load_finetuned_model
+from ..finetuning.tasks.task import network_outputs
 from ..finetuning.tasks.task_arguments import FinetunedModelArguments
 from .script import script
 from .timing import describe_setting, in_turns, seconds

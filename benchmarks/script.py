@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ..files import INTERRUPTED, interruptible, sentence_for
+from ..files import INTERRUPTED, interruptible, user_message
 
 
 def script(main: Callable[[], None]) -> Callable[[], None]:
@@ -26,7 +26,7 @@ def script(main: Callable[[], None]) -> Callable[[], None]:
             print(f"{name}: interrupted.", file=sys.stderr)
             sys.exit(INTERRUPTED)
         except Exception as error:
-            if not (sentence := sentence_for(error)):
+            if not (sentence := user_message(error)):
                 raise
             print(f"{name}: {sentence}", file=sys.stderr)
             sys.exit(2)

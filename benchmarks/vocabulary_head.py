@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from ..modeling_mybert import IGNORED_LABEL
+from ..modeling_mybert import IGNORE_INDEX
 from ..modeling_mybert.vocabulary_loss_mybert import linear_cross_entropy
 from ..pretraining import MODEL_SIZES
 from .accelerator import MASKED, GpuSettings, Section
@@ -32,7 +32,7 @@ def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor
     return nn.functional.linear_cross_entropy(
         *(states.bfloat16(), layer.weight.bfloat16(), labels),
         linear_bias=layer.bias.bfloat16(),
-        ignore_index=IGNORED_LABEL,
+        ignore_index=IGNORE_INDEX,
         options=nn.LinearCrossEntropyOptions(),
     ).float()
 
@@ -40,7 +40,7 @@ def torch_in_chunks(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor
 def liger(layer: nn.Linear, states: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss  # type: ignore[import-not-found]
 
-    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORED_LABEL)
+    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=IGNORE_INDEX)
     return loss(layer.weight.bfloat16(), states.bfloat16(), labels, layer.bias.bfloat16()).float()
 
 

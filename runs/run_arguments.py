@@ -11,7 +11,6 @@ from transformers import TrainingArguments
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
 from transformers.training_args import OptimizerNames
 
-from ..files.frames import GivenData
 from ..files.machine import bfloat16_features, usable_cores
 from ..files.options import (
     ABOVE_0,
@@ -25,6 +24,7 @@ from ..files.options import (
     default_of,
     option,
 )
+from ..files.source import GivenData
 from .library_settings import check_libraries, check_objects
 
 logger = logging.getLogger(__name__)

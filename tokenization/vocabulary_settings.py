@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..files.corpus import TextSettings
+from ..files.documents import TextSettings
 from ..files.options import AT_LEAST_1, SHARE_ABOVE_0, Group, Range, check_options, option
 from .pair_merging import Algorithm
 from .vocab import Layout, reserved_tokens

@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 
 from ...files import (
     PARTIAL,
+    Checkpoint,
     check_not_read,
     check_output_files,
-    deciding_files,
     json_line,
     leave_standard_output,
     locked,
@@ -30,8 +30,8 @@ from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
 from ..data.rows import DataRow
 from ..tasks.data_report import long_text_lines
+from ..tasks.registry import task_record
 from ..tasks.task_arguments import TASK_OPTIONS
-from ..tasks.task_record import task_record
 from .prediction_files import (
     OUTPUT_ENDINGS,
     PartHead,
@@ -42,8 +42,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .prediction_rows import rows_to_predict
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
 
 logger = logging.getLogger(__name__)
 
@@ -204,7 +203,7 @@ class _Prediction:
         starts_over = self.arguments.overwrite or not self._can_resume()
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
         with folder:
-            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
@@ -249,7 +248,9 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
+        folder.begin(
+            settings, Checkpoint(model).deciding_files, prepare=prepare
+        )  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict the missing parts of this process's rows; returns the number of rows of each part."""
@@ -290,11 +291,3 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
-
-
-class _Processes:
-    """The processes of a run, for `prepare_once`."""
-
-    def __init__(self, state: PartialState) -> None:
-        self.world_size: int = state.num_processes
-        self.should_save: bool = state.is_main_process

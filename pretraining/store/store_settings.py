@@ -6,7 +6,7 @@ Commands inherit these classes; library functions take their fields by name (see
 from dataclasses import dataclass
 from typing import Literal
 
-from ...files.corpus import DocumentSettings
+from ...files.documents import DocumentSettings
 from ...files.options import ABOVE_0, AT_LEAST_1, SHARE_ABOVE_0, SHARE_BELOW_1, Group, check_options, option
 from .unicode_scripts import script_names
 
