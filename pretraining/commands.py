@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ..files import check_not_read, check_output_files, json_line, locked, written_beside
-from ..files.checkpoint import check_available
+from ..files import check_available, check_not_read, check_output_files, json_line, output_to
 from ..files.documents import expand_sources
 from ..files.settings import AT_LEAST_1, settings_of
 from ..tokenization import MyBertTokenizer
@@ -159,7 +158,10 @@ def _show(arguments: DataArguments, store: TokenStore, tokenizer: MyBertTokenize
     logger.info("  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
     if arguments.export:
         path = Path(arguments.export)
-        with locked(path), written_beside(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        with (
+            output_to(path, overwrite=arguments.overwrite) as temporary,
+            temporary.open("w", encoding="utf-8") as file,
+        ):
             for example in _readable(dataset, collator, tokenizer, min(arguments.export_count, len(dataset))):
                 file.write(json_line(example) + "\n")
         logger.info("Examples: %s.", path)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ...files.checkpoint import check_available
+from ...files import check_available
 from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
 from transformers import AutoConfig
 
-from ...files import PARTIAL, deciding_files, written_beside
+from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
 from ..network.tagger import FeatureTaggerConfig
@@ -57,7 +57,7 @@ class Teacher:
     @property
     def files(self) -> list[str]:
         """The files of its folder that determine its outputs."""
-        return deciding_files(self.name)
+        return Checkpoint(self.name).deciding_files
 
     @property
     def parameters(self) -> int:

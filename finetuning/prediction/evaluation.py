@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from accelerate import PartialState
 
-from ...files import files_written_beside, locked, write_json, write_lines
+from ...files import output_to, write_json, write_lines
 from ...metrics import ClassReport
 from ...visualization import confusion_picture
 from ..data.rows import DataSource
@@ -53,14 +53,14 @@ class Measured(NamedTuple):
     ) -> None:
         """Write all requested files, or none; a report needs a task with classes."""
         with ExitStack() as folders:
-            for place in {Path(name).resolve() for name in (report_dir, predictions_dir) if name}:
-                folders.enter_context(locked(place, within=True))
+            places = {Path(name).resolve() for name in (report_dir, predictions_dir) if name}
+            opened = {place: folders.enter_context(output_to(place, files=(), overwrite=True)) for place in places}
             if report_dir:
-                folder = folders.enter_context(files_written_beside(report_dir))
+                folder = opened[Path(report_dir).resolve()]
                 for suffix, predictions, examples in self.parts:
                     write_class_report(class_report_of(self.task, predictions, examples), folder, suffix)
             if predictions_dir:
-                folder = folders.enter_context(files_written_beside(predictions_dir))
+                folder = opened[Path(predictions_dir).resolve()]
                 for suffix, predictions, examples in self.parts:
                     self.task.write_predictions(predictions, examples, folder, suffix)
             if output:

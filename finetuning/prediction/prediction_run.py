@@ -17,9 +17,9 @@ from tqdm.auto import tqdm
 
 from ...files import (
     PARTIAL,
+    Checkpoint,
     check_not_read,
     check_output_files,
-    deciding_files,
     json_line,
     leave_standard_output,
     locked,
@@ -27,7 +27,7 @@ from ...files import (
 )
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow
+from ..data.rows import DataRow, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
 from .prediction_files import (
@@ -40,7 +40,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class _Prediction:
         self.state = PartialState(cpu=arguments.use_cpu)
         settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
         self.predictor = Predictor(**settings)
-        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
+        rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
@@ -253,7 +253,9 @@ class _Prediction:
             if arguments.overwrite:
                 (place / _MAY_REPLACE).touch()
 
-        folder.begin(settings, deciding_files(model), prepare=prepare)  # each part records a digest of its rows
+        folder.begin(
+            settings, Checkpoint(model).deciding_files, prepare=prepare
+        )  # each part records a digest of its rows
 
     def _write_parts(self, folder: Path, output: Path) -> list[int]:
         """Predict the missing parts of this process's rows; returns the number of rows of each part."""

@@ -14,8 +14,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from transformers import PreTrainedConfig
 
-from ...files import TASK_RECORD, read_json_object, write_json
-from ..network.heads import PRETRAINING_HEAD, head_name, heads_of, longest_sequence
+from ...files import TASK_RECORD, head_name, read_json_object, write_json
+from ...files.checkpoint import PRETRAINING_HEAD
+from ..network.heads import heads_of, longest_sequence
 from ..network.tagger import FeatureTaggerConfig
 from .classification import ClassificationTask, NextSentenceTask
 from .fill_mask import FillMaskTask

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from transformers import AutoConfig
 
-from ...files.checkpoint import check_available
+from ...files import check_available
 from ...files.settings import AT_LEAST_1, Range, check_settings
 from ...files.source import GivenData
 from ...runs import started_on_cpus

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallba
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, deciding_files, files_written_beside, write_json
+from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
@@ -94,7 +94,7 @@ class Finetuning:
         """Files whose contents determine the result; other names may be included."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
         adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
-        return [*data, *adapter, *deciding_files(self.arguments.model)]
+        return [*data, *adapter, *Checkpoint(self.arguments.model).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""
