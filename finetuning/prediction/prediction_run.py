@@ -28,7 +28,7 @@ from ...files import (
 from ...files.options import Group, deciding, option
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow
+from ..data.rows import DataRow, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
 from ..tasks.task_arguments import TASK_OPTIONS
@@ -42,7 +42,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class _Prediction:
         self.state = PartialState(cpu=arguments.use_cpu)
         settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
         self.predictor = Predictor(**settings)
-        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
+        rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
