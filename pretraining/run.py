@@ -26,8 +26,8 @@ from ..runs import (
     arguments_by_name,
     draw_curves,
     last_complete_checkpoint,
+    log_on_main_process,
     prepare_once,
-    speak_in_one_process,
 )
 from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
 from .build_store import build_token_store, documents_of_lines, lines_of_documents
@@ -233,9 +233,9 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         OSError: If a file cannot be read or written.
     """
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
-    speak_in_one_process(arguments)
+    log_on_main_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run = prepare_once(arguments, lambda: prepare_run(arguments, folder))
+        run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
         return _pretrain(arguments, run)
 
 

@@ -27,7 +27,7 @@ from ...files import (
 )
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow
+from ..data.rows import DataRow, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
 from .prediction_files import (
@@ -40,7 +40,7 @@ from .prediction_files import (
     part_head,
     write_part,
 )
-from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings, rows_to_predict
+from .predictor import ROWS_OF_A_PART, Predictor, PredictorSettings
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ class _Prediction:
         self.state = PartialState(cpu=arguments.use_cpu)
         settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
         self.predictor = Predictor(**settings)
-        rows = chain.from_iterable(rows_to_predict(source, self.predictor.task) for source in data)
+        rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")
@@ -208,7 +208,7 @@ class _Prediction:
         starts_over = self.arguments.overwrite or not self._can_resume()
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
         with folder:
-            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
@@ -296,11 +296,3 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
-
-
-class _Processes:
-    """The processes of a run, for `prepare_once`."""
-
-    def __init__(self, state: PartialState) -> None:
-        self.world_size: int = state.num_processes
-        self.should_save: bool = state.is_main_process

@@ -10,6 +10,7 @@ from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, Rober
 from mybert import MyBertForPreTraining
 from mybert.cli import main
 from mybert.finetuning import (
+    TASKS,
     EvaluateArguments,
     FeaturesArguments,
     FinetuningArguments,
@@ -18,7 +19,7 @@ from mybert.finetuning import (
     tag_words,
 )
 from mybert.finetuning.data import rows
-from mybert.finetuning.data.rows import HubSplit, read_data
+from mybert.finetuning.data.rows import HubSplit, rows_of
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 
@@ -338,7 +339,7 @@ def test_an_empty_split(monkeypatch):
 
     monkeypatch.setattr(rows, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        read_data(HubSplit("somebody/some", None, "validation"))
+        TASKS["classification"].rows(HubSplit("somebody/some", None, "validation"), labelled=False)
 
 
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
@@ -357,7 +358,7 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
         data = datasets.Dataset.from_dict(rows, features=features)
         (tmp_path / "data").mkdir(exist_ok=True)
         data.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    read = read_data(HubSplit(str(tmp_path / "data"), None, "validation"))
+    read = list(rows_of(HubSplit(str(tmp_path / "data"), None, "validation"), TASKS["classification"]))
     assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
     arguments = FinetuningArguments(
         task="rte",
