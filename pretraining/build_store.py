@@ -30,7 +30,7 @@ from ..files import (
     written_beside,
 )
 from ..files.documents import Corpus, DocumentSettings, expand_sources
-from ..files.settings import settings_of
+from ..files.options import settings_of
 from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
 from ..files.text import split_sentences
 from ..tokenization import BulkEncoder, MyBertTokenizer
