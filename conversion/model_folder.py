@@ -144,4 +144,4 @@ def new_model_folder(
 ) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
     owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    return output_to(output_dir, owned, overwrite=overwrite, read=[os.fspath(source)])
+    return output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(source)])
