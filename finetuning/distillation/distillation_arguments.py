@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ...files import check_available
+from ...files import Checkpoint, check_available
 from ...files.settings import ABOVE_0, AT_LEAST_0, AT_LEAST_1, SHARE, check_settings, refuse_given
 from ...hub_card import plain_text
 from ...modeling_mybert import MODEL_SIZES
@@ -107,7 +107,7 @@ class DistillationArguments(FinetuningArguments):
             )
         self.model = self.teacher if self.is_new_student else self.student
         self.from_scratch = self.from_scratch or self.is_new_student
-        self._teacher_task = task_for_model(self, self.teacher)
+        self._teacher_task = task_for_model(self, Checkpoint(self.teacher))
         self.task = self._teacher_task[0]
         super().__post_init__()
 
