@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...files import describe_environment
-from ...files.source import GivenData
-from ...hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
-from ...tokenization import MyBertTokenizer
-from ..store.store_format import TokenStore
-from .pretraining_arguments import PretrainingArguments
+from ..files import describe_environment
+from ..files.source import GivenData
+from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
+from ..tokenization import MyBertTokenizer
+from .token_store import TokenStore
+from .training.pretraining_arguments import PretrainingArguments
 
 EXAMPLES = 3  # fill-mask examples on the card
 _OBJECTIVES = {
@@ -120,8 +120,6 @@ def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
         found["word embeddings"] = "from a count of neighbours"
     if arguments.causal_share:
         found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
-    if steps := arguments.steps_of_embeddings():
-        found["embeddings and heads alone at first"] = f"{100 * steps / arguments.max_steps:.3g} % of the steps"
     if arguments.max_hours is not None:
         found["length"] = f"{arguments.max_hours:g} hour{'' if arguments.max_hours == 1 else 's'}"
     elif arguments.max_steps > 0:
