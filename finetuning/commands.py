@@ -25,10 +25,9 @@ from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
 from ..tokenization import CutTexts, encode_and_cut
 from ..tokenization.characters import replace_lone_surrogates
-from .data.rows import DataSource, files_of, sources_of
+from .data.rows import PAIR_SEPARATOR, DataSource, files_of, sources_of
 from .network.features import (
     FEATURES,
-    PAIR_SEPARATOR,
     SentenceSettings,
     combine,
     hidden_states,

@@ -7,16 +7,20 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...files import is_table, read_conll, read_rows
-from ...files.source import GivenData, has_items, items_of
+from ...files.source import FileSource, GivenData, HubSplit, Reading, Source, rows_in_memory
 from ...files.text import LINE_BREAKS
 
+if TYPE_CHECKING:
+    from ..tasks.task import Task
+
+PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
 
@@ -132,43 +136,80 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """A split of a data set on the Hub (or of a folder that `datasets` reads)."""
-
-    name: str
-    config: str | None
-    split: str
-
-    def __str__(self) -> str:
-        config = f" ({self.config})" if self.config else ""
-        return f"{self.name}{config}, split {self.split}"
-
-
 DataSource = str | Path | HubSplit | GivenData
 
 
-def read_data(
-    source: str | Path | HubSplit,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    conll: bool = False,  # whether files without the ending of a table are read as CoNLL columns
-    class_names: bool = True,  # whether classes of a Hub data set are given by name or by number
-    literal_quotes: bool = False,
-) -> list[DataRow]:
-    """Read the rows of a file or a split, at least one; other settings are as in `stream_rows`."""
-    if isinstance(source, HubSplit):
-        data = _load(source.name, source.config)[source.split]
-        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
-    elif conll and not is_table(source):
-        values = read_conll(source, encoding)
+def task_rows(data: Any, task: Task, to_predict: bool = False) -> Iterator[DataRow]:
+    """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
+
+    Args:
+        data: A `DataSource`; to predict also "-", standard input, or what `GivenData` holds: a `pandas.DataFrame` or a
+            `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
+            texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
+            of these and its label. None is an empty text.
+        task: The task.
+        to_predict: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
+            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
+
+    Raises:
+        ValueError: If the data, or a row, is of another kind.
+        OSError: If it cannot be read.
+    """
+    is_file = isinstance(data, (str, Path))
+    read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
+    if task.may_read_pairs:
+        read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
+    if is_file:
+        as_row = partial(_line, task) if to_predict else None
     else:
-        values = read_rows(source, columns, encoding, skip_broken_rows, literal_quotes)
-    rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
-    if not rows:
-        raise ValueError(f"{source} holds no rows.")
-    return rows
+        as_row = partial(_texts if to_predict else _labelled, task)
+    reading = Reading(
+        columns=task.file_columns,
+        encoding=task.encoding,
+        skip_broken_rows=task.skip_broken_rows,
+        literal_quotes=task.is_published(data),
+        conll=task.reads_conll,
+        class_names=None if to_predict else not task.has_class_numbers,
+        as_row=as_row,
+        expected=f"{read if to_predict else f'a tuple of {read} and its label'} or a dictionary",
+    )
+    if is_file or isinstance(data, Source):
+        source = Source.of(data)
+        name, rows = str(source), source.rows(reading)
+    else:
+        name, rows = "data", rows_in_memory(data, "data", reading)
+    for number, row in enumerate(rows, start=1):
+        yield DataRow(row, name, number)
+
+
+def _line(task: Task, line: str) -> dict[str, Any]:
+    """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
+    parts = line.rsplit(PAIR_SEPARATOR, 1) if task.may_read_pairs else [line]
+    return dict(zip(("text", "text_pair"), parts, strict=False))
+
+
+def _texts(task: Task, item: Any) -> dict[str, Any] | None:
+    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
+    if item is None or isinstance(item, str):
+        return {"text": item}
+    if not isinstance(item, (list, tuple)) or not item:
+        return None
+    if task.reads_conll:
+        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        return {"text": list(item)} if are_words else None
+    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
+
+
+def _labelled(task: Task, item: Any) -> dict[str, Any] | None:
+    """The same with the task's column names, for an item alone or in a tuple with its label."""
+    has_label = isinstance(item, tuple) and len(item) == 2
+    texts = _texts(task, item[0] if has_label else item)
+    if texts is None:
+        return None
+    columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
+    label = {task.label_column: item[1]} if has_label else {}
+    return {columns[column]: text for column, text in texts.items()} | label
 
 
 def new_name(name: str, others: Collection[str]) -> str:
@@ -186,7 +227,7 @@ def prediction_columns(classes: Sequence[str]) -> list[str]:
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
-    rows = read_data(path)
+    rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
     if "index" not in rows[0].values:
@@ -201,150 +242,6 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
             raise row.mistake(f"{index[:40]!r} as index{again}; expected 0 to {count - 1}, each once")
         found[place] = row
     return [found[place] for place in range(count)]
-
-
-def hub_splits(name: str, config: str | None) -> list[HubSplit]:
-    return [HubSplit(name, config, split) for split in _load(name, config)]
-
-
-def _load(name: str, config: str | None) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(
-            f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
-        ) from error
-
-    try:
-        return datasets.load_dataset(name, config)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
-        what = " ".join(str(error).split())
-        raise OSError(
-            f"The data set {name!r} could not be loaded ({what[:160]}); check its name and the network, or give files "
-            "with --train_file and --validation_file."
-        ) from error
-
-
-def with_class_names(
-    rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
-) -> Iterator[dict[str, Any]]:
-    """Rows of a data set with texts (the classes' names or their numbers) for classes; class -1 means no label."""
-    naming = {
-        name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
-        for name, feature in (features or {}).items()
-        if _naming(feature) or _naming(getattr(feature, "feature", None))
-    }
-    for row in rows:
-        for name, (name_one, name_each) in naming.items():
-            value = row[name]
-            if value is None:
-                continue
-            if name_one:
-                row[name] = None if value < 0 else name_one(value)
-            else:
-                row[name] = [None if number is None or number < 0 else name_each(number) for number in value]
-        yield row
-
-
-def _naming(feature: Any, class_names: bool = True) -> Any:
-    """A function that converts classes of a `datasets.ClassLabel` to text; None for other columns."""
-    name_of = getattr(feature, "int2str", None)
-    return name_of if class_names or name_of is None else str
-
-
-class ColumnNames(Protocol):
-    """The properties of a task that are needed to read rows; `Task` has them."""
-
-    reads_conll: ClassVar[bool]
-
-    @property
-    def text_column(self) -> str:
-        """Column of the text."""
-
-    @property
-    def text_pair_column(self) -> str | None:
-        """Column of the second text."""
-
-    @property
-    def label_column(self) -> str:
-        """Column of the label."""
-
-    @property
-    def may_read_pairs(self) -> bool:
-        """Whether it reads pairs of texts, or reads them if the data has them."""
-
-    @property
-    def has_class_numbers(self) -> bool:
-        """Whether classes are numbers."""
-
-
-def given_rows(source: GivenData, task: ColumnNames) -> list[DataRow]:
-    """The rows of task data in memory, see `rows_of`; the counterpart of `read_data` for files."""
-    rows = (row.values for row in rows_of(source.data, str(source), task, labelled=True))
-    named = with_class_names(rows, getattr(source.data, "features", None), not task.has_class_numbers)
-    found = [DataRow(values, str(source), number) for number, values in enumerate(named, start=1)]
-    if not found:
-        raise ValueError(f"{source} holds no rows.")
-    return found
-
-
-def rows_of(data: Any, name: str, task: ColumnNames, labelled: bool) -> Iterator[DataRow]:
-    """Yield rows of data in memory, one after the other.
-
-    Args:
-        data: A `pandas.DataFrame` or a `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of
-            dictionaries or of what the task reads: texts, pairs of texts, or lists of words for tagging; for labelled
-            data, of dictionaries or tuples of one of these and its label. None is an empty text.
-        name: Name of the argument, for messages.
-        task: The task.
-        labelled: Whether it is labelled data. Items other than dictionaries then get the task's columns, otherwise
-            `text` and `text_pair`.
-
-    Raises:
-        ValueError: If the data, or an item, is of another kind.
-    """
-    if isinstance(data, Mapping) or not has_items(data):
-        found = " ".join(repr(data).split())
-        if isinstance(data, Mapping):
-            found = f"a {type(data).__name__} of {', '.join(map(repr, data))}"
-        raise ValueError(
-            f"{name} is {found[:160]}; expected a file, a table (DataFrame, Dataset) or an iterable of rows."
-        )
-    for number, item in enumerate(items_of(data), start=1):
-        values = dict(item) if isinstance(item, Mapping) else None
-        if values is None:
-            values = _labelled(item, task) if labelled else _texts(item, task)
-        if values is None:
-            read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
-            if task.may_read_pairs:
-                read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
-            expected = f"a tuple of {read} and its label" if labelled else read
-            raise ValueError(f"{name}, row {number}: {str(item)[:60]!r}; expected {expected} or a dictionary.")
-        yield DataRow(values, name, number)
-
-
-def _texts(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
-    if item is None or isinstance(item, str):
-        return {"text": item}
-    if not isinstance(item, (list, tuple)) or not item:
-        return None
-    if task.reads_conll:
-        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
-        return {"text": list(item)} if are_words else None
-    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
-    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
-
-
-def _labelled(item: Any, task: ColumnNames) -> dict[str, Any] | None:
-    """The same with the task's column names, for an item alone or in a tuple with its label."""
-    has_label = isinstance(item, tuple) and len(item) == 2
-    texts = _texts(item[0] if has_label else item, task)
-    if texts is None:
-        return None
-    columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
-    label = {task.label_column: item[1]} if has_label else {}
-    return {columns[column]: text for column, text in texts.items()} | label
 
 
 def data_name(source: DataSource) -> str:
@@ -363,7 +260,7 @@ def source_of(data: Any, name: str) -> DataSource | None:
 
 
 def sources_of(data: Any, name: str) -> list[DataSource]:
-    """The data sets of an argument: files, or data in memory (see `rows_of`); a dictionary names several."""
+    """The data sets of an argument: files, or data in memory (see `task_rows`); a dictionary names several."""
     if data is None:
         return []
     if isinstance(data, (str, Path, HubSplit, GivenData)):

@@ -24,9 +24,6 @@ from ...pipelines.batching import EXAMPLES_AT_ONCE, batches_by_length
 from ...tokenization import CutTexts
 from .heads import check_encoder, read_config
 
-# between the sentences of a pair; the last occurrence in a line counts: Google's extract_features.py
-PAIR_SEPARATOR = " ||| "
-
 
 @dataclass(frozen=True)
 class Features:

@@ -28,12 +28,11 @@ from transformers import (
 )
 from typing_extensions import Self
 
-from ...files.source import GivenData
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import batches_by_length
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, given_rows, read_data
+from ..data.rows import DataRow, DataSource, check_columns, task_rows
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 
 E = TypeVar("E")  # an example from the data
@@ -68,18 +67,9 @@ class ExampleReader(ABC, Generic[E]):
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows."""
-        if isinstance(source, GivenData):
-            rows = given_rows(source, self)
-        else:
-            rows = read_data(
-                source,
-                self.file_columns,
-                self.encoding,
-                self.skip_broken_rows,
-                conll=self.reads_conll,
-                class_names=not self.has_class_numbers,
-                literal_quotes=self.is_published(source),
-            )
+        rows = list(task_rows(source, self))
+        if not rows:
+            raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labelled))
         return rows
 

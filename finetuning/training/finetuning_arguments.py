@@ -21,7 +21,7 @@ from ...files.settings import (
 )
 from ...files.source import GivenData
 from ...runs import RunArguments, check_libraries, started_on_cpus
-from ..data.rows import DataSource, hub_splits, source_of, sources_of
+from ..data.rows import DataSource, HubSplit, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
 from .learning_rates import rate_for_size
@@ -70,7 +70,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     """Settings of `finetune`: the task's, the fields below, and all of transformers' `TrainingArguments`.
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
-    `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
+    `datasets.Dataset` or an iterable, see `rows.task_rows`; for several validation sets, a dictionary by name.
 
     Raises:
         ValueError: If a setting is missing or out of range.
@@ -410,7 +410,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
                 "validation": evaluation_names(task, self.validation_file or ()),
                 "test": evaluation_names(task, self.test_file or ()),
             }
-        splits = hub_splits(self.dataset, self.dataset_config)
+        splits = HubSplit.all_of(self.dataset, self.dataset_config)
         by_kind = {kind: [split for split in splits if split.split.startswith(kind)] for kind in SPLITS}
         if not by_kind["train"]:
             raise ValueError(f"{self.dataset} has no split train; it has {', '.join(s.split for s in splits)}.")

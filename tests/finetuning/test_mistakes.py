@@ -9,7 +9,9 @@ from transformers import DistilBertConfig, DistilBertModel, RobertaConfig, Rober
 
 from mybert import MyBertForPreTraining
 from mybert.cli import main
+from mybert.files.source import HubSplit
 from mybert.finetuning import (
+    TASKS,
     EvaluateArguments,
     FeaturesArguments,
     FinetuningArguments,
@@ -17,8 +19,6 @@ from mybert.finetuning import (
     finetune,
     tag_words,
 )
-from mybert.finetuning.data import rows
-from mybert.finetuning.data.rows import HubSplit, read_data
 
 GOOD = {"t.tsv": "text\tlabel\na cat\tx\na dog\ty\n", "t.conll": "a\tO\ncat\tB-A\n"}
 
@@ -336,9 +336,9 @@ def test_an_empty_split(monkeypatch):
     class Empty(list):
         features = None
 
-    monkeypatch.setattr(rows, "_load", lambda *arguments: {"validation": Empty()})
+    monkeypatch.setattr(HubSplit, "_load", lambda *arguments: {"validation": Empty()})
     with pytest.raises(ValueError, match="somebody/some, split validation holds no rows"):
-        read_data(HubSplit("somebody/some", None, "validation"))
+        TASKS["rte"].rows(HubSplit("somebody/some", None, "validation"), labelled=True)
 
 
 def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
@@ -357,7 +357,7 @@ def test_a_data_set_that_datasets_reads(tmp_path, pretrained):
         data = datasets.Dataset.from_dict(rows, features=features)
         (tmp_path / "data").mkdir(exist_ok=True)
         data.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    read = read_data(HubSplit(str(tmp_path / "data"), None, "validation"))
+    read = TASKS["rte"].rows(HubSplit(str(tmp_path / "data"), None, "validation"), labelled=True)
     assert [row.values["label"] for row in read] == ["not_entailment", "entailment"]
     arguments = FinetuningArguments(
         task="rte",
