@@ -23,7 +23,7 @@ from ..files import (
 )
 from ..files.documents import Corpus, DocumentSettings, SourceSettings
 from ..files.settings import AT_LEAST_1, check_settings, refuse_given
-from ..tokenization import CutTexts, encode_and_cut
+from ..tokenization import TruncatedTexts, encode_and_truncate
 from ..tokenization.characters import replace_lone_surrogates
 from .data.rows import PAIR_SEPARATOR, DataSource, files_of, sources_of
 from .network.features import (
@@ -315,5 +315,5 @@ def _sentence_settings(arguments: FeaturesArguments) -> SentenceSettings:
     return sentence_settings(Checkpoint(arguments.model).local_folder(COMPANIONS))
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> CutTexts:
-    return encode_and_cut(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)
+def _encode(tokenizer: PreTrainedTokenizerBase, line: str, max_length: int) -> TruncatedTexts:
+    return encode_and_truncate(tokenizer, [line.rsplit(PAIR_SEPARATOR, 1)], max_length, return_offsets_mapping=True)

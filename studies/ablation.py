@@ -271,7 +271,7 @@ def _pretrain_all(arguments: AblationArguments) -> dict[str, dict[str, Any]] | N
 def _write_without_weights(settings: PretrainingArguments) -> None:
     """Write the folder of a pretraining run without its model: what fine-tuning from scratch reads."""
     with RunFolder(settings.output_dir, settings.overwrite) as folder:
-        run = prepare_once(settings, lambda: prepare_run(settings, folder))
+        run = prepare_once(settings.should_save, lambda: prepare_run(settings, folder))
         with files_written_beside(folder.path) as place:
             run.tokenizer.save_pretrained(place)
             run.config.save_pretrained(place)

@@ -12,7 +12,7 @@ from ..files import (
     write_json,
 )
 from ..files.documents import expand_sources
-from .text_source import read_files
+from .learning import read_files
 from .tokenization_mybert import MyBertTokenizer, learn_tokenizer
 from .vocabulary_settings import UP_TO_HALF, VocabularySettings
 

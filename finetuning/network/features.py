@@ -21,7 +21,7 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from ...files import companion_files, json_line, only_errors, read_json_object
 from ...pipelines.batching import EXAMPLES_AT_ONCE, batches_by_length
-from ...tokenization import CutTexts
+from ...tokenization import TruncatedTexts
 from .heads import check_encoder, read_config
 
 
@@ -116,7 +116,7 @@ class TokenFeatures:
 def write_json_lines(
     path: Path,
     texts: Sequence[str],
-    encodings: Sequence[CutTexts],
+    encodings: Sequence[TruncatedTexts],
     tokenizer: PreTrainedTokenizerBase,
     rows: Iterator[np.ndarray],
 ) -> int:
@@ -141,7 +141,7 @@ def write_json_lines(
 
 
 def write_safetensors(
-    path: Path, encodings: Sequence[CutTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
+    path: Path, encodings: Sequence[TruncatedTexts], rows: Iterator[np.ndarray], metadata: Mapping[str, str]
 ) -> int:
     """Write all tokens concatenated; returns the size of the features."""
     features = np.concatenate(list(rows))

@@ -208,7 +208,7 @@ class _Prediction:
         starts_over = self.arguments.overwrite or not self._can_resume()
         folder = RunFolder(output.with_name(f".{output.name}{PARTIAL}"), starts_over)
         with folder:
-            prepare_once(_Processes(self.state), lambda: self._begin(folder, output))
+            prepare_once(self.state.is_main_process, lambda: self._begin(folder, output))
             try:
                 counts = self._write_parts(folder.path, output)
             except ValueError:  # an error in the data
@@ -296,11 +296,3 @@ class _Prediction:
             count += 1
         sys.stdout.flush()
         return {"rows": count, "cut": self.predictor.cut, "windowed": self.predictor.windowed}
-
-
-class _Processes:
-    """The processes of a run, for `prepare_once`."""
-
-    def __init__(self, state: PartialState) -> None:
-        self.world_size: int = state.num_processes
-        self.should_save: bool = state.is_main_process

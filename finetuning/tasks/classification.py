@@ -43,7 +43,7 @@ from ...metrics import (
 )
 from ...pipelines import WindowPooling, pool_windows, window_places
 from ...pipelines.pairs import LABELS
-from ...tokenization import encode_and_cut
+from ...tokenization import encode_and_truncate
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import WINDOW_WEIGHT, Objective, Task, TaskData, check_stride, rounded
@@ -269,7 +269,7 @@ class ClassificationTask(Task[TextExample, LabelPrediction]):
         """Tokenize sentences or pairs, truncated as by Google's code: the longer sentence of a pair first."""
         texts = [example.texts for example in examples]
         windows = None if self.window_pooling is None else partial(window_places, stride=self.doc_stride)
-        encoded = encode_and_cut(tokenizer, texts, self.max_length, windows)
+        encoded = encode_and_truncate(tokenizer, texts, self.max_length, windows)
         inputs: dict[str, list[Any]] = encoded.inputs
         owners = np.array(encoded.owners)
         if examples[0].label is not None:

@@ -14,7 +14,7 @@ from transformers import AutoModelForMultipleChoice, PreTrainedModel, PreTrained
 from ...files import write_separated
 from ...hub_card import PipelineCall
 from ...metrics import accuracy
-from ...tokenization import encode_and_cut
+from ...tokenization import encode_and_truncate
 from ..data.labels import Labels, label_name, quoted
 from ..data.rows import DataRow, DataSource, prediction_columns, read_prediction_rows
 from .task import Objective, Task, TaskData, rounded
@@ -104,7 +104,7 @@ class MultipleChoiceTask(Task[ChoiceExample, ChoicePrediction]):
     ) -> TaskData[ChoiceExample]:
         """Tokenize each choice after its text; the longer of the two is truncated first, as in Google's code."""
         pairs = [(example.text, choice) for example in examples for choice in example.choices]
-        encoded = encode_and_cut(tokenizer, pairs, self.max_length)
+        encoded = encode_and_truncate(tokenizer, pairs, self.max_length)
         count = len(examples[0].choices)
         inputs: dict[str, list[Any]] = {
             name: [values[start : start + count] for start in range(0, len(pairs), count)]

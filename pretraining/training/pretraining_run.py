@@ -22,8 +22,8 @@ from ...runs import (
     TimeBudget,
     arguments_by_name,
     draw_curves,
+    log_on_main_process,
     prepare_once,
-    speak_in_one_process,
 )
 from ...tokenization import MyBertTokenizer
 from ..examples.collator import PretrainingCollator
@@ -76,9 +76,9 @@ def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> 
         OSError: If a file cannot be read or written.
     """
     arguments = arguments_by_name(PretrainingArguments, arguments, settings)
-    speak_in_one_process(arguments)
+    log_on_main_process(arguments)
     with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-        run = prepare_once(arguments, lambda: prepare_run(arguments, folder))
+        run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
         return _pretrain(arguments, run)
 
 

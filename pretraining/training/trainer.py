@@ -19,7 +19,7 @@ from ...runs import (
     matrix_groups,
     parameter_groups,
 )
-from ...runs.trainer_overrides import temporarily
+from ...runs.trainer import temporarily
 
 _SUMS = ("mlm_loss", "mlm_correct", "mlm_count", "nsp_loss", "nsp_correct", "nsp_count", "nsp_random", "tokens")
 

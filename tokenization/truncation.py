@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 _CHUNK_TEXTS, _CHUNK_CHARACTERS = 1000, 1 << 20
 
 
-class CutTexts(NamedTuple):
+class TruncatedTexts(NamedTuple):
     """Tokenized texts.
 
     Attributes:
@@ -44,13 +44,13 @@ def room_for_pair(first: int, second: int, room: int) -> tuple[int, int]:
     return room - second, second
 
 
-def encode_and_cut(
+def encode_and_truncate(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[Sequence[str]],
     max_length: int,
     windows: Callable[[Sequence[int | None], int], Sequence[Sequence[int]]] | None = None,
     **options: Any,
-) -> CutTexts:
+) -> TruncatedTexts:
     """Tokenize sentences or pairs, and truncate those that are too long.
 
     Args:
@@ -92,7 +92,7 @@ def encode_and_cut(
                     inputs.setdefault(name, []).append([values[number][place] for place in kept])
                 sides.append([side[place] for place in kept])
                 owners.append(start + number)
-    return CutTexts(inputs, sides, too_long, owners)
+    return TruncatedTexts(inputs, sides, too_long, owners)
 
 
 def _chunks(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, Sequence[Sequence[str]]]]:

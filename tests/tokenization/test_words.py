@@ -3,7 +3,7 @@ from functools import cache
 import pytest
 
 from mybert.tokenization.characters import build_normalizer, build_pre_tokenizer, replace_lone_surrogates
-from mybert.tokenization.word_splitting import END_OF_CHUNK, WordSplitter, whitespace_chunks
+from mybert.tokenization.words import END_OF_CHUNK, WordSplitter, whitespace_chunks
 
 SETTINGS = pytest.mark.parametrize(
     ("lower", "strip", "chinese"), [(True, None, True), (True, False, True), (False, False, True), (True, True, False)]

@@ -58,7 +58,7 @@ class IdRows:
         return self._ids.values.take(joined_ranges(self._starts.values.take(rows), lengths)), lengths
 
 
-class StringMemo:
+class StringCache:
     """Cache which row of ids belongs to a string.
 
     Short strings are in a hash table with open addressing, in numpy arrays. Their key is the string itself: its bytes,

@@ -9,8 +9,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from mybert.tokenization import cutting, encode_and_cut
-from mybert.tokenization.cutting import room_for_pair
+from mybert.tokenization import encode_and_truncate
+from mybert.tokenization.truncation import room_for_pair
 
 
 def as_google_cuts(first, second, room):
@@ -55,13 +55,13 @@ def test_pairs_are_googles(tokenizer, roberta_like):
     for _ in range(50):
         words = [["a b"[2 * n] for n in generator.integers(0, 2, size)] for size in generator.integers(1, 12, 2)]
         length = int(generator.integers(4, 20))
-        found = encode_and_cut(roberta_like, [[" ".join(part) for part in words]], length)
+        found = encode_and_truncate(roberta_like, [[" ".join(part) for part in words]], length)
         first, second = as_google_cuts(*words, length - 4)
         expected = ["<s>", *first, "</s>", "</s>", *second, "</s>"]
         assert roberta_like.convert_ids_to_tokens(found.inputs["input_ids"][0]) == expected
         assert found.sides[0] == [None, *[0] * len(first), None, None, *[1] * len(second), None]
         assert found.cut == (sum(map(len, words)) + 4 > length)
-    found = encode_and_cut(tokenizer, [("the cat sat", "a dog ran"), ("the cat", "fish")], 8)
+    found = encode_and_truncate(tokenizer, [("the cat sat", "a dog ran"), ("the cat", "fish")], 8)
     tokens = [tokenizer.convert_ids_to_tokens(row) for row in found.inputs["input_ids"]]
     assert tokens == ["[CLS] the cat sat [SEP] a dog [SEP]".split(), "[CLS] the cat [SEP] fish [SEP]".split()]
     assert found.inputs["token_type_ids"] == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 1, 1]]
@@ -69,7 +69,7 @@ def test_pairs_are_googles(tokenizer, roberta_like):
 
 def test_single_sentences_lose_their_end(tokenizer):
     texts = [("the cat sat on the mat",), ("a dog",)]
-    found = encode_and_cut(tokenizer, texts, 5, return_offsets_mapping=True)
+    found = encode_and_truncate(tokenizer, texts, 5, return_offsets_mapping=True)
     expected = tokenizer([text for (text,) in texts], truncation=True, max_length=5, return_offsets_mapping=True)
     assert found.inputs == dict(expected)
     assert found.cut == 1
@@ -78,13 +78,13 @@ def test_single_sentences_lose_their_end(tokenizer):
 def test_a_tokenizer_that_cuts_on_the_left(roberta_like):
     tokenizer = copy.deepcopy(roberta_like)
     tokenizer.truncation_side = "left"
-    found = encode_and_cut(tokenizer, [("a a b b", "a b")], 8).inputs["input_ids"]
+    found = encode_and_truncate(tokenizer, [("a a b b", "a b")], 8).inputs["input_ids"]
     assert tokenizer.convert_ids_to_tokens(found[0]) == ["<s>", "b", "b", "</s>", "</s>", "a", "b", "</s>"]
 
 
 def test_long_texts_are_tokenized_few_at_a_time(tokenizer, monkeypatch):
     texts = [("the cat " * length, "a dog") for length in (1, 40, 2, 3, 50, 60, 1)]
-    whole = encode_and_cut(tokenizer, texts, 12)
+    whole = encode_and_truncate(tokenizer, texts, 12)
     sizes = []
     encode = type(tokenizer)._encode_plus
 
@@ -94,23 +94,23 @@ def test_long_texts_are_tokenized_few_at_a_time(tokenizer, monkeypatch):
         return found
 
     monkeypatch.setattr(type(tokenizer), "_encode_plus", counted)
-    monkeypatch.setattr(cutting, "_CHUNK_CHARACTERS", 300)
-    assert encode_and_cut(tokenizer, texts, 12) == whole
+    monkeypatch.setattr("mybert.tokenization.truncation._CHUNK_CHARACTERS", 300)
+    assert encode_and_truncate(tokenizer, texts, 12) == whole
     assert sizes == [2, 3, 1, 1]
-    assert encode_and_cut(tokenizer, [], 12) == ({}, [], [], [])
+    assert encode_and_truncate(tokenizer, [], 12) == ({}, [], [], [])
 
 
 def test_where_there_is_no_room(roberta_like):
-    assert encode_and_cut(roberta_like, [("a", "b")], 4).inputs["input_ids"] == [[0, 1, 1, 1]]
+    assert encode_and_truncate(roberta_like, [("a", "b")], 4).inputs["input_ids"] == [[0, 1, 1, 1]]
     with pytest.raises(ValueError, match="max_length is 3; expected at least 4, the special tokens"):
-        encode_and_cut(roberta_like, [("a", "b")], 3)
+        encode_and_truncate(roberta_like, [("a", "b")], 3)
 
 
 def test_mrpc_is_googles_token_for_token(data_dir, tokenizer):
     with (data_dir / "glue" / "MRPC" / "dev.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     pairs = [(row["#1 String"], row["#2 String"]) for row in rows]
-    found = encode_and_cut(tokenizer, pairs, 32).inputs["input_ids"]
+    found = encode_and_truncate(tokenizer, pairs, 32).inputs["input_ids"]
     assert len(found) == 408
     for pair, ids in zip(pairs, found, strict=True):
         first, second = as_google_cuts(*(tokenizer.tokenize(text) for text in pair), 29)
