@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...files.source import FileSource, GivenData, HubSplit, Reading, Source, rows_in_memory
 from ...files.text import LINE_BREAKS
-
-if TYPE_CHECKING:
-    from ..tasks.task import Task
 
 PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
@@ -139,7 +136,7 @@ def _is_nan(value: Any) -> bool:
 DataSource = str | Path | HubSplit | GivenData
 
 
-def task_rows(data: Any, task: Task, to_predict: bool = False) -> Iterator[DataRow]:
+def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
 
     Args:
@@ -147,31 +144,31 @@ def task_rows(data: Any, task: Task, to_predict: bool = False) -> Iterator[DataR
             `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
             texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
             of these and its label. None is an empty text.
-        task: The task.
-        to_predict: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
-            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
+        reader: The reader.
+        new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
+            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the reader.
 
     Raises:
         ValueError: If the data, or a row, is of another kind.
         OSError: If it cannot be read.
     """
     is_file = isinstance(data, (str, Path))
-    read = "a text, a list of words" if task.reads_conll else "one text (the task reads no pairs)"
-    if task.may_read_pairs:
-        read = "a pair of texts" if task.text_pair_column else "a text or a pair of texts"
+    read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
+    if reader.may_read_pairs:
+        read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
     if is_file:
-        as_row = partial(_line, task) if to_predict else None
+        as_row = partial(_line, reader) if new else None
     else:
-        as_row = partial(_texts if to_predict else _labelled, task)
+        as_row = partial(_texts if new else _labelled, reader)
     reading = Reading(
-        columns=task.file_columns,
-        encoding=task.encoding,
-        skip_broken_rows=task.skip_broken_rows,
-        literal_quotes=task.is_published(data),
-        conll=task.reads_conll,
-        class_names=None if to_predict else not task.has_class_numbers,
+        columns=reader.file_columns,
+        encoding=reader.encoding,
+        skip_broken_rows=reader.skip_broken_rows,
+        literal_quotes=reader.is_published(data),
+        conll=reader.reads_conll,
+        class_names=None if new else not reader.has_class_numbers,
         as_row=as_row,
-        expected=f"{read if to_predict else f'a tuple of {read} and its label'} or a dictionary",
+        expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
     )
     if is_file or isinstance(data, Source):
         source = Source.of(data)
@@ -182,33 +179,33 @@ def task_rows(data: Any, task: Task, to_predict: bool = False) -> Iterator[DataR
         yield DataRow(row, name, number)
 
 
-def _line(task: Task, line: str) -> dict[str, Any]:
+def _line(reader: Any, line: str) -> dict[str, Any]:
     """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
-    parts = line.rsplit(PAIR_SEPARATOR, 1) if task.may_read_pairs else [line]
+    parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
     return dict(zip(("text", "text_pair"), parts, strict=False))
 
 
-def _texts(task: Task, item: Any) -> dict[str, Any] | None:
+def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
     """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
     if item is None or isinstance(item, str):
         return {"text": item}
     if not isinstance(item, (list, tuple)) or not item:
         return None
-    if task.reads_conll:
+    if reader.reads_conll:
         are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
         return {"text": list(item)} if are_words else None
     is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
-    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and task.may_read_pairs else None
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
 
 
-def _labelled(task: Task, item: Any) -> dict[str, Any] | None:
+def _labelled(reader: Any, item: Any) -> dict[str, Any] | None:
     """The same with the task's column names, for an item alone or in a tuple with its label."""
     has_label = isinstance(item, tuple) and len(item) == 2
-    texts = _texts(task, item[0] if has_label else item)
+    texts = _texts(reader, item[0] if has_label else item)
     if texts is None:
         return None
-    columns = {"text": task.text_column, "text_pair": task.text_pair_column or "text_pair"}
-    label = {task.label_column: item[1]} if has_label else {}
+    columns = {"text": reader.text_column, "text_pair": reader.text_pair_column or "text_pair"}
+    label = {reader.label_column: item[1]} if has_label else {}
     return {columns[column]: text for column, text in texts.items()} | label
 
 
@@ -260,7 +257,7 @@ def source_of(data: Any, name: str) -> DataSource | None:
 
 
 def sources_of(data: Any, name: str) -> list[DataSource]:
-    """The data sets of an argument: files, or data in memory (see `task_rows`); a dictionary names several."""
+    """The data sets of an argument: files, or data in memory (see `rows_of`); a dictionary names several."""
     if data is None:
         return []
     if isinstance(data, (str, Path, HubSplit, GivenData)):

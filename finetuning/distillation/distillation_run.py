@@ -17,7 +17,7 @@ from ...modeling_mybert import MyBertConfig
 from ...modeling_mybert.configuration_mybert import fields_of_size
 from ...runs import arguments_by_name
 from ..data.labels import Labels
-from ..data.rows import DataSource, task_rows
+from ..data.rows import DataSource, rows_of
 from ..prediction.predictor import task_for_columns
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task, TaskData
@@ -283,7 +283,7 @@ class Distillation(Finetuning):
 
 def _texts_of(source: DataSource, task: Task) -> list[Any]:
     """The examples of unlabelled data."""
-    rows = task_rows(source, task, to_predict=True)
+    rows = rows_of(source, task, new=True)
     first = next(rows, None)
     if first is None:
         raise ValueError(f"{source} holds no rows.")

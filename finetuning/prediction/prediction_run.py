@@ -27,7 +27,7 @@ from ...files import (
 )
 from ...files.text import STDIN
 from ...runs import RunFolder, prepare_once
-from ..data.rows import DataRow, task_rows
+from ..data.rows import DataRow, rows_of
 from ..tasks.data_report import long_text_lines
 from ..tasks.registry import task_record
 from .prediction_files import (
@@ -161,7 +161,7 @@ class _Prediction:
         self.state = PartialState(cpu=arguments.use_cpu)
         settings = {item.name: getattr(arguments, item.name) for item in fields(PredictorSettings)}
         self.predictor = Predictor(**settings)
-        rows = chain.from_iterable(task_rows(source, self.predictor.task, to_predict=True) for source in data)
+        rows = chain.from_iterable(rows_of(source, self.predictor.task, new=True) for source in data)
         first = next(rows, None)
         if first is None:
             raise ValueError("The data holds no rows.")

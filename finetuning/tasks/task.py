@@ -32,7 +32,7 @@ from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
 from ...pipelines.batching import batches_by_length
 from ..data.labels import LABEL_ARGUMENTS, Labels, listed
-from ..data.rows import DataRow, DataSource, check_columns, task_rows
+from ..data.rows import DataRow, DataSource, check_columns, rows_of
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
 
 E = TypeVar("E")  # an example from the data
@@ -67,7 +67,7 @@ class ExampleReader(ABC, Generic[E]):
 
     def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
         """Read the rows of a file; columns may be missing in some rows."""
-        rows = list(task_rows(source, self))
+        rows = list(rows_of(source, self))
         if not rows:
             raise ValueError(f"{source} holds no rows.")
         check_columns(rows, self.columns(labelled))

@@ -70,7 +70,7 @@ class FinetuningArguments(TaskArguments, SampleSettings, RunArguments):
     """Settings of `finetune`: the task's, the fields below, and all of transformers' `TrainingArguments`.
 
     In Python, `train_file`, `validation_file` and `test_file` may also be data in memory: a `pandas.DataFrame`, a
-    `datasets.Dataset` or an iterable, see `rows.task_rows`; for several validation sets, a dictionary by name.
+    `datasets.Dataset` or an iterable, see `rows.rows_of`; for several validation sets, a dictionary by name.
 
     Raises:
         ValueError: If a setting is missing or out of range.
