@@ -144,9 +144,9 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
             `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
             texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
             of these and its label. None is an empty text.
-        reader: The reader.
+        reader: The task.
         new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
-            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the reader.
+            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
 
     Raises:
         ValueError: If the data, or a row, is of another kind.
@@ -156,10 +156,8 @@ def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
     read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
     if reader.may_read_pairs:
         read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
-    if is_file:
-        as_row = partial(_line, reader) if new else None
-    else:
-        as_row = partial(_texts if new else _labelled, reader)
+    convert = _line if is_file else _texts if new else _labelled
+    as_row = None if is_file and not new else partial(convert, reader)  # plain text has no labels
     reading = Reading(
         columns=reader.file_columns,
         encoding=reader.encoding,

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import torch
 from accelerate import PartialState
 from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files.settings import AT_LEAST_1
+from ...files.options import AT_LEAST_1, Group, option
 from ...files.source import rows_of_batch, with_columns
 from ...files.text import SEPARATED_SUFFIXES, content_suffix
 from ...modeling_mybert import MyBertPreTrainedModel
@@ -145,12 +145,13 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
-    top_k: Annotated[int, AT_LEAST_1] = field(
-        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    group = Group.ANSWERS
+    top_k: int = option(
+        1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )
-    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
+    probabilities: bool = option(False, "Add the probability of every class.", decides=True)
+    keep_columns: list[str] | None = option(
+        None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
     def __post_init__(self) -> None:
