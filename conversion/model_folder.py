@@ -2,28 +2,23 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from safetensors import safe_open
 
+from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     FIELDS_OF_A_HEAD,
     MODEL_FOLDER,
-    check_model_folder,
-    check_not_read,
-    check_output_folder,
-    folder_written_beside,
-    locked,
-    refuse_quantized_weights,
-    stays_in_place,
-    weight_files,
+    Checkpoint,
+    output_to,
 )
 from ..modeling_mybert import MyBertConfig
-from .errors import ConfigurationError, ModelFolderError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS, TIED, WeightRow, head_of_class, model_rows, name_in_model
 
 _MODEL_TYPES = ("mybert", "bert")
@@ -40,23 +35,19 @@ class ModelFolder:
     def __init__(self, path: str | os.PathLike[str], head: str | None = None) -> None:
         self.path = Path(path)
         try:
-            self.config = check_model_folder(self.path)
-            files = weight_files(self.path)
+            self._checkpoint = Checkpoint(self.path).check_folder()
+            self._checkpoint.refuse_quantized_weights()
         except (OSError, ValueError) as error:
-            raise ModelFolderError(problem=str(error)) from None
+            raise ConversionError(str(error)) from None
+        self.config = self._checkpoint.fields
         if self.config.get("model_type") not in _MODEL_TYPES:
             found = self.config.get("model_type")
             raise self._wrong(f"config.json has model_type {found!r}, expected 'mybert' or 'bert'")
-        try:
-            refuse_quantized_weights(self.config, self.path)
-        except ValueError as error:
-            raise ModelFolderError(problem=str(error)) from None
         named = self._named_head()
         self.head = head or named or self._no_head()
         if named not in (None, self.head):
             self.config = {name: value for name, value in self.config.items() if name not in FIELDS_OF_A_HEAD}
-        self._files = {name: file for file in files for name in _names_in(file)}
-        self._names = {_parameter(name): name for name in self._files}
+        self._names = {_parameter(name): name for name in self._checkpoint.tensor_files}
 
     def __contains__(self, parameter: str) -> bool:
         return parameter in self._names
@@ -67,7 +58,7 @@ class ModelFolder:
     def read(self, parameter: str) -> torch.Tensor:
         # Reopened every time: a mapped page counts as memory for as long as its file stays mapped.
         name = self._names[parameter]
-        with safe_open(self._files[name], framework="pt") as weights:
+        with safe_open(self._checkpoint.tensor_files[name], framework="pt") as weights:
             return weights.get_tensor(name)  # in its stored dtype
 
     def rows(self) -> list[WeightRow]:
@@ -90,11 +81,25 @@ class ModelFolder:
         """Name the tensors that this model does not use."""
         return sorted(self._names.keys() - set(self.parameters()) - TIED.keys() - set(_BUFFERS))
 
+    def load(self, prefix: str) -> tuple[Any, dict[str, Any]]:
+        """Load the model in float32 as a class of MyBERT or transformers, with what `from_pretrained` reports."""
+        import transformers
+
+        package = transformers if prefix == "Bert" else modeling_mybert
+        model_class: Any = getattr(package, prefix + HEADS[self.head].class_suffix)
+        options: dict[str, Any] = {"output_hidden_states": False, "output_attentions": False}
+        if self.head == "encoder":
+            options["add_pooling_layer"] = GROUPS["pooler"][0].parameter in self
+        model, report = model_class.from_pretrained(
+            self.path, dtype=torch.float32, output_loading_info=True, **options
+        )
+        return model.eval(), report
+
     def configuration(self) -> MyBertConfig:
         try:
-            return MyBertConfig.from_pretrained(self.path)
+            return MyBertConfig.from_dict(self._checkpoint.fields | {"model_type": MyBertConfig.model_type})
         except ValueError as error:
-            raise ConfigurationError(path=self.path / "config.json", problem=str(error)) from error
+            raise ConversionError(f"{self.path / 'config.json'}: {error}") from error
 
     def require_usual_heads(self) -> None:
         """Reject a model whose head size is not `hidden_size / num_attention_heads`, which other tools assume."""
@@ -120,13 +125,8 @@ class ModelFolder:
         classes = ", ".join(f"[My]Bert{head.class_suffix}" for head in HEADS.values())
         raise self._wrong(f"architectures in config.json is {names!r}, expected one of {classes}")
 
-    def _wrong(self, problem: str) -> ModelFolderError:
-        return ModelFolderError(problem=f"{self.path}: {problem}")
-
-
-def _names_in(file: Path) -> list[str]:
-    with safe_open(file, framework="pt") as weights:
-        return list(weights.keys())
+    def _wrong(self, problem: str) -> ConversionError:
+        return ConversionError(f"{self.path}: {problem}")
 
 
 def _parameter(name: str) -> str:
@@ -139,13 +139,9 @@ def state_dict_names(parameters: Iterable[tuple[str, Any]], head: str) -> dict[s
     return {name_in_model(parameter, head): value for parameter, value in parameters}
 
 
-@contextmanager
 def new_model_folder(
     output_dir: str | os.PathLike[str], overwrite: bool, source: str | os.PathLike[str]
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path]:
     """Yield an empty folder, which replaces `output_dir` on success; other processes are locked out."""
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
-    check_not_read(output, [os.fspath(source)])
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
-        yield folder
+    owned = (*MODEL_FOLDER, *COMPANIONS, *_OWN_FILES)
+    return output_to(Path(output_dir), owned, overwrite=overwrite, read=[os.fspath(source)])

@@ -11,15 +11,22 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from ..files import COMPANIONS, WEIGHTS_FILE, copy_companions, read_json_object, write_json
-from ..files.checkpoint import check_available, check_path, local_folder
+from ..files import (
+    COMPANIONS,
+    WEIGHTS_FILE,
+    Checkpoint,
+    check_available,
+    copy_companions,
+    read_json_object,
+    write_json,
+)
 from ..hub_card.examples import IMPORT
 from ..tokenization import MyBertTokenizer
-from .conversion_report import MODEL_CARD, ConversionReport, write_conversion_report
-from .errors import ModelFolderError
+from .errors import ConversionError
 from .key_map import GROUPS, HEADS, UNUSED_BY_HEAD, find_head
 from .model_folder import ModelFolder, new_model_folder, state_dict_names
 from .options import ConversionOptions, FromBertOptions
+from .reports import MODEL_CARD, ConversionReport, write_conversion_report
 from .verification import require, verify_folder
 
 _SETTINGS, _VOCABULARIES = "tokenizer_config.json", ("tokenizer.json", "vocab.txt", "spiece.model")
@@ -86,20 +93,18 @@ def _local(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
     if Path(model).exists():
         return model
     try:
-        check_path(model)
+        check_available(model, ask_hub=False)
     except FileNotFoundError:  # not a valid name on the Hub
         return model
     try:
         check_available(model)
     except OSError as error:
-        raise ModelFolderError(problem=str(error).rstrip(".")) from error
+        raise ConversionError(str(error).rstrip(".")) from error
     try:
-        return local_folder(model, _HUB_FILES)
+        return Checkpoint(model).local_folder(_HUB_FILES)
     except OSError as error:
         cause = " ".join(str(error).split())[:200]
-        raise ModelFolderError(
-            problem=f"{model}: not a model folder, and not available from the Hub: {cause}"
-        ) from error
+        raise ConversionError(f"{model}: not a model folder, and not available from the Hub: {cause}") from error
 
 
 def _convert(
@@ -115,7 +120,7 @@ def _convert(
     names = folder.parameters()
     if config.get("is_decoder") and GROUPS["pooler"][0].parameter in names:
         problem = "is_decoder is true; MyBERT then pools the last token, transformers' bert the first"
-        raise ModelFolderError(problem=f"{folder.path}: {problem}")
+        raise ConversionError(f"{folder.path}: {problem}")
     left_over = folder.left_over()
     with new_model_folder(output_dir, settings.overwrite, source) as output:
         tensors = state_dict_names(((name, folder.read(name)) for name in names), folder.head)
@@ -168,7 +173,7 @@ def copy_what_goes_along(source: ModelFolder, output: Path) -> list[str]:
     try:
         companions = copy_companions(source.path, output)
     except ValueError as error:
-        raise ModelFolderError(problem=str(error)) from error
+        raise ConversionError(str(error)) from error
     decisions = [_copy_tokenizer(source, output)]
     if companions:
         decisions.append(f"sentence-transformers: {len(companions)} files copied, {', '.join(companions[:4])}")

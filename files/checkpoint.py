@@ -8,21 +8,28 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from .errors import refuse_address
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
 WEIGHTS_FILE = "model.safetensors"
 TASK_RECORD = "finetuned_for"  # the field of a configuration that records the task of `finetune`
 # Configuration fields about the fine-tuned head; they are dropped for a model with another head.
 FIELDS_OF_A_HEAD = ("id2label", "label2id", "num_labels", "problem_type", TASK_RECORD)
+PRETRAINING_HEAD = "PreTraining"
+_HEAD = re.compile("For([A-Z].*)")  # not the "Former" of RoFormer
 _INDEX = f"{WEIGHTS_FILE}.index.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _READ_BESIDE_WEIGHTS = ("config.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
+_LONGEST_ANSWER = 5  # timeout of a request to the Hub, in seconds
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 # Model types with the parameter names of transformers' BERT; Google's releases have no type.
 _BERT_TYPES = (None, "bert", "mybert", "mybert-bilstm")
@@ -81,37 +88,188 @@ _HEADS = {
 }
 
 
-def check_model_folder(model_dir: str | os.PathLike[str]) -> dict[str, Any]:
-    """Check files, types and weights of a model folder before it is loaded; returns its `config.json`."""
-    model_dir = Path(model_dir)
-    refuse_address(model_dir, "a model folder: copy or mount what an object store has")
-    if not model_dir.is_dir():
-        raise FileNotFoundError(f"There is no folder {model_dir}; expected a model folder.")
-    path = model_dir / "config.json"
-    config = read_json_object(path)
-    for name in _TOKENIZER_FILES:
-        if (model_dir / name).is_file():
-            content = read_json_object(model_dir / name)
-            if name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
+class Checkpoint:
+    """A model in a folder, or on the Hub by its name. Each part is read when it is first asked for, and only once."""
+
+    def __init__(self, name: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(name)
+        self.path = Path(name)
+
+    def check(self, argument: str = "model", ask_hub: bool = True, needs_weights: bool = True) -> "Checkpoint":
+        """Check the name and, if it is a folder, what is in it; returns the checkpoint itself."""
+        check_available(self.name, argument, ask_hub)
+        if self.path.is_dir() and (needs_weights or self.has_weights):
+            self.check_folder()
+        return self
+
+    def check_folder(self) -> "Checkpoint":
+        """Check files, types and weights of a folder before anything is loaded; returns the checkpoint itself."""
+        refuse_address(self.path, "a model folder: copy or mount what an object store has")
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"There is no folder {self.path}; expected a model folder.")
+        path, fields = self.path / "config.json", self.fields
+        for file in map(self.path.joinpath, _TOKENIZER_FILES):
+            if file.is_file():
+                content = read_json_object(file)
+                if file.name == "tokenizer.json" and not {"model", "added_tokens"} <= content.keys():
+                    raise ValueError(
+                        f"{file} has no model and added_tokens; expected a file of the tokenizers library."
+                    )
+        _check_fields(path, fields)
+        if fields.get("auto_map"):
+            from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # this import takes seconds
+
+            if (model_type := fields.get("model_type")) not in CONFIG_MAPPING:
                 raise ValueError(
-                    f"{model_dir / name} has no model and added_tokens; expected a file of the tokenizers library."
+                    f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such "
+                    "code is never run."
                 )
-    _check_fields(path, config)
-    _refuse_type_of_foreign_code(path, config)
-    shapes = tensor_shapes(model_dir)
-    # Every tensor of embeddings, layers and heads has the shape that the sizes imply; quantized weights have others.
-    if config.get("model_type") in _BERT_TYPES:
-        sizes = _bert_sizes(path, config)
-        if not config.get("quantization_config"):
-            _compare(model_dir, config, sizes, shapes)
-    return config
+        shapes = self.tensor_shapes
+        # Every tensor has the shape that the sizes imply; quantized weights have others.
+        if fields.get("model_type") in _BERT_TYPES:
+            sizes = _bert_sizes(path, fields)
+            if not fields.get("quantization_config"):
+                _compare(self.path, fields, sizes, shapes)
+        return self
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The content of `config.json`."""
+        if self.path.is_dir():
+            return read_json_object(self.path / "config.json")
+        from transformers import PreTrainedConfig
+
+        fields: dict[str, Any] = PreTrainedConfig.get_config_dict(self.name)[0]
+        return fields
+
+    @cached_property
+    def config(self) -> "PreTrainedConfig":
+        """The configuration, without references to code in its folder, for `from_pretrained(..., config=config)`."""
+        from transformers import AutoConfig
+
+        return without_foreign_code(AutoConfig.from_pretrained(self.name, trust_remote_code=False))
+
+    @property
+    def heads(self) -> set[str]:
+        """The kinds of its heads (see `head_name`); a pretraining checkpoint has those of both objectives."""
+        heads = set(map(head_name, self.fields.get("architectures") or []))
+        return heads | ({"MaskedLM", "NextSentencePrediction"} if PRETRAINING_HEAD in heads else set())
+
+    @property
+    def task_record(self) -> Any:
+        """The record of the task that it was fine-tuned for, not to be trusted; None if there is none."""
+        return self.fields.get(TASK_RECORD)
+
+    def refuse_quantized_weights(self) -> None:
+        """Reject a quantized model where floating-point weights are needed: for training and for other formats."""
+        if quantized := self.fields.get("quantization_config"):
+            method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
+            raise ValueError(f"{self.name}: its weights are quantized ({method!r}); expected floating-point weights.")
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
+        return any(self.path.glob("model*.safetensors"))
+
+    @cached_property
+    def weight_files(self) -> list[Path]:
+        """The safetensors files of a folder: one, or the parts in its index; pickled weights are an error."""
+        # Weights in one file win, as in transformers: `save_pretrained` does not delete the index of an earlier save.
+        if (self.path / WEIGHTS_FILE).is_file():
+            return [self.path / WEIGHTS_FILE]
+        if (self.path / _INDEX).is_file():
+            parts = read_json_object(self.path / _INDEX).get("weight_map")
+            names = sorted(set(map(str, parts.values()))) if isinstance(parts, dict) else []
+            if not names or any(Path(name).name != name for name in names):
+                raise ValueError(f"{self.path / _INDEX} has no weight_map that names files of its folder.")
+            for name in names:
+                if not (self.path / name).is_file():
+                    raise FileNotFoundError(f"There is no {name} in {self.path}, which {_INDEX} names.")
+            return [self.path / name for name in names]
+        pickled = next((path for path in self.path.glob("*.bin") if path.name != "training_args.bin"), None)
+        if pickled is not None:
+            raise FileNotFoundError(
+                f"{self.path} holds only pickled weights ({pickled.name}), which are not read; expected "
+                f"{WEIGHTS_FILE}, as transformers' save_pretrained writes it."
+            )
+        raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {self.path}.")
+
+    @cached_property
+    def tensor_files(self) -> dict[str, Path]:
+        """Name of each tensor -> its file."""
+        return {name: file for name, (file, _) in self._tensors.items()}
+
+    @cached_property
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of each tensor of a folder -> its shape, from the headers alone."""
+        return {name: shape for name, (_, shape) in self._tensors.items()}
+
+    @cached_property
+    def _tensors(self) -> dict[str, tuple[Path, tuple[int, ...]]]:
+        tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
+        for file in self.weight_files:
+            try:
+                with safe_open(file, framework="np") as weights:
+                    for name in weights.keys():  # noqa: SIM118 -- no dictionary
+                        tensors[name] = file, tuple(weights.get_slice(name).get_shape())
+            except SafetensorError as error:
+                raise ValueError(
+                    f"{file} cannot be read ({str(error)[:150]}); expected a complete safetensors file."
+                ) from None
+        return tensors
+
+    @property
+    def deciding_files(self) -> list[str]:
+        """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is no folder."""
+        weights = self.weight_files if self.has_weights else []
+        return [str(path) for path in (*weights, *map(self.path.joinpath, _READ_BESIDE_WEIGHTS)) if path.is_file()]
+
+    def local_folder(self, patterns: Iterable[str]) -> Path:
+        """The folder itself, or the cached copy of the files whose names match, if the model is on the Hub."""
+        if self.path.is_dir():
+            return self.path
+        from huggingface_hub import snapshot_download
+
+        return Path(snapshot_download(self.name, allow_patterns=list(patterns)))
 
 
-def refuse_quantized_weights(config: Mapping[str, Any], name: str | os.PathLike[str]) -> None:
-    """Reject a quantized model where floating-point weights are needed: for training and for other formats."""
-    if quantized := config.get("quantization_config"):
-        method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
-        raise ValueError(f"{name}: its weights are quantized ({method!r}); expected floating-point weights.")
+def head_name(class_name: str) -> str:
+    """The kind of head of a model class: the part of its name after "For"; "" for none."""
+    found = _HEAD.search(class_name)
+    return found[1] if found else ""
+
+
+def check_available(name: str | os.PathLike[str], argument: str = "model", ask_hub: bool = True) -> None:
+    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
+    refuse_address(name, "a model folder, or a name on the Hub")
+    path, name = Path(name), os.fspath(name)
+    if path.is_file() and argument != "tokenizer":  # which may be a file
+        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
+    # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
+    # is an existing folder is also treated as a path.
+    is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
+    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
+    if path.exists() or not (is_path or ask_hub):
+        return
+    missing = FileNotFoundError(f"There is no model folder {name}.")
+    if is_path:
+        raise missing
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
+
+    what = f"{argument} is {name!r}; there is no such folder here, and"
+    try:
+        # The Hub is not asked about names in the cache.
+        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _READ_BESIDE_WEIGHTS):
+            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
+    except EntryNotFoundError:
+        return  # it exists; missing files are reported on loading
+    except HFValidationError:
+        raise missing from None
+    except RepositoryNotFoundError as error:
+        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
+    except (HTTPError, OSError) as error:
+        raise OSError(f"{what} the Hub could not be reached to look for it.") from error
 
 
 def without_foreign_code(config: Any) -> Any:
@@ -134,69 +292,6 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError(f"{path} holds a JSON {type(content).__name__}; expected an object.")
     return content
-
-
-def has_weights(model_dir: str | os.PathLike[str]) -> bool:
-    """Whether a folder has weights of a model; a token store, or an adapter, is something else."""
-    return any(Path(model_dir).glob("model*.safetensors"))
-
-
-def weight_files(model_dir: str | os.PathLike[str]) -> list[Path]:
-    """The safetensors files of a model folder: one, or the parts in its index; pickled weights are an error."""
-    model_dir = Path(model_dir)
-    # Weights in one file win, as in transformers: `save_pretrained` does not delete the index of an earlier save.
-    if (model_dir / WEIGHTS_FILE).is_file():
-        return [model_dir / WEIGHTS_FILE]
-    if (model_dir / _INDEX).is_file():
-        parts = read_json_object(model_dir / _INDEX).get("weight_map")
-        names = sorted(set(map(str, parts.values()))) if isinstance(parts, dict) else []
-        if not names or any(Path(name).name != name for name in names):
-            raise ValueError(f"{model_dir / _INDEX} has no weight_map that names files of its folder.")
-        for name in names:
-            if not (model_dir / name).is_file():
-                raise FileNotFoundError(f"There is no {name} in {model_dir}, which {_INDEX} names.")
-        return [model_dir / name for name in names]
-    pickled = next((path for path in model_dir.glob("*.bin") if path.name != "training_args.bin"), None)
-    if pickled is not None:
-        raise FileNotFoundError(
-            f"{model_dir} holds only pickled weights ({pickled.name}), which are not read; expected {WEIGHTS_FILE}, "
-            "as transformers' save_pretrained writes it."
-        )
-    raise FileNotFoundError(f"There is no {WEIGHTS_FILE} in {model_dir}.")
-
-
-def deciding_files(model: str | os.PathLike[str]) -> list[str]:
-    """The files that determine a model's outputs: configuration, tokenizer, weights; empty if it is not a folder."""
-    folder = Path(model)
-    weights = weight_files(folder) if has_weights(folder) else []
-    return [str(path) for path in (*weights, *(folder / name for name in _READ_BESIDE_WEIGHTS)) if path.is_file()]
-
-
-def tensor_shapes(model_dir: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor of a model folder, from the headers alone."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for file in weight_files(model_dir):
-        try:
-            with safe_open(file, framework="np") as weights:
-                shapes |= {name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
-        except SafetensorError as error:
-            raise ValueError(
-                f"{file} cannot be read ({str(error)[:150]}); expected a complete safetensors file."
-            ) from None
-    return shapes
-
-
-def _refuse_type_of_foreign_code(path: Path, config: dict[str, Any]) -> None:
-    if not config.get("auto_map"):
-        return
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING  # this import takes seconds
-
-    model_type = config.get("model_type")
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"{path}: model_type is {_shown(model_type)}, which is defined only by code in its folder; such code is "
-            "never run."
-        )
 
 
 def _check_fields(path: Path, config: dict[str, Any]) -> None:
@@ -339,55 +434,3 @@ def refuse_link_outside(path: Path, model_dir: Path) -> None:
     folder = model_dir.resolve()
     if not any(path.resolve().is_relative_to(place) for place in (folder, folder.parent.parent / "blobs")):
         raise ValueError(f"{path} is a link that leads out of {model_dir}; expected a file.")
-
-
-_LONGEST_ANSWER = 5  # timeout of a request, in seconds
-# A model or tokenizer has at least one of these files.
-_FILES = ("config.json", "tokenizer_config.json", "tokenizer.json", "vocab.txt")
-
-
-def check_path(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Reject a missing path; a tokenizer may be a file."""
-    refuse_address(name, "a model folder, or a name on the Hub")
-    path, name = Path(name), os.fspath(name)
-    if path.is_file() and argument != "tokenizer":
-        raise NotADirectoryError(f"{argument} is {name!r}, which is a file; expected the folder of a model.")
-    # Hub names are not absolute, do not start with a dot or `~`, and have one slash at most. A name whose first part
-    # is an existing folder is also treated as a path.
-    is_in_a_folder = len(path.parts) == 2 and path.parent.is_dir()
-    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2 or is_in_a_folder
-    if is_path and not path.exists():
-        raise FileNotFoundError(f"There is no model folder {name}.")
-
-
-def check_available(name: str | os.PathLike[str], argument: str = "model") -> None:
-    """Reject a model that is neither local nor on the Hub, at once: transformers retries for 20 seconds."""
-    check_path(name, argument)
-    if Path(name).exists():
-        return
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, HTTPError, RepositoryNotFoundError
-
-    name = os.fspath(name)
-    what = f"{argument} is {name!r}; there is no such folder here, and"
-    try:
-        # The Hub is not asked about names in the cache.
-        if not any(isinstance(try_to_load_from_cache(name, file), str) for file in _FILES):
-            get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=_LONGEST_ANSWER)
-    except EntryNotFoundError:
-        return  # it exists; missing files are reported on loading
-    except HFValidationError:
-        raise FileNotFoundError(f"There is no model folder {name}.") from None
-    except RepositoryNotFoundError as error:
-        raise OSError(f"{what} the Hub has none of that name, or it is private.") from error
-    except (HTTPError, OSError) as error:
-        raise OSError(f"{what} the Hub could not be reached to look for it.") from error
-
-
-def local_folder(name: str | os.PathLike[str], patterns: Iterable[str]) -> Path:
-    """The folder itself, or the cached copy of some files, by patterns of their names, of a model on the Hub."""
-    if Path(name).is_dir():
-        return Path(name)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(os.fspath(name), allow_patterns=list(patterns)))

@@ -12,8 +12,8 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -285,34 +285,31 @@ def folder_written_beside(path: str | Path, owned: Sequence[str] = (), overwrite
     """Write a folder completely or not at all: yields an empty one next to it, which replaces it at the end."""
     path = Path(path)
     check_output_folder(path, owned, overwrite)
-    with emptied_again() as made:
-        with readable_disk_errors(path):
-            make_folder(path.parent, made)
-            place = path if stays_in_place(path) else path.parent
-            beside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=place))
-        try:
-            with readable_disk_errors(path):
-                beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
-                yield beside
-                check_output_folder(path, owned, overwrite)  # something may have appeared there meanwhile
-                _move_folder(beside, path)
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
+    parent = path if stays_in_place(path) else path.parent
+    with _temporary_folder(path, parent, f".{path.name}.") as beside:
+        yield beside
+        check_output_folder(path, owned, overwrite)  # something may have appeared there meanwhile
+        _move_folder(beside, path)
 
 
 @contextmanager
 def files_written_beside(path: str | Path) -> Iterator[Path]:
     """Yield an empty folder inside another, whose files are moved there when all are complete, by name."""
     path = Path(path)
-    with emptied_again() as made:
-        with readable_disk_errors(path):
-            make_folder(path, made)
-            beside = Path(tempfile.mkdtemp(prefix=".", suffix=PARTIAL, dir=path))
+    with _temporary_folder(path, path, ".") as beside:
+        yield beside
+        for file in sorted(beside.iterdir()):
+            file.replace(path / file.name)
+
+
+@contextmanager
+def _temporary_folder(path: Path, parent: Path, prefix: str) -> Iterator[Path]:
+    with emptied_again() as made, readable_disk_errors(path):
+        make_folder(parent, made)
+        beside = Path(tempfile.mkdtemp(prefix=prefix, suffix=PARTIAL, dir=parent))
         try:
-            with readable_disk_errors(path):
-                yield beside
-                for file in sorted(beside.iterdir()):
-                    file.replace(path / file.name)
+            beside.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+            yield beside
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
@@ -407,3 +404,80 @@ def _holder(lock_file: Path) -> str:
                 return words
         time.sleep(0.01)
     return ""
+
+
+@contextmanager
+def reserved(
+    path: str | os.PathLike[str],
+    owned: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+    overwrite: bool = False,
+    read: Iterable[str | Path] = (),
+) -> Iterator[Callable[[], AbstractContextManager[Path]]]:
+    """Check and lock an output, before work that takes long; yields what `output_to` does, to write it later.
+
+        with reserved(path, owned=MODEL_FOLDER, overwrite=overwrite, read=[model]) as write:
+            ...  # no other process writes there
+            with write() as folder:
+                model.save_pretrained(folder)
+
+    Args:
+        path: A file; with `owned` a folder, which is written as a whole; with `files` a folder that stays, in which
+            these files are written.
+        owned: Name patterns of what the folder may hold if it is overwritten, see `check_output_folder`.
+        files: Names of the files; with none, any are replaced.
+        overwrite: Whether what is there may be replaced.
+        read: Files and folders that are read meanwhile, which can be no output; names on the Hub are ignored.
+
+    Raises:
+        ValueError: If something is there that must not be overwritten, or is read.
+        BusyError: If another process is writing to the same place.
+        OSError: If nothing can be written there.
+    """
+    path = Path(path)
+    if files and not path.exists():
+        owned = ()  # then the folder is new, and appears as a whole
+    paths = [path] if files is None else [path / name for name in files]
+
+    def check() -> None:
+        if owned is None:
+            check_output_files(paths, overwrite)
+        else:
+            check_output_folder(path, owned, overwrite)
+
+    for place in paths if owned is None else [path]:
+        check_not_read(place, read)
+    check()
+    stays = files is not None if owned is None else stays_in_place(path)
+
+    @contextmanager
+    def write() -> Iterator[Path]:
+        if owned is not None:
+            writing = folder_written_beside(path, owned, overwrite)
+        else:
+            writing = written_beside(path) if files is None else files_written_beside(path)
+        with writing as temporary:
+            yield temporary
+            if owned is None:
+                check()  # something may have appeared there meanwhile
+
+    with locked(path, within=stays):
+        check()  # again, now that no other process writes
+        yield write
+
+
+@contextmanager
+def output_to(
+    path: str | os.PathLike[str],
+    owned: Sequence[str] | None = None,
+    files: Sequence[str] | None = None,
+    overwrite: bool = False,
+    read: Iterable[str | Path] = (),
+) -> Iterator[Path]:
+    """Write a file, a folder or files of a folder completely or not at all; see `reserved`.
+
+    The place is checked and locked; what is written to the temporary path that this yields, a folder unless it is for
+    a file, is moved there at the end of the block, and removed if an error ends it.
+    """
+    with reserved(path, owned, files, overwrite, read) as write, write() as temporary:
+        yield temporary

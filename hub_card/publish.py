@@ -11,14 +11,23 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard
+from huggingface_hub import (
+    CommitInfo,
+    CommitOperationAdd,
+    CommitOperationDelete,
+    EvalResultEntry,
+    HfApi,
+    ModelCard,
+    eval_result_entries_to_yaml,
+    parse_eval_result_entries,
+)
 from huggingface_hub.errors import HTTPError, RevisionNotFoundError
 from huggingface_hub.utils import validate_repo_id
 
@@ -26,18 +35,17 @@ from .. import modeling_mybert
 from ..files import (
     COMPANIONS,
     MODEL_FOLDER,
-    check_output_folder,
+    Checkpoint,
+    check_output_files,
     companion_files,
-    folder_written_beside,
-    locked,
+    output_to,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
-    weight_files,
+    write_text,
 )
+from ..files.options import Group, option
 from ..modeling_mybert import MyBertConfig, auto_map
-from .benchmark_results import benchmark_result_files
-from .card import CardContent, ModelDescription, describe_model, read_card, render_card
+from .card import CardContent, ModelDescription, describe_model, is_finite_number, read_card, render_card
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,10 @@ _ALL_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors", "model.safetens
 _SENTENCES = "sentence-transformers"
 _HARMLESS = (".json", ".safetensors", ".txt", ".model")  # endings of the files of sentence-transformers' modules
 
+# Results on the Hub's benchmarks, from which it builds leaderboards: it accepts them only for data sets registered as
+# benchmarks (https://huggingface.co/docs/hub/eval-results); all other results are in the card's `model-index`.
+_BENCHMARKS = ".eval_results"
+
 Content = Path | bytes
 
 
@@ -56,23 +68,16 @@ Content = Path | bytes
 class UploadOptions:
     """How a model folder goes to the Hub. The token is that of `hf auth login` or of HF_TOKEN."""
 
-    private: bool | None = field(
-        default=None,
-        metadata={
-            "help": "Make the repository private, or public with false (default: as it is).",
-            "nargs": "?",
-            "const": True,
-        },
+    group = Group.UPLOAD
+    private: bool | None = option(
+        None, "Make the repository private, or public with false (default: as it is).", nargs="?", const=True
     )
-    revision: str | None = field(
-        default=None, metadata={"help": "Branch to commit to, created if needed, or a pull request such as refs/pr/1."}
+    revision: str | None = option(None, "Branch to commit to, created if needed, or a pull request such as refs/pr/1.")
+    branch: str | None = option(None, "Branch to commit to; a new one starts at --revision.")
+    create_pr: bool = option(
+        False, "Open a pull request for main; to continue one that broke off, pass its --revision."
     )
-    branch: str | None = field(default=None, metadata={"help": "Branch to commit to; a new one starts at --revision."})
-    create_pr: bool = field(
-        default=False,
-        metadata={"help": "Open a pull request for main; to continue one that broke off, pass its --revision."},
-    )
-    commit_message: str = field(default="Upload model", metadata={"help": "First line of the commit message."})
+    commit_message: str = option("Upload model", "First line of the commit message.")
 
 
 def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[str, Content]:
@@ -93,7 +98,8 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     """
     validate_repo_id(repo_id)
     model_dir = Path(model_dir)
-    description = describe_model(model_dir)
+    checkpoint = Checkpoint(model_dir)
+    description = describe_model(checkpoint)
     if description.model_type != MyBertConfig.model_type:
         hint = (
             "`mybert convert bert` makes a MyBERT folder of it"
@@ -107,7 +113,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     for name in _TOKENIZER:
         if not (model_dir / name).is_file():
             raise FileNotFoundError(f"{model_dir} holds no {name}: save the tokenizer there with save_pretrained.")
-    weights = weight_files(model_dir)
+    weights = list(checkpoint.weight_files)
     if len(weights) > 1:
         weights.append(model_dir / "model.safetensors.index.json")
     companions = companion_files(model_dir)
@@ -120,7 +126,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
         **{path.name: path for path in Path(modeling_mybert.__file__).parent.glob("*_mybert.py")},
         **{path.name: path for path in (*weights, *pictures_and_more) if path.is_file()},
         **{name: model_dir / name for name in (*_TOKENIZER, *companions)},
-        **benchmark_result_files(model_dir),
+        **_benchmark_result_files(model_dir),
     }
     for path in (*files.values(), model_dir / _CONFIG, model_dir / _CARD):
         if isinstance(path, Path) and path.is_relative_to(model_dir):
@@ -128,8 +134,7 @@ def publishable_files(model_dir: str | os.PathLike[str], repo_id: str) -> dict[s
     tokenizer = read_json_object(model_dir / "tokenizer_config.json")
     if tokenizer.pop("auto_map", None) is not None:  # its code is not published
         files["tokenizer_config.json"] = _json(tokenizer)
-    config = read_json_object(model_dir / _CONFIG)
-    config.pop("custom_pipelines", None)
+    config = {name: value for name, value in checkpoint.fields.items() if name != "custom_pipelines"}
     config["auto_map"] = auto_map()
     return {_CONFIG: _json(config), _CARD: _card(model_dir, description, repo_id, files).encode(), **files}
 
@@ -154,16 +159,14 @@ def write_publishable(
         OSError: If it cannot be written.
     """
     files = publishable_files(model_dir, repo_id)
-    output, owned = Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES)
-    check_output_folder(output, owned, overwrite)
-    with locked(output, within=stays_in_place(output)), folder_written_beside(output, owned, overwrite) as folder:
+    with output_to(Path(output_dir), (*MODEL_FOLDER, *COMPANIONS, *_OTHER_FILES), overwrite=overwrite) as folder:
         for name, content in files.items():
             (folder / name).parent.mkdir(exist_ok=True, parents=True)
             if isinstance(content, bytes):
                 (folder / name).write_bytes(content)
             else:
                 shutil.copyfile(content, folder / name)
-    return output
+    return Path(output_dir)
 
 
 def publish(
@@ -287,3 +290,56 @@ def _load_from_repository(card: str, model_dir: Path, repo_id: str) -> str:
         return f"model={match[1][0]}{repo_id}{match[1][0]}" if is_folder else match[0]
 
     return re.sub(r"""model=('(?:[^'\\\n]|\\.)+'|"(?:[^"\\\n]|\\.)+")""", rename, card)
+
+
+# --- results on benchmarks -------------------------------------------------------------------------------------------
+
+
+def write_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> list[Path]:
+    """Write a file for each benchmark, `.eval_results/<name of the data set>.yaml`; return the files.
+
+    Raises:
+        ValueError: If a data set is no benchmark's name, a value is no finite number, or a file exists and `overwrite`
+            is not set.
+        OSError: If a file cannot be written.
+    """
+    by_file = check_benchmark_results(model_dir, entries, overwrite)
+    place = Path(model_dir) / _BENCHMARKS
+    if not by_file:
+        return []
+    with output_to(place, files=[path.name for path in by_file], overwrite=overwrite) as folder:
+        for path, results in by_file.items():
+            text = yaml.safe_dump(eval_result_entries_to_yaml(results), sort_keys=False, allow_unicode=True)
+            write_text(folder / path.name, text)
+    return list(by_file)
+
+
+def check_benchmark_results(
+    model_dir: str | Path, entries: Sequence[EvalResultEntry], overwrite: bool = False
+) -> dict[Path, list[EvalResultEntry]]:
+    """Check what `write_benchmark_results` will write with these arguments; return the results of each file."""
+    by_file: dict[Path, list[EvalResultEntry]] = {}
+    for entry in entries:
+        owner, _, name = str(entry.dataset_id).partition("/")
+        if not owner or not name or "/" in name:
+            raise ValueError(f"dataset_id is {entry.dataset_id!r}; expected the name of a benchmark: 'owner/name'.")
+        validate_repo_id(entry.dataset_id)
+        if not is_finite_number(entry.value):
+            raise ValueError(f"The value of {entry.dataset_id} is {entry.value!r}; expected a finite number.")
+        by_file.setdefault(Path(model_dir) / _BENCHMARKS / f"{name}.yaml", []).append(entry)
+    check_output_files(by_file, overwrite)
+    return by_file
+
+
+def _benchmark_result_files(model_dir: str | Path) -> dict[str, Path]:
+    """Return the files of benchmark results of a model folder by their names in a repository."""
+    found = {f"{_BENCHMARKS}/{path.name}": path for path in sorted((Path(model_dir) / _BENCHMARKS).glob("*.yaml"))}
+    for path in found.values():
+        try:
+            parse_eval_result_entries(yaml.safe_load(path.read_text(encoding="utf-8")))
+        except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise ValueError(f"{path} holds no results with dataset (id, task_id) and value ({reason}).") from error
+    return found

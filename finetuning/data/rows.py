@@ -1,20 +1,23 @@
-"""Reading task data from files, the Hub or memory, as rows that know their source and number."""
+"""Task data as rows that know their source and number: from files, the Hub or memory."""
+
+from __future__ import annotations
 
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ...files import is_table, read_conll, read_rows
-from ...files.source import GivenData
+from ...files.source import FileSource, GivenData, HubSplit, Reading, Source, rows_in_memory
 from ...files.text import LINE_BREAKS
 
+PAIR_SEPARATOR = " ||| "  # the last one in a line divides a pair, as in Google's extract_features.py
 _MOST_NAMES, _LONGEST_NAME = 12, 40  # columns in messages; without a header they may be long texts
 
 
@@ -130,43 +133,78 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, (float, np.floating)) and bool(value != value)
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """A split of a data set on the Hub (or of a folder that `datasets` reads)."""
-
-    name: str
-    config: str | None
-    split: str
-
-    def __str__(self) -> str:
-        config = f" ({self.config})" if self.config else ""
-        return f"{self.name}{config}, split {self.split}"
-
-
 DataSource = str | Path | HubSplit | GivenData
 
 
-def read_data(
-    source: str | Path | HubSplit,
-    columns: Sequence[str] | None = None,
-    encoding: str = "utf-8",
-    skip_broken_rows: bool = False,
-    conll: bool = False,  # whether files without the ending of a table are read as CoNLL columns
-    class_names: bool = True,  # whether classes of a Hub data set are given by name or by number
-    literal_quotes: bool = False,
-) -> list[DataRow]:
-    """Read the rows of a file or a split, at least one; other settings are as in `stream_rows`."""
-    if isinstance(source, HubSplit):
-        data = _load(source.name, source.config)[source.split]
-        values: Iterator[dict[str, Any]] | list[dict[str, Any]] = with_class_names(data, data.features, class_names)
-    elif conll and not is_table(source):
-        values = read_conll(source, encoding)
+def rows_of(data: Any, reader: Any, new: bool = False) -> Iterator[DataRow]:
+    """Stream the rows of a task's data: a file, a split on the Hub, or data in memory.
+
+    Args:
+        data: A `DataSource`; to predict also "-", standard input, or what `GivenData` holds: a `pandas.DataFrame` or a
+            `datasets.Dataset`; or an iterable or `torch.utils.data.Dataset` of dictionaries or of what the task reads:
+            texts, pairs of texts, or lists of words for tagging; for labelled data, of dictionaries or tuples of one
+            of these and its label. None is an empty text.
+        reader: The task.
+        new: Whether rows need no label, and a line of a file of another kind, which is plain text, is a row.
+            Texts without columns then have the columns `text` and `text_pair`, otherwise those of the task.
+
+    Raises:
+        ValueError: If the data, or a row, is of another kind.
+        OSError: If it cannot be read.
+    """
+    is_file = isinstance(data, (str, Path))
+    read = "a text, a list of words" if reader.reads_conll else "one text (the task reads no pairs)"
+    if reader.may_read_pairs:
+        read = "a pair of texts" if reader.text_pair_column else "a text or a pair of texts"
+    convert = _line if is_file else _texts if new else _labelled
+    as_row = None if is_file and not new else partial(convert, reader)  # plain text has no labels
+    reading = Reading(
+        columns=reader.file_columns,
+        encoding=reader.encoding,
+        skip_broken_rows=reader.skip_broken_rows,
+        literal_quotes=reader.is_published(data),
+        conll=reader.reads_conll,
+        class_names=None if new else not reader.has_class_numbers,
+        as_row=as_row,
+        expected=f"{read if new else f'a tuple of {read} and its label'} or a dictionary",
+    )
+    if is_file or isinstance(data, Source):
+        source = Source.of(data)
+        name, rows = str(source), source.rows(reading)
     else:
-        values = read_rows(source, columns, encoding, skip_broken_rows, literal_quotes)
-    rows = [DataRow(row, str(source), number) for number, row in enumerate(values, start=1)]
-    if not rows:
-        raise ValueError(f"{source} holds no rows.")
-    return rows
+        name, rows = "data", rows_in_memory(data, "data", reading)
+    for number, row in enumerate(rows, start=1):
+        yield DataRow(row, name, number)
+
+
+def _line(reader: Any, line: str) -> dict[str, Any]:
+    """The columns of a line of text: a pair, separated as in `features`, if the task reads pairs."""
+    parts = line.rsplit(PAIR_SEPARATOR, 1) if reader.may_read_pairs else [line]
+    return dict(zip(("text", "text_pair"), parts, strict=False))
+
+
+def _texts(reader: Any, item: Any) -> dict[str, Any] | None:
+    """The columns of a text, a pair of texts, or words, whichever the task reads; None for anything else."""
+    if item is None or isinstance(item, str):
+        return {"text": item}
+    if not isinstance(item, (list, tuple)) or not item:
+        return None
+    if reader.reads_conll:
+        are_words = all(isinstance(word, str) and len(word.split()) < 2 for word in item)  # not a text and its label
+        return {"text": list(item)} if are_words else None
+    is_pair = len(item) == 2 and all(part is None or isinstance(part, str) for part in item)
+    return dict(zip(("text", "text_pair"), item, strict=True)) if is_pair and reader.may_read_pairs else None
+
+
+def _labelled(reader: Any, item: Any) -> dict[str, Any] | None:
+    """The same with the task's column names, for an item alone or in a tuple with its label."""
+    has_label = isinstance(item, tuple) and len(item) == 2
+    texts = _texts(reader, item[0] if has_label else item)
+    if texts is None:
+        return None
+    columns = {"text": reader.text_column, "text_pair": reader.text_pair_column or "text_pair"}
+    label = {reader.label_column: item[1]} if has_label else {}
+    return {columns[column]: text for column, text in texts.items()} | label
 
 
 def new_name(name: str, others: Collection[str]) -> str:
@@ -184,7 +222,7 @@ def prediction_columns(classes: Sequence[str]) -> list[str]:
 
 def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     """Read `count` predictions in the order of the examples: by the column `index`, from 0, else in file order."""
-    rows = read_data(path)
+    rows = [DataRow(row, str(path), number) for number, row in enumerate(FileSource(path).rows(), start=1)]
     if len(rows) != count:
         raise ValueError(f"{path} has {len(rows)} predictions; expected {count}, one for each example.")
     if "index" not in rows[0].values:
@@ -201,50 +239,34 @@ def read_prediction_rows(path: str | Path, count: int) -> list[DataRow]:
     return [found[place] for place in range(count)]
 
 
-def hub_splits(name: str, config: str | None) -> list[HubSplit]:
-    return [HubSplit(name, config, split) for split in _load(name, config)]
+def data_name(source: DataSource) -> str:
+    """The name of data in descriptions; for a file, without its folder."""
+    if isinstance(source, GivenData):
+        return source.described
+    return Path(source).name if isinstance(source, (str, Path)) else str(source)
 
 
-def _load(name: str, config: str | None) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise ImportError(
-            f"The data set {name} needs the package datasets: pip install mybert[train] ({error})."
-        ) from error
-
-    try:
-        return datasets.load_dataset(name, config)
-    except (OSError, ValueError, RuntimeError) as error:  # no network, no such data set, no such configuration
-        what = " ".join(str(error).split())
-        raise OSError(
-            f"The data set {name!r} could not be loaded ({what[:160]}); check its name and the network, or give files "
-            "with --train_file and --validation_file."
-        ) from error
+def source_of(data: Any, name: str) -> DataSource | None:
+    """The data of an argument for a single data set, see `sources_of`."""
+    sources = [GivenData(name, data)] if isinstance(data, Mapping) else sources_of(data, name)
+    if len(sources) > 1:
+        raise ValueError(f"{name} is {', '.join(map(str, sources))[:160]}; expected one file.")
+    return sources[0] if sources else None
 
 
-def with_class_names(
-    rows: Iterable[dict[str, Any]], features: Mapping[str, Any] | None, class_names: bool = True
-) -> Iterator[dict[str, Any]]:
-    """Rows of a data set with texts (the classes' names or their numbers) for classes; class -1 means no label."""
-    naming = {
-        name: (_naming(feature, class_names), _naming(getattr(feature, "feature", None), class_names))
-        for name, feature in (features or {}).items()
-        if _naming(feature) or _naming(getattr(feature, "feature", None))
-    }
-    for row in rows:
-        for name, (name_one, name_each) in naming.items():
-            value = row[name]
-            if value is None:
-                continue
-            if name_one:
-                row[name] = None if value < 0 else name_one(value)
-            else:
-                row[name] = [None if number is None or number < 0 else name_each(number) for number in value]
-        yield row
+def sources_of(data: Any, name: str) -> list[DataSource]:
+    """The data sets of an argument: files, or data in memory (see `rows_of`); a dictionary names several."""
+    if data is None:
+        return []
+    if isinstance(data, (str, Path, HubSplit, GivenData)):
+        return [str(data) if isinstance(data, Path) else data]
+    if isinstance(data, Mapping):
+        return [GivenData(name, table, str(part)) for part, table in data.items()]
+    if isinstance(data, (list, tuple)) and all(isinstance(item, (str, Path, GivenData)) for item in data):
+        return [str(item) if isinstance(item, Path) else item for item in data]
+    return [GivenData(name, data)]
 
 
-def _naming(feature: Any, class_names: bool = True) -> Any:
-    """A function that converts classes of a `datasets.ClassLabel` to text; None for other columns."""
-    name_of = getattr(feature, "int2str", None)
-    return name_of if class_names or name_of is None else str
+def files_of(sources: Iterable[DataSource]) -> list[str]:
+    """The sources that are files."""
+    return [str(source) for source in sources if isinstance(source, (str, Path))]

@@ -15,15 +15,13 @@ from accelerate import PartialState
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from tqdm.auto import tqdm
-from transformers import AutoConfig
 
-from ...files import PARTIAL, deciding_files, written_beside
+from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
 from ..network.tagger import FeatureTaggerConfig
-from ..prediction.finetuned_model import FinetunedModel, load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import Task, TaskData
+from ..prediction.predictor import FinetunedModel, load_finetuned_model
+from ..tasks.task import Task, TaskData, network_outputs
 from .soft_targets import rows_of_outputs
 
 logger = logging.getLogger(__name__)
@@ -45,7 +43,8 @@ class Teacher:
     @classmethod
     def load(cls, name: str, task: Task, device: torch.device) -> Teacher:
         """Load a teacher for a task; one without its head, or with another kind of head, is an error."""
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        checkpoint = Checkpoint(name)
+        config = checkpoint.config
         if isinstance(config, FeatureTaggerConfig):
             raise ValueError(
                 f"{name} is a tagger on frozen features; expected a teacher whose encoder was fine-tuned."
@@ -53,12 +52,12 @@ class Teacher:
         problem, wanted = getattr(config, "problem_type", None), getattr(task, "problem", None)
         if problem is not None and wanted is not None and problem != wanted:
             raise ValueError(f"{name} was fine-tuned for {problem}; expected a teacher for {wanted}, as the task is.")
-        return cls(name, load_finetuned_model(task, name, device))
+        return cls(name, load_finetuned_model(task, checkpoint, device))
 
     @property
     def files(self) -> list[str]:
         """The files of its folder that determine its outputs."""
-        return deciding_files(self.name)
+        return Checkpoint(self.name).deciding_files
 
     @property
     def parameters(self) -> int:

@@ -2,22 +2,142 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
+import torch
 from accelerate import PartialState
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ...files.settings import AT_LEAST_1
+from ...files import Checkpoint
+from ...files.options import AT_LEAST_1, Group, option
 from ...files.source import rows_of_batch, with_columns
+from ...files.text import SEPARATED_SUFFIXES, content_suffix
+from ...modeling_mybert import MyBertPreTrainedModel
+from ..data.labels import Labels
 from ..data.rows import DataRow, check_columns, new_name
-from ..tasks.inference import network_outputs
+from ..network.heads import longest_sequence
+from ..network.tagger import FeatureTaggerConfig
+from ..tasks import TaggingTask, feature_tasks
+from ..tasks.registry import TASKS
+from ..tasks.task import Task, network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, TaskArguments
-from .finetuned_model import FinetunedModel, load_finetuned_model
-from .prediction_rows import task_for_columns
+
+
+class FinetunedModel(NamedTuple):
+    """A model with its task, its classes, and the tokenizer of its inputs."""
+
+    task: Task
+    model: PreTrainedModel
+    labels: Labels
+    tokenizer: PreTrainedTokenizerBase
+
+
+def load_finetuned_model(
+    task: Task, checkpoint: Checkpoint, device: str | torch.device = "cpu", dtype: str = "float32"
+) -> FinetunedModel:
+    """Load a model with a head for the task, and complete the task by the model's classes."""
+    # dtype: "float32", "bfloat16", or "int8" for a MyBERT on a CPU.
+    config, encoder = checkpoint.config, checkpoint
+    if isinstance(config, FeatureTaggerConfig):  # this encoder completes the task, too
+        encoder = Checkpoint(config.encoder).check()
+        task = feature_tasks(task, config.features, encoder.name, config.lstm_size, str(device))[""]
+    model, labels = task.load_finetuned(checkpoint)
+    is_int8 = dtype == "int8"
+    model = model.to(device=device, dtype=torch.float32 if is_int8 else getattr(torch, dtype)).eval()
+    is_own = isinstance(model, MyBertPreTrainedModel) and model.device.type == "cpu"
+    if is_int8 and not is_own:
+        what = f"a {type(model).__name__} on {model.device}"
+        raise ValueError(
+            f"dtype is int8 and {checkpoint.name} is {what}; expected a MyBERT or bert model on a CPU (--use_cpu)."
+        )
+    if is_int8:
+        model.quantize_weights("int8")
+    elif is_own and torch.backends.mkldnn.is_available():
+        model.prepack_weights()
+    tokenizer = AutoTokenizer.from_pretrained(encoder.name, config=encoder.config, trust_remote_code=False)
+    return FinetunedModel(task.with_classes(labels), model, labels, tokenizer)
+
+
+def tag_words(
+    tagger: str | Path, sentences: Sequence[Sequence[str]], max_length: int | None = None
+) -> list[tuple[str, ...]]:
+    """Tag sentences with a model that was fine-tuned for it.
+
+    Args:
+        tagger: Folder of a model of `--task ner` or `--task tagging`. The encoder of a tagger on frozen features must
+            be at the same path as in training.
+        sentences: Words of each sentence.
+        max_length: Longest sequence of the encoder, in tokens; None for 128, or the encoder's maximum if that is less.
+
+    Returns:
+        A tag for each word.
+
+    Raises:
+        OSError: If tagger or encoder cannot be loaded.
+        ValueError: If the model does not tag words, the encoder cannot read `max_length` tokens, or a sentence has no
+            words.
+    """
+    for number, words in enumerate(sentences, start=1):
+        if not words:
+            raise ValueError(f"Sentence {number} has no words; expected at least one.")
+    checkpoint = Checkpoint(tagger).check()
+    if max_length is None:
+        config = checkpoint.config
+        if isinstance(config, FeatureTaggerConfig):
+            config = Checkpoint(config.encoder).config
+        max_length = min(128, longest_sequence(config) or 128)
+    found = load_finetuned_model(replace(TASKS["tagging"], max_length=max_length), checkpoint)
+    assert isinstance(found.task, TaggingTask)
+    return found.task.tag(sentences, found.model, found.labels, found.tokenizer)
+
+
+logger = logging.getLogger(__name__)
+
+# Usual names of text columns; the first pair, or else the first single name, that the data has is used.
+_PAIRS = (
+    *(("text", "text_pair"), ("sentence1", "sentence2"), ("premise", "hypothesis"), ("question", "context")),
+    *(("question1", "question2"), ("question", "sentence"), ("text_a", "text_b"), ("#1 String", "#2 String")),
+)
+_TEXTS = ("text", "sentence", "tokens", "words", "document", "content", "review", "comment", "question", "sent1")
+
+
+def task_for_columns(task: Task, row: DataRow, given: Sequence[str]) -> Task:
+    """The task with its own columns if the data has them, else with usual names; `given` settings stay."""
+    names = set(row.values)
+    pair_name = task.text_pair_column
+    knows_pair = "text_pair_column" in task.options and pair_name is not None
+    if "text_column" in given or (task.text_column in names and (not knows_pair or pair_name in names)):
+        if task.may_read_pairs and not knows_pair and "text_column" not in given and "text_pair" in names:
+            return replace(task, text_pair_column="text_pair")
+        return task
+    pairs = [pair for pair in _PAIRS if names.issuperset(pair)] if task.may_read_pairs else []
+    if "text_pair_column" in given:
+        pairs = [pair for pair in pairs if pair[1] == pair_name]
+    if pairs and "choice_columns" not in task.options:
+        found: dict[str, str] = dict(zip(("text_column", "text_pair_column"), pairs[0], strict=True))
+    else:
+        singles = [name for name in _TEXTS if name in names]
+        others = [name for name in row.values if name != "line"]
+        if len(others) == 1 and not singles:
+            if content_suffix(row.source) in SEPARATED_SUFFIXES and others[0].strip().casefold() not in _TEXTS:
+                raise ValueError(
+                    f"{row.source} has one column, and {others[0][:60]!r} in its first line; if that is the column's "
+                    "name, give it with text_column; otherwise begin the file with a line 'text', or call it .txt."
+                )
+            singles = others
+        if not singles or knows_pair:
+            raise row.lacks({name: option for name, option in task.columns(False).items() if name not in names})
+        found = {"text_column": singles[0]}
+    if row.values.keys() - {"line", "text", "text_pair"}:
+        logger.info("Texts are read from %s.", " and ".join(map(repr, found.values())))
+    return replace(task, **found)  # type: ignore[arg-type]
+
 
 ROWS_OF_A_PART = 1024
 """Number of rows tokenized and sorted by length together."""
@@ -27,12 +147,13 @@ ROWS_OF_A_PART = 1024
 class PredictorSettings(FinetunedModelArguments):
     """Settings of a `Predictor`, in addition to those of the task."""
 
-    top_k: Annotated[int, AT_LEAST_1] = field(
-        default=1, metadata={"help": "How many labels or answers to list for each row, the best first."}
+    group = Group.ANSWERS
+    top_k: int = option(
+        1, "How many labels or answers to list for each row, the best first.", AT_LEAST_1, decides=True
     )
-    probabilities: bool = field(default=False, metadata={"help": "Add the probability of every class."})
-    keep_columns: list[str] | None = field(
-        default=None, metadata={"help": "Columns of the data to keep in the output (default: all)."}
+    probabilities: bool = option(False, "Add the probability of every class.", decides=True)
+    keep_columns: list[str] | None = option(
+        None, "Columns of the data to keep in the output (default: all).", group=Group.INPUT, decides=True
     )
 
     def __post_init__(self) -> None:
@@ -68,8 +189,18 @@ class Predictor:
     """
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
-        self.settings = PredictorSettings(model=str(model), **settings)
-        self.task = self.settings.resolve_task()
+        self._use(PredictorSettings(model=str(model), **settings))
+
+    @classmethod
+    def of(cls, settings: PredictorSettings) -> Predictor:
+        """The predictor with settings that are already checked."""
+        predictor = cls.__new__(cls)
+        predictor._use(settings)
+        return predictor
+
+    def _use(self, settings: PredictorSettings) -> None:
+        self.settings = settings
+        self.task = settings.resolve_task()
         self.task.check_answers(self.settings.top_k, self.settings.probabilities)
         self.cut = self.windowed = 0
         self._key = uuid4().hex
@@ -77,7 +208,8 @@ class Predictor:
         self._found: FinetunedModel | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _in_this_process, (type(self), self._key, vars(self.settings))
+        settings = {item.name: getattr(self.settings, item.name) for item in fields(PredictorSettings)}
+        return _in_this_process, (type(self), self._key, settings)
 
     def settle(self, first: DataRow) -> None:
         """Choose the columns of the data; finds errors common to all rows before anything is loaded.
@@ -99,9 +231,8 @@ class Predictor:
     def load(self) -> FinetunedModel:
         """The model, loaded on first access; from then on its record determines the task."""
         if self._found is None:
-            assert self.settings.model
             device = PartialState(cpu=self.settings.use_cpu).device
-            self._found = load_finetuned_model(self.task, self.settings.model, device, self.settings.dtype)
+            self._found = load_finetuned_model(self.task, self.settings.checkpoint, device, self.settings.dtype)
             self.task = self._found.task
         return self._found
 

@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...modeling_mybert import IGNORE_INDEX, MyBertPreTrainedModel
-from ...pipelines.batched_pipeline import batches_by_length
+from ...pipelines.batching import batches_by_length
 from ..network.encoder_parts import encoder_layers
 from ..tasks.task import WINDOW_WEIGHT, Task, TaskData
 

@@ -5,39 +5,35 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from accelerate import PartialState
 from safetensors import safe_open
 from safetensors.torch import save_file
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import PreTrainedConfig
 
 from ...files import (
     COMPANIONS,
     MODEL_FOLDER,
     WEIGHTS_FILE,
-    check_not_read,
-    check_output_folder,
+    Checkpoint,
+    check_available,
     copy_companions,
-    folder_written_beside,
-    locked,
     read_json_object,
     refuse_link_outside,
-    stays_in_place,
-    weight_files,
+    reserved,
     write_json,
 )
-from ...files.checkpoint import check_available, local_folder
+from ...files.options import Group, check_options, option
 from ...hub_card import CardContent, Comparison, write_card
-from ..data.given_data import files_of, sources_of
+from ..data.rows import files_of, sources_of
 from ..network.encoder_parts import encoder_layers, set_encoder_layers
 from ..network.heads import check_model
-from ..prediction.finetuned_model import load_finetuned_model
-from ..tasks.inference import network_outputs
-from ..tasks.task import TaskData
+from ..prediction.predictor import load_finetuned_model
+from ..tasks.task import TaskData, network_outputs
 from ..tasks.task_arguments import FinetunedModelArguments, evaluation_names
 from .attention_heads import PrunableHeads, head_importance, most_important
 
@@ -63,47 +59,40 @@ class PruneArguments(FinetunedModelArguments):
         OSError: If the model folder does not exist.
     """
 
-    displaces: ClassVar[dict[str, tuple[str, ...]]] = {
-        "keep_heads": ("keep_layers", "drop_layers"),
-        "keep_layers": ("keep_heads",),
-        "drop_layers": ("keep_heads",),
-    }
-
-    data: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Task data with labels, to measure on; without it nothing is measured."},
+    group = Group.SMALLER
+    data: list[str] = option(
+        [], "Task data with labels, to measure on; without it nothing is measured.", group=Group.INPUT
     )
-    drop_layers: list[str] = field(
-        default_factory=lambda: ["top"],
-        metadata={
-            "help": "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and "
-            "include the first and the last), or their numbers, from 0."
-        },
+    drop_layers: list[str] = option(
+        ["top"],
+        "Layers to drop: top (the last ones first), alternate (the rest are spread evenly and include the first and "
+        "the last), or their numbers, from 0.",
     )
-    keep_layers: list[int] = field(
-        default_factory=list,
-        metadata={
-            "help": "How many layers to keep; several numbers are measured one by one (default: all but one, down "
-            "to one)."
-        },
+    keep_layers: list[int] = option(
+        [], "How many layers to keep; several numbers are measured one by one (default: all but one, down to one)."
     )
-    keep_heads: list[int] = field(
-        default_factory=list,
-        metadata={
-            "help": "How many attention heads of each layer to keep, those that matter most for the data (bert, "
-            "mybert); several numbers are measured one by one. All layers are kept."
-        },
+    keep_heads: list[int] = option(
+        [],
+        "How many attention heads of each layer to keep, those that matter most for the data (bert, mybert); "
+        "several numbers are measured one by one. All layers are kept.",
+        excludes="keep_layers drop_layers",
     )
-    output_dir: str | None = field(
-        default=None, metadata={"help": "Folder for the smaller model; without it the cost is only measured."}
+    output_dir: str | None = option(
+        None,
+        "Folder for the smaller model; without it the cost is only measured.",
+        group=Group.INPUT,
+        comes_last=True,
     )
-    overwrite: bool = field(default=False, metadata={"help": "Replace the model that an earlier call wrote."})
+    overwrite: bool = option(
+        False, "Replace the model that an earlier call wrote.", group=Group.INPUT, comes_last=True
+    )
 
     def __post_init__(self) -> None:
         """Check what can be checked without looking at data."""
         if not self.model:
             raise ValueError("model is not set; give the model to be made smaller, a folder or Hub name.")
         self.data = sources_of(self.data, "data")  # type: ignore[assignment]
+        check_options(self)
         if not self.data and not self.output_dir:
             raise ValueError("data and output_dir are not set; give data to measure on, a folder to write, or both.")
         if self.named_layers() is not None and self.keep_layers:
@@ -122,8 +111,6 @@ class PruneArguments(FinetunedModelArguments):
                 logger.warning("There is no data to measure on; without effect: %s.", ", ".join(idle))
 
     def _check_heads(self) -> None:
-        if self.keep_layers or self.named_layers() is not None:
-            raise ValueError("keep_heads is set along with layers to drop; prune heads and layers in separate calls.")
         if not self.data:
             raise ValueError("keep_heads is set without data; labelled data is needed to tell which heads matter.")
         if self.dtype != "float32":
@@ -203,8 +190,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
         OSError: If a file cannot be read or written.
     """
     model = str(arguments.model)
+    checkpoint = Checkpoint(model)
     check_available(model)
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    config = checkpoint.config
     layers = getattr(config, "num_hidden_layers", None)
     if not isinstance(layers, int):
         raise ValueError(
@@ -216,9 +204,9 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
     with ExitStack() as held:
         if arguments.output_dir:
             output = Path(arguments.output_dir)
-            check_not_read(output, [model, *files_of(arguments.data)])
-            check_output_folder(output, owned, arguments.overwrite)
-            held.enter_context(locked(output, within=stays_in_place(output)))  # before measuring, which takes time
+            read = [model, *files_of(arguments.data)]
+            # Before measuring, which takes time.
+            write = held.enter_context(reserved(output, owned, overwrite=arguments.overwrite, read=read))
         found = None
         if arguments.data:
             found = _Measuring(arguments)
@@ -227,8 +215,8 @@ def prune(arguments: PruneArguments) -> dict[str, Any]:
             rows = [{"layers": kept} for kept in choices]
         metric = found.model.task.main_metric if found else None
         if arguments.output_dir:
-            with folder_written_beside(output, owned, arguments.overwrite) as folder:
-                source = local_folder(model, (*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
+            with write() as folder:
+                source = checkpoint.local_folder((*_COPIED, *_WEIGHTS, "config.json", *COMPANIONS))
                 _copy_what_goes_along(source, folder)
                 if arguments.keep_heads:
                     assert found is not None
@@ -245,7 +233,7 @@ class _Measuring:
 
     def __init__(self, arguments: PruneArguments) -> None:
         device = PartialState(cpu=arguments.use_cpu).device
-        self.model = load_finetuned_model(arguments.resolve_task(), str(arguments.model), device, arguments.dtype)
+        self.model = load_finetuned_model(arguments.resolve_task(), arguments.checkpoint, device, arguments.dtype)
         self._arguments = arguments
         task, _, labels, tokenizer = self.model
         sources = evaluation_names(task, arguments.data)
@@ -306,7 +294,7 @@ def _write_without_layers(source: Path, folder: Path, config: PreTrainedConfig, 
     places = {number: place for place, number in enumerate(kept)}
     tensors: dict[str, torch.Tensor] = {}
     found = set()
-    for file in weight_files(source):
+    for file in Checkpoint(source).weight_files:
         with safe_open(file, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118 -- no dictionary
                 if layer := _LAYER.fullmatch(name):

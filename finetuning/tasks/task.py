@@ -8,7 +8,7 @@ A kind of task (classification, tagging, ...) is a subclass in `tasks/`; a task 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,12 +25,122 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from ...files import Checkpoint
 from ...hub_card import Example, PipelineCall, run_pipelines
 from ...metrics import ClassReport
-from ..data.labels import Labels, listed
-from ..data.rows import DataSource
+from ...pipelines.batching import run_sorted
+from ..data.labels import LABEL_ARGUMENTS, Labels, listed
+from ..data.rows import DataRow, DataSource, check_columns, rows_of
 from ..network.heads import Beginning, check_max_length, keeps_head, load_finetuned, load_with_head
-from .example_reader import E, ExampleReader
+
+E = TypeVar("E")  # an example from the data
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleReader(ABC, Generic[E]):
+    """The files and columns of a task, and how their rows become examples."""
+
+    encoding: str = "utf-8"
+    text_column: str = "text"
+    text_pair_column: str | None = None  # of a second text, in tasks that read two
+    label_column: str = "label"
+    file_columns: tuple[str, ...] | None = None  # names of the columns of files without header
+    skip_broken_rows: bool = False  # in published files, rows with a wrong number of fields
+    # For each split, name patterns of its files in the benchmark's folder; the first match is used.
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    evaluations: tuple[str, ...] = ()  # names for several validation (or test) files, in order
+    # Whether a model's record says if texts are pairs; otherwise `text_pair` is read if there is one.
+    is_recorded: bool = False
+    # Fields with other values for the same data on the Hub, whose columns and classes differ.
+    hub: Mapping[str, Any] = field(default_factory=dict)
+
+    options: ClassVar[tuple[str, ...]] = ("encoding", "text_column", "label_column")
+    """The fields that a user may set."""
+    reads_conll: ClassVar[bool] = False
+
+    def read(self, source: DataSource) -> list[E]:
+        """Read labelled examples to be measured on, with the settings that they imply, see `settled`."""
+        rows = self.rows(source, labelled=True)
+        return self.settled(rows).examples(rows, labelled=True)
+
+    def rows(self, source: DataSource, labelled: bool) -> list[DataRow]:
+        """Read the rows of a file; columns may be missing in some rows."""
+        rows = list(rows_of(source, self))
+        if not rows:
+            raise ValueError(f"{source} holds no rows.")
+        check_columns(rows, self.columns(labelled))
+        return rows
+
+    def is_published(self, source: DataSource) -> bool:
+        """Whether a file has the name of one of the benchmark's; quotes in those are part of the text."""
+        names = [f"{pattern}{ending}" for group in self.files.values() for pattern in group for ending in ("", ".gz")]
+        return isinstance(source, (str, Path)) and any(map(Path(source).match, names))
+
+    @property
+    def may_read_pairs(self) -> bool:
+        """Whether it reads pairs of texts, or reads them if the data has them: no model says which."""
+        by_data = not self.is_recorded and self.text_column == "text" and "text_pair_column" in self.options
+        return self.text_pair_column is not None or by_data
+
+    @property
+    def text_columns(self) -> list[str]:
+        """The columns of its texts: one, or two for pairs."""
+        return [self.text_column, *([self.text_pair_column] if self.text_pair_column else [])]
+
+    def columns(self, labelled: bool) -> dict[str, str]:
+        """The columns to read, with the setting that names each; label columns only for labelled data."""
+        found: dict[str, str] = {}
+        for option in self.options:
+            if option.endswith(("_column", "_columns")) and (labelled or not option.startswith("label_")):
+                names = getattr(self, option) or ()
+                found |= dict.fromkeys([names] if isinstance(names, str) else names, option)
+        return found
+
+    @property
+    def has_class_numbers(self) -> bool:
+        """Whether classes are numbers in the data files; class names on the Hub are then not used."""
+        return False
+
+    def has_label(self, row: DataRow) -> bool:
+        return row.has(self.label_column)
+
+    def is_empty(self, row: DataRow) -> bool:
+        """Whether a row of labelled data has no text, or no label."""
+        text = row.values.get(self.text_column)
+        return not (str(text or "").strip() and self.has_label(row))
+
+    def settled(self, rows: Sequence[DataRow]) -> Self:
+        """The reader, with settings inferred from labelled data; ambiguous data is an error."""
+        return self
+
+    def examples(self, rows: Sequence[DataRow], labelled: bool) -> list[E]:
+        """The examples of a file's rows; error messages name file and row."""
+        return [self.example(row, labelled) for row in rows]
+
+    @abstractmethod
+    def example(self, row: DataRow, labelled: bool) -> E:
+        """The example in a row, see `examples`."""
+
+    def new_examples(self, rows: Sequence[DataRow]) -> list[E]:
+        """The examples in rows of new data, which is not prepared for the task."""
+        return [self.example(row, labelled=False) for row in rows]
+
+    def training_examples(self, examples: Sequence[E], source: DataSource) -> Sequence[E]:
+        """The training examples that can be trained on, at least one."""
+        return examples
+
+    @abstractmethod
+    def texts_of(self, example: E) -> tuple[str, ...]:
+        """The texts of an example."""
+
+    def classes_of(self, example: E) -> tuple[str, ...]:
+        """The classes of a labelled example, one for each of its labels; empty if there are no classes."""
+        return ()
+
+    def group_of(self, example: E) -> Any:
+        """A key shared by examples that must not be separated when data is split: by default their texts."""
+        return self.texts_of(example)
+
 
 WINDOW_WEIGHT = "window_weight"
 """Extra key of labelled data with windows: weight of a sequence in the loss; those of a text add up to 1."""
@@ -330,14 +440,14 @@ class Task(ExampleReader[E], Generic[E, P]):
             self.check_labels(name, config)
         return load_with_head(name, self.auto_class, self.config_fields(labels), beginning)
 
-    def load_finetuned(self, name: str) -> tuple[PreTrainedModel, Labels]:
+    def load_finetuned(self, checkpoint: Checkpoint) -> tuple[PreTrainedModel, Labels]:
         """Load a fine-tuned model with its classes.
 
         Raises:
             ValueError: If the model has no head for the task, or cannot read `max_length` tokens.
             OSError: If there is no such model.
         """
-        model = load_finetuned(name, self.auto_class, self.pipeline)
+        name, model = checkpoint.name, load_finetuned(checkpoint, self.auto_class, self.pipeline)
         check_max_length(self.max_length, name, model.config)
         self.check_labels(name, model.config)
         labels = self.named(Labels.from_config(model.config))
@@ -372,3 +482,36 @@ class Task(ExampleReader[E], Generic[E, P]):
     def named(self, labels: Labels) -> Labels:
         """A model's classes, renamed as in the task's data."""
         return labels
+
+
+_FOR_THE_LOSS = (*LABEL_ARGUMENTS, WINDOW_WEIGHT)
+
+
+def network_outputs(
+    task: Task,
+    data: TaskData,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    batch_size: int | None = None,  # sequences; None to choose it for the device
+    shared: bool = False,  # whether the processes of a run divide the work; each returns all results
+    progress: bool = False,
+) -> Any:
+    """Run data through a model in eval mode: an array for each sequence, the input of `Task.predict`."""
+    pad = task.collator(tokenizer, model)
+
+    def collate(rows: list[dict[str, Any]]) -> Any:
+        return pad([{name: value for name, value in row.items() if name not in _FOR_THE_LOSS} for row in rows])
+
+    def keep(outputs: Any, batch: Mapping[str, Any], rows: object) -> Any:
+        return zip(*(values.float().cpu().numpy() for values in task.kept_outputs(outputs, batch)), strict=True)
+
+    found = run_sorted(model, data, collate, keep, batch_size, _tokens, shared, progress)  # type: ignore[arg-type]
+    columns = [list(column) for column in zip(*found, strict=True)]
+    # A tuple of such lists for several outputs.
+    return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+def _tokens(row: dict[str, Any]) -> int:
+    """Number of tokens of a row, over all its choices."""
+    values = row["input_ids"] if "input_ids" in row else next(iter(row.values()))
+    return sum(map(len, values)) if len(values) and isinstance(values[0], list) else len(values)

@@ -9,30 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers.models import WordPiece
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
+from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import IntervalStrategy
 
-from ...files import TASK_RECORD, deciding_files, files_written_beside, write_json
+from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
 from ...hub_card import Comparison, Example
 from ...runs import (
     RunFolder,
     StopOnInterrupt,
     arguments_by_name,
     last_complete_checkpoint,
+    log_on_main_process,
     prepare_once,
-    speak_in_one_process,
 )
 from ...tokenization import save_vocab
 from ..network.heads import check_start, has_new_head
 from ..network.target_scale import fold_target_scale, learn_standardized
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
+from ..tasks.registry import task_record
 from ..tasks.task import Task
-from ..tasks.task_record import task_record
 from .adapters import ADAPTER_FOLDER, merge_adapter
 from .best_checkpoint import LossBreaksTies
-from .early_stopping import PatientStop
 from .finetuning_arguments import FinetuningArguments
 from .finetuning_card import task_examples, write_finetuning_card
 from .freezing import Unfreezing
@@ -94,7 +93,7 @@ class Finetuning:
         """Files whose contents determine the result; other names may be included."""
         data = [str(data.source) for data in (run.train, *run.validation.values(), *run.test.values())]
         adapter = [self.arguments.peft_config] if self.arguments.peft_config else []
-        return [*data, *adapter, *deciding_files(self.arguments.model)]
+        return [*data, *adapter, *Checkpoint(self.arguments.model).deciding_files]
 
     def begun(self, run: TaskRun) -> TaskRun:
         """The run with results of long computations, once its folder exists; called in every process."""
@@ -114,7 +113,7 @@ class Finetuning:
 
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
-        speak_in_one_process(self.arguments)
+        log_on_main_process(self.arguments)
         self.check()
         self.arguments.choose_learning_rate()
         tasks = self._tasks()
@@ -145,7 +144,7 @@ class Finetuning:
             folder.begin(arguments.decisive(), files, arguments.folders_read())
             return run
 
-        run = prepare_once(arguments, prepare)
+        run = prepare_once(arguments.should_save, prepare)
         return run, start or self.start(run, arguments, arguments.seed)
 
     def _finetune_all(self, run: TaskRun, tasks: Mapping[str, Task], start: StartingModel | None) -> dict[str, Any]:
@@ -233,7 +232,7 @@ class Finetuning:
         if output_dir.is_dir() and not arguments.save_only_model:  # without the optimizer a run cannot resume
             checkpoint = last_complete_checkpoint(output_dir)
         if arguments.early_stopping_patience:
-            callbacks.append(PatientStop.from_checkpoint(arguments.early_stopping_patience, checkpoint))
+            callbacks.append(EarlyStoppingCallback(arguments.early_stopping_patience))
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:

@@ -12,11 +12,11 @@ import mybert
 from mybert import MyBertForSequenceClassification
 from mybert.cli import main
 from mybert.conversion import to_transformers_bert
-from mybert.files import TASK_RECORD
+from mybert.files import TASK_RECORD, head_name
 from mybert.finetuning import TASKS, EvaluateArguments, FinetuningArguments, evaluate_model, finetune
 from mybert.finetuning.data.labels import Labels
-from mybert.finetuning.network.heads import Beginning, head_name
-from mybert.finetuning.tasks.task_record import task_of_model
+from mybert.finetuning.network.heads import Beginning
+from mybert.finetuning.tasks.registry import task_of_model
 
 PAIRS = [("the cat sat", "a cat", "entailment"), ("a dog ate", "a tree", "not_entailment")] * 6
 
@@ -310,10 +310,6 @@ def test_mistakes(tmp_path, rte, pretrained, finetuned):
         evaluate_model(arguments(tmp_path, data, task="multiple_choice", model=str(finetuned[0])))
     with pytest.raises(ValueError, match="neither model nor predictions is set; expected"):
         arguments(tmp_path, rte)
-    with pytest.raises(ValueError, match="model and predictions are both set; expected one of them"):
-        arguments(tmp_path, rte, model="m", predictions="p.tsv")
-    with pytest.raises(ValueError, match="batch_size is 3 with predictions, which need no model; leave it out"):
-        arguments(tmp_path, rte, predictions="p.tsv", batch_size=3)
     with pytest.raises(ValueError, match="data is not set"):
         arguments(tmp_path, rte, model="m", data=[])
     (tmp_path / "short.tsv").write_text("index\tprediction\n0\tentailment\n")

@@ -29,8 +29,8 @@ from pathlib import Path
 import safetensors.torch, torch, transformers
 from mybert import MyBertTokenizer
 from mybert.cli import main
-from mybert.pretraining.training import preparation, pretraining_run
-from mybert.runs import interruption, trainer_overrides
+from mybert.pretraining import run as module
+from mybert.runs import trainer as run_trainer
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -55,36 +55,36 @@ def at_step(step):
     return Kill()
 
 def add_callback(callback):
-    make = pretraining_run._trainer
+    make = module._trainer
     def make_with_callback(*args):
         trainer = make(*args)
         trainer.add_callback(callback)
         return trainer
-    pretraining_run._trainer = make_with_callback
+    module._trainer = make_with_callback
 
 moment = sys.argv[1]
 if moment == "vocabulary":
     save = MyBertTokenizer.save_vocabulary
     MyBertTokenizer.save_vocabulary = lambda *args, **kwargs: (save(*args, **kwargs), kill())
 elif moment == "token store":
-    preparation.build_token_store = kill
+    module.build_token_store = kill
 elif moment.startswith("weights"):
     from transformers import modeling_utils
     modeling_utils.safe_save_file = half(modeling_utils.safe_save_file, 2)
 elif moment.startswith("optimizer"):
     torch.save = half(torch.save, 2)
 elif moment.startswith("before the seal"):
-    trainer_overrides.seal_checkpoint = kill
+    run_trainer.seal_checkpoint = kill
 elif moment.startswith("deleting"):
     def rotate(folder, limit, best, use_mtime):
         oldest = transformers.trainer_utils.sort_checkpoints(folder)[0]
         (Path(oldest) / "model.safetensors").unlink()
         kill()
-    trainer_overrides.rotate_checkpoints = rotate
+    run_trainer.rotate_checkpoints = rotate
 elif moment.startswith("step"):
     add_callback(at_step(int(moment.split()[1])))
 elif moment == "final files":
-    pretraining_run.draw_curves = kill
+    module.draw_curves = kill
 sys.exit(main(sys.argv[2:]))
 '''
 

@@ -1,0 +1,561 @@
+"""Text to a token store: read once, tokenized in chunks by several processes, joined to one file or several shards."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import asdict, fields
+from itertools import chain, islice
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from ..files import (
+    check_output_files,
+    clear_folder,
+    reserved,
+    usable_cores,
+    worker_processes,
+    write_text,
+    written_beside,
+)
+from ..files.documents import Corpus, DocumentSettings, expand_sources
+from ..files.options import settings_of
+from ..files.source import GivenData, has_items, is_frame, rows_of_batch, with_columns
+from ..files.text import split_sentences
+from ..tokenization import BulkEncoder, MyBertTokenizer
+from .filtering import CorpusFilter, FilterReport, can_find_near_duplicates
+from .store.store_settings import REASONS, FilterSettings, StoreSettings
+from .token_store import (
+    FILTERS,
+    FORMAT,
+    LEFT_OUT,
+    SHARD,
+    VERSION,
+    StoreSummary,
+    array_length,
+    array_pieces,
+    array_place,
+    check_store,
+    store_metadata,
+    tokenizer_fingerprint,
+    write_arrays,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import StrPath
+
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_CHARACTERS = 1 << 22  # a unit of work, and the most that a process loses when killed
+_JOINED = "joined"  # next to the chunks: records the file they were joined into
+
+
+def build_token_store(
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
+    tokenizer: MyBertTokenizer,
+    path: str | Path,
+    *,
+    overwrite: bool = True,
+    show_progress: bool = True,
+    **settings: Any,
+) -> StoreSummary:
+    """Tokenize documents into a token store.
+
+    The text is processed in chunks. Memory does not grow with the corpus, and the bytes written do not depend on the
+    number of processes. Finished chunks stay in a hidden folder next to `path` until the store is complete: after any
+    interruption, the same call reuses the chunks whose text is unchanged, and does not append again what it has
+    already appended. Sentences without tokens and documents without sentences are dropped.
+
+    Args:
+        documents: Files, folders, patterns or data sets of the Hub, see `read_documents`; or documents, each a list of
+            sentences; or a data frame or data set, whose `text_column` holds one document per row.
+        tokenizer: The tokenizer. No special tokens are added, and those in the text are ordinary text ("[MASK]" is
+            three words, as in Google's tokenizer).
+        path: The file to write, which appears when complete; with several shards, their folder.
+        overwrite: Whether to replace an existing token store; other files, and links, are never replaced.
+        show_progress: Whether to show a progress bar.
+        settings: Fields of `StoreSettings`: those of `read_documents`, `num_processes`, `shard_index`, `num_shards`
+            (shards may be built on different machines), `shard_by` ("documents": every `num_shards`-th document;
+            "files": a share of the files), `append`, and `drop` with its thresholds (see `CorpusFilter`). Text of less
+            than four million characters uses one process by default.
+
+    Returns:
+        The contents of the store (or of this shard), in numbers.
+
+    Raises:
+        ValueError: If the documents have no tokens, the store to append to was made with another tokenizer or other
+            filters, a setting is out of range, `path` is a folder or another kind of file, or a document is not a list
+            of sentences; see also `read_documents`.
+        OSError: If a file cannot be read or written, or another process is writing this store.
+        ImportError: If near duplicates are to be dropped and datasketch is not installed.
+        TypeError: If a setting does not exist.
+    """
+    store = StoreSettings(**settings)
+    store.check_reasons()
+    path = Path(path)
+    kept = _corpus_filter(store, tokenizer)
+    if store.num_shards > 1:
+        path = path / SHARD.format(store.shard_index, store.num_shards)
+    fingerprint = tokenizer_fingerprint(tokenizer)
+    check_output_files([path], overwrite or store.append)
+    lines = _read(documents, store)  # errors in its files are reported before a folder is made
+    with reserved(path, overwrite=overwrite or store.append) as write:
+        earlier = [path] if path.exists() else []
+        if earlier and store.append:
+            check_store(path, fingerprint)
+            if store_metadata(path).get(FILTERS) != _recorded_filters(store).get(FILTERS):
+                raise ValueError(f"{path} was built with other filters (drop and its settings); repeat them.")
+        elif earlier and store_metadata(path).get("format") != FORMAT:
+            raise ValueError(f"{path} is not a token store, so it is not replaced; name another place.")
+        chunks = _chunks(_of_shard(kept.lines(lines) if store.drop else lines, store))
+        folder = path.with_name(f".{path.name}.partial")
+        folder.mkdir(exist_ok=True)
+        try:
+            encoder = (tokenizer, store.split_sentences)
+            files = _encode_chunks(chunks, folder, encoder, fingerprint, store.num_processes, show_progress)
+        except BaseException:
+            if not any(folder.iterdir()):
+                folder.rmdir()
+            raise
+        if store.drop:
+            logger.info("What is left out:\n%s", kept.report)
+        if not any(array_length(file, "tokens") for file in files):
+            shutil.rmtree(folder)
+            which = f"Shard {store.shard_index} of {store.num_shards}" if store.num_shards > 1 else "The corpus"
+            left = f" ({', '.join(store.drop)} were left out)" if store.drop else ""
+            raise ValueError(f"{which} is empty: it holds no text to tokenize{left}.")
+        parts = [*(earlier if store.append else []), *files]
+        joined = folder / _JOINED
+        if store.append and earlier and joined.is_file() and joined.read_text("utf-8") == _in_words(files, path):
+            logger.info("%s already holds this text: an earlier call appended it before it was ended.", path)
+            summary = check_store(path, fingerprint)
+        else:
+            with write() as temporary:
+                summary = _join(parts, fingerprint, temporary, _recorded_filters(store, kept.report, parts[0]))
+                write_text(joined, _in_words(files, temporary))
+        clear_folder(folder, ("*",), last=_JOINED)
+        folder.rmdir()
+    return summary
+
+
+def _in_words(chunks: Sequence[Path], store: Path) -> str:
+    """Identify a store and its last chunks; if the file is written later, the text differs."""
+    state = store.stat()
+    return " ".join([str(state.st_size), str(state.st_mtime_ns), *(chunk.name for chunk in chunks)])
+
+
+def inspect_corpus(
+    documents: StrPath | Iterable[StrPath] | Iterable[list[str]],
+    tokenizer: MyBertTokenizer | None = None,
+    *,
+    show_progress: bool = True,
+    **settings: Any,
+) -> FilterReport:
+    """Examine a corpus: what would be dropped, and why. Nothing is written.
+
+    Args:
+        documents: As in `build_token_store`.
+        tokenizer: The tokenizer; without it `many_tokens` is not checked.
+        show_progress: Whether to show a progress bar.
+        settings: As in `build_token_store`; if `drop` is empty, all possible reasons are checked.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError, OSError, ImportError, TypeError: As in `build_token_store`.
+    """
+    store = StoreSettings(**settings)
+    if not store.drop:
+        store.drop = [reason for reason in REASONS if reason != "near_duplicates" or can_find_near_duplicates()]
+        if "near_duplicates" not in store.drop:
+            logger.info("Near duplicates are not looked for: that needs datasketch (pip install mybert[corpus]).")
+        if tokenizer is None:
+            logger.info("Tokens are not counted: that needs a tokenizer (--tokenizer).")
+    else:
+        store.check_reasons()
+        if tokenizer is None and "many_tokens" in store.drop:
+            raise ValueError("drop has many_tokens but tokenizer is not set; give the tokenizer that counts them.")
+    kept = _corpus_filter(store, tokenizer)
+    with tqdm(desc="Reading", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress:
+        for line in kept.lines(_read(documents, store)):
+            progress.update(len(line) + 1)
+    return kept.report
+
+
+def _corpus_filter(store: StoreSettings, tokenizer: MyBertTokenizer | None) -> CorpusFilter:
+    counts_tokens = tokenizer is not None and "many_tokens" in store.drop
+    encoder = _text_encoder(tokenizer) if tokenizer is not None and counts_tokens else None
+    shard = (store.shard_index, store.num_shards) if store.shard_by == "documents" else (0, 1)
+    return CorpusFilter(store.drop, store, encoder, shard)
+
+
+def _recorded_filters(
+    store: StoreSettings, report: FilterReport | None = None, first: Path | None = None
+) -> dict[str, str]:
+    """Return a store's metadata about filters: their settings and, with a report, what was dropped."""
+    if not store.drop:
+        return {}
+    filters = settings_of(FilterSettings, store) | {"drop": [reason for reason in REASONS if reason in store.drop]}
+    recorded = {FILTERS: json.dumps(filters, sort_keys=True)}
+    if report is None or first is None:
+        return recorded
+    # `first` is the store to append to, or another file
+    earlier = json.loads(store_metadata(first).get(LEFT_OUT, "{}"))
+    counts = {
+        reason: {name: value + earlier.get(reason, {}).get(name, 0) for name, value in amount.items()}
+        for reason, amount in report.counts().items()
+    }
+    return recorded | {LEFT_OUT: json.dumps(counts)}
+
+
+def _read(documents: StrPath | Iterable[StrPath] | Iterable[list[str]], settings: StoreSettings) -> Iterator[str]:
+    """Yield all lines, or those of a shard's files, and "" after each document."""
+    if isinstance(documents, (str, PathLike)):
+        documents = [documents]
+    in_memory = is_frame(documents)
+    items = iter(() if in_memory else documents)
+    first = next(items, None)
+    given: Iterable = chain([] if first is None else [first], items)
+    if isinstance(first, (str, PathLike)):
+        return Corpus(_files_of_shard(given, settings), settings).lines()
+    if settings.num_shards > 1 and settings.shard_by == "files":
+        raise ValueError("shard_by is files and the documents are in memory; expected files, or shard_by documents.")
+    if in_memory:
+        return Corpus(GivenData(type(documents).__name__, documents), settings).lines()
+    return lines_of_documents(given)
+
+
+def _files_of_shard(files: Iterable[str | Path], settings: StoreSettings) -> list[str]:
+    """Return the files that a shard reads: consecutive ones, so that the text stays in order."""
+    sources, count = expand_sources(files), settings.num_shards
+    if settings.shard_by == "documents":
+        return sources
+    if len(sources) < count:
+        raise ValueError(
+            f"shard_by is files and there are {len(sources)} of them; expected at least {count}, one per shard."
+        )
+    return sources[settings.shard_index * len(sources) // count : (settings.shard_index + 1) * len(sources) // count]
+
+
+def _of_shard(lines: Iterator[str], settings: StoreSettings) -> Iterator[str]:
+    if settings.num_shards == 1 or settings.shard_by == "files":
+        return lines
+    return _every_nth_document(lines, settings.shard_index, settings.num_shards)
+
+
+def _every_nth_document(lines: Iterable[str], index: int, count: int) -> Iterator[str]:
+    document = 0
+    for line in lines:
+        if document % count == index:
+            yield line
+        document += not line
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+    chunk: list[str] = []
+    size = 0
+    for line in lines:
+        chunk.append(line)
+        size += len(line) + 1
+        if size >= _CHUNK_CHARACTERS:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def _encode_chunks(
+    chunks: Iterator[list[str]],
+    folder: Path,
+    encoder: tuple[MyBertTokenizer, bool],
+    fingerprint: str,
+    num_processes: int | None,
+    show_progress: bool,
+) -> list[Path]:
+    """Encode chunks of lines into one file each, named by their content; return existing and new files in order."""
+    ahead = deque(islice(chunks, 2))
+    processes = num_processes or (usable_cores() if len(ahead) > 1 else 1)
+    files: list[Path] = []
+    running: deque[tuple[int, Future[None]]] = deque()
+    with (
+        nullcontext() if processes == 1 else worker_processes(processes, _start_worker, encoder) as pool,
+        tqdm(desc="Tokenizing", unit=" characters", unit_scale=True, disable=not show_progress, delay=2) as progress,
+    ):
+        here = _ChunkEncoder(*encoder) if pool is None else None
+
+        def finish(most: int) -> None:
+            while len(running) > most:
+                size, future = running.popleft()
+                future.result()
+                progress.update(size)
+
+        for lines in chain((ahead.popleft() for _ in range(len(ahead))), chunks):
+            text = "\n".join((*lines, "")).encode("utf-8", "surrogatepass")
+            key = f"{VERSION} {fingerprint} {encoder[1]} ".encode()
+            file = folder / hashlib.blake2b(key + text, digest_size=20).hexdigest()
+            files.append(file)
+            size = sum(map(len, lines), len(lines))
+            if _is_complete(file):
+                progress.update(size)
+            elif here is not None:
+                here(lines, file)
+                progress.update(size)
+            else:
+                assert pool is not None
+                running.append((size, pool.submit(_encode_in_worker, text, file)))
+                finish(2 * processes)
+        finish(0)
+    return files
+
+
+def _is_complete(file: Path) -> bool:
+    try:
+        return bool(store_metadata(file))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def _text_encoder(tokenizer: MyBertTokenizer) -> BulkEncoder:
+    """Return an encoder that treats special tokens in text as ordinary text."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.backend_tokenizer.encode_special_tokens = True
+    return BulkEncoder(tokenizer)
+
+
+class _ChunkEncoder:
+    """Encodes the lines of a chunk to a file like a token store."""
+
+    def __init__(self, tokenizer: MyBertTokenizer, split: bool) -> None:
+        self._encoder = _text_encoder(tokenizer)
+        self._unknown = tokenizer.unk_token_id
+        self._split = split
+
+    # The file's `document_starts` are 0 and the number of sentences up to the end of each document; documents may be
+    # empty, and the last one may continue in the next chunk.
+    def __call__(self, lines: list[str], file: Path) -> None:
+        if self._split:
+            # "" has no sentences, but still ends a document.
+            lines = [sentence for line in lines for sentence in (split_sentences(line) if line else [line])]
+        tokens, offsets = self._encoder.encode(lines)
+        lengths = np.diff(offsets)
+        ends_document = np.fromiter(map(len, lines), np.int64, len(lines)) == 0
+        document_ends = np.cumsum(lengths > 0)[ends_document]
+        arrays = {
+            "document_starts": np.concatenate([[0], document_ends]),
+            "sentence_starts": np.concatenate([[0], offsets[1:][lengths > 0]]),
+            "tokens": tokens.astype(self._encoder.dtype, copy=False),
+        }
+        metadata = {"unknown_tokens": str(np.count_nonzero(tokens == self._unknown))}
+        pieces = {name: (len(array), [array]) for name, array in arrays.items()}
+        with written_beside(file) as temporary:
+            write_arrays(temporary, metadata, pieces, self._encoder.dtype)
+
+
+_worker: _ChunkEncoder
+
+
+def _start_worker(tokenizer: MyBertTokenizer, split: bool) -> None:
+    global _worker
+    _worker = _ChunkEncoder(tokenizer, split)
+
+
+def _encode_in_worker(text: bytes, file: Path) -> None:
+    _worker(text.decode("utf-8", "surrogatepass").split("\n")[:-1], file)
+
+
+def _join(files: Sequence[Path], fingerprint: str, path: Path, filters: dict[str, str]) -> StoreSummary:
+    """Join an existing store (first, if any) and chunks into a store, piece by piece."""
+    documents = sum(map(len, _document_ends(files)))
+    sentences = sum(array_length(file, "sentence_starts") - 1 for file in files)
+    tokens = sum(array_length(file, "tokens") for file in files)
+    counts = {
+        "documents": documents,
+        "sentences": sentences,
+        "tokens": tokens,
+        "unknown_tokens": sum(int(store_metadata(file)["unknown_tokens"]) for file in files),
+    }
+    metadata = {"format": FORMAT, "version": VERSION, "tokenizer": fingerprint}
+    metadata |= {name: str(count) for name, count in counts.items()} | filters
+    zero = [np.zeros(1, np.int64)]
+    arrays: dict[str, tuple[int, Iterable[np.ndarray]]] = {
+        "document_starts": (documents + 1, chain(zero, _document_ends(files))),
+        "sentence_starts": (sentences + 1, chain(zero, _sentence_ends(files))),
+        "tokens": (tokens, chain.from_iterable(array_pieces(file, "tokens") for file in files)),
+    }
+    write_arrays(path, metadata, arrays, array_place(files[0], "tokens")[0])
+    return StoreSummary(**counts, size=path.stat().st_size)
+
+
+def _document_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
+    """Yield the index of the last sentence of each document, plus 1, without documents that have no sentences."""
+    sentences = last = 0
+    for file in files:
+        for piece in array_pieces(file, "document_starts", skip=1):
+            ends = piece + sentences
+            ends = ends[np.diff(ends, prepend=last) > 0]
+            if len(ends):
+                last = ends[-1]
+                yield ends
+        sentences += array_length(file, "sentence_starts") - 1
+
+
+def _sentence_ends(files: Iterable[Path]) -> Iterator[np.ndarray]:
+    tokens = 0
+    for file in files:
+        yield from (piece + tokens for piece in array_pieces(file, "sentence_starts", skip=1))
+        tokens += array_length(file, "tokens")
+
+
+def read_documents(
+    files: str | Path | Iterable[str | Path], *, digests: dict[str, str] | None = None, **settings: Any
+) -> Iterator[list[str]]:
+    """Read documents from files or from the Hub, one after the other, with one document in memory at a time.
+
+    Plain text has one sentence a line and a blank line between documents, unless its lines look wrapped or the
+    settings say otherwise. In tables (`.csv`, `.tsv`, JSON lines, Parquet) and on the Hub, a row is a document. See
+    `mybert.files.documents.Corpus`.
+
+    Args:
+        files: Files, folders or patterns; "-" is standard input; `hf:owner/name` is a data set of the Hub.
+        digests: Filled with the digests of completely read files, see `mybert.files.open_text`; not for Parquet.
+        settings: Those of `DocumentSettings`: `split_sentences`, `encoding`, `text_column`, `join_lines`,
+            `document_end`, `heading_pattern`.
+
+    Yields:
+        Documents, each a list of at least one sentence without surrounding white space.
+
+    Raises:
+        OSError: A file is missing, broken or cannot be read, or there is no such data set.
+        ValueError: A file does not have the format its name suggests, or lacks the column; the message names the file
+            and the byte offset, line or row (counted from 1).
+        ImportError: The package that reads this kind of file is missing.
+        TypeError: A setting does not exist.
+    """
+    text = DocumentSettings(**settings)  # here, not when the first document is requested
+    return documents_of_lines(Corpus(files, text).lines(digests), text.split_sentences)
+
+
+def lines_of_documents(documents: Iterable) -> Iterator[str]:
+    """Yield the lines of documents, lists of sentences, with "" after each document."""
+    for number, document in enumerate(documents):
+        if isinstance(document, str):
+            raise ValueError(f"Document {number} is a str, expected a list of sentences.")
+        for sentence in document:
+            if not isinstance(sentence, str):
+                raise ValueError(f"Document {number} holds a {type(sentence).__name__}, expected sentences (str).")
+            if sentence:
+                yield sentence.replace("\n", " ")
+        yield ""
+
+
+def documents_of_lines(lines: Iterable[str], split: bool = False) -> Iterator[list[str]]:
+    """Group lines, with "" after each document, into documents; with `split`, split lines into sentences."""
+    document: list[str] = []
+    for line in lines:
+        if line:
+            document.extend(split_sentences(line) if split else [line])
+        elif document:
+            yield document
+            document = []
+
+
+def named_or_given(text: Any) -> list[Any]:
+    """Return file names as they are; a table, or an iterable of documents that is no list of names, as `GivenData`."""
+    if isinstance(text, (str, Path, GivenData)) or text is None:
+        text = [] if text is None else [text]
+    is_list = isinstance(text, (list, tuple, set, frozenset))
+    if is_list and all(isinstance(item, (str, Path, GivenData)) for item in text):
+        return [str(item) if isinstance(item, Path) else item for item in text]
+    if isinstance(text, Mapping) or not has_items(text):
+        raise ValueError(
+            f"text is a {type(text).__name__}; expected files, a table (DataFrame, Dataset) or an iterable of texts."
+        )
+    return [GivenData("text", text)]
+
+
+_NUMBER = "id"  # the column in `ray.data.range` and Spark's `range`
+
+
+class StoreShards:
+    """Builds the shards of a token store whose numbers come in batches, on the workers of an engine.
+
+        ray.data.range(8, override_num_blocks=8).map_batches(shards, batch_size=1).take_all()  # Ray Data
+        spark.range(0, 8, numPartitions=8).mapInPandas(shards, shards.schema).collect()  # Spark
+
+    Shards are byte for byte those of `build_token_store` with the same `shard_index`, whichever worker builds them. If
+    a worker is lost, its tokenized chunks remain next to the shard, and the next worker continues from there.
+
+    Args:
+        files: Files, folders, patterns or data sets of the Hub, under names valid on every machine.
+        tokenizer: The tokenizer.
+        path: The folder of the shards, valid on every machine.
+        num_shards: Total number of shards.
+        settings: Other settings of `build_token_store`; `num_processes` is 1 unless it is given.
+
+    Raises:
+        ValueError: If a setting is out of range, or `append` is set, which would not be safe to repeat.
+        TypeError: If a setting does not exist.
+    """
+
+    schema = ", ".join(f"{name} long" for name in (_NUMBER, *(item.name for item in fields(StoreSummary))))
+    """Schema of the returned batches, for Spark."""
+
+    def __init__(
+        self,
+        files: StrPath | Iterable[StrPath],
+        tokenizer: MyBertTokenizer,
+        path: str | Path,
+        *,
+        num_shards: int,
+        **settings: Any,
+    ) -> None:
+        self.files = files if isinstance(files, (str, PathLike)) else list(files)
+        self.tokenizer = tokenizer
+        self.path = path
+        self.settings = {"num_processes": 1, "num_shards": num_shards} | settings
+        if StoreSettings(**self.settings).append:
+            raise ValueError(
+                "append is set; an engine may build a shard more than once and would append the text each time. "
+                "Expected a new store, or build_token_store."
+            )
+
+    def __call__(self, batch: Any) -> Any:
+        """Build the shards whose numbers are in the column `id`.
+
+        Args:
+            batch: Column -> values (a dictionary of NumPy arrays or lists), a `pandas.DataFrame` or a `pyarrow.Table`;
+                or an iterator of these.
+
+        Returns:
+            The same kind of batch: `id`, and the counts of each shard as columns, see `StoreSummary`.
+
+        Raises:
+            ValueError: If there is no such column or shard; see also `build_token_store`.
+            OSError, ImportError: See `build_token_store`.
+        """
+        if isinstance(batch, Iterator):
+            return map(self, batch)
+        rows = rows_of_batch(batch)
+        if rows and _NUMBER not in rows[0]:
+            there = ", ".join(map(repr, rows[0]))
+            raise ValueError(f"The batch has no column {_NUMBER!r}, the numbers of shards; its columns are {there}.")
+        built = [asdict(self._build(row[_NUMBER])) for row in rows]
+        columns = {item.name: [summary[item.name] for summary in built] for item in fields(StoreSummary)}
+        return with_columns(batch, [_NUMBER], columns)
+
+    def _build(self, number: int) -> StoreSummary:
+        settings = self.settings | {"shard_index": number, "show_progress": False}
+        return build_token_store(self.files, self.tokenizer, self.path, **settings)

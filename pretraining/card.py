@@ -1,0 +1,129 @@
+"""The card of a pretrained model, and the fill-mask examples on it."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..files import describe_environment
+from ..files.source import GivenData
+from ..hub_card import CardContent, Example, PipelineCall, TrainingDescription, plain_text, run_pipelines, write_card
+from ..tokenization import MyBertTokenizer
+from .token_store import TokenStore
+from .training.pretraining_arguments import PretrainingArguments
+
+EXAMPLES = 3  # fill-mask examples on the card
+_OBJECTIVES = {
+    "mlm+nsp": "masked LM and next sentence prediction",
+    "mlm": "masked LM",
+    "mlm+sop": "masked LM and sentence order prediction",
+    "ltr": "left-to-right LM (causal attention)",
+}
+_OPTIMIZERS = {
+    "google": "Adam without bias correction",
+    "adamw": "AdamW with bias correction",
+    "muon": "Muon for the layers' matrices, AdamW for the rest",
+    "lamb": "LAMB",
+}
+_FILES_NAMED = 8  # of a corpus, named on the card
+
+
+def fill_mask_examples(
+    output_dir: Path, tokenizer: MyBertTokenizer, store: TokenStore, documents: np.ndarray
+) -> list[Example]:
+    """Return fill-mask results for a few sentences of the documents, with one word of each masked."""
+    generator = np.random.default_rng(0)
+    calls: list[PipelineCall] = []
+    for document in generator.permutation(documents)[:200]:
+        if len(calls) == EXAMPLES:
+            break
+        sentence = int(generator.integers(store.document_starts[document], store.document_starts[document + 1]))
+        tokens = store.tokens[slice(*store.sentence_starts[sentence : sentence + 2])].astype(int).tolist()
+        pieces = tokenizer.convert_ids_to_tokens(tokens)
+        words = [
+            position
+            for position, (piece, following) in enumerate(zip(pieces, [*pieces[1:], ""], strict=True))
+            if piece.isalpha() and len(piece) > 3 and not following.startswith("##")
+        ]
+        if not 8 <= len(tokens) <= 30 or not words:
+            continue
+        hidden = int(generator.choice(words))
+        word, tokens[hidden] = pieces[hidden], tokenizer.mask_token_id
+        code = (
+            f"for answer in run({tokenizer.decode(tokens)!r}, top_k=5):\n"
+            "    print(f\"{answer['score']:.3f}  {answer['token_str']}\")"
+        )
+        calls.append(PipelineCall(f"Fill-mask (the text has: {word})", "fill-mask", code))
+    return run_pipelines(calls, output_dir, tokenizer=tokenizer)
+
+
+def write_pretraining_card(
+    output_dir: Path,
+    arguments: PretrainingArguments,
+    store: TokenStore,
+    wall_time: float | None,
+    examples: list[Example],
+) -> None:
+    """Write `README.md`; `wall_time` is in seconds, None if unknown."""
+    summary = store.summary
+    write_card(
+        output_dir,
+        CardContent(
+            name=output_dir.name,
+            summary=f"A BERT model pretrained with {_OBJECTIVES[arguments.objective]}.",
+            training=TrainingDescription(
+                corpus=_corpus(arguments.text or [str(arguments.data)]),
+                documents=summary.documents,
+                sentences=summary.sentences,
+                tokens=summary.tokens,
+                hyperparameters=_hyperparameters(arguments),
+                seeds=[arguments.seed],
+                wall_time=wall_time,
+                **describe_environment(),
+            ),
+            examples=examples,
+        ),
+    )
+
+
+def _corpus(sources: Sequence[str | GivenData]) -> str:
+    names = [
+        plain_text(source.described if isinstance(source, GivenData) else Path(source).name) for source in sources
+    ]
+    rest = len(names) - _FILES_NAMED
+    return ", ".join(names[:_FILES_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _hyperparameters(arguments: PretrainingArguments) -> dict[str, Any]:
+    """Return the settings that determined the result, in words; for those that changed, the first and later values."""
+    optimizer = getattr(arguments.optim, "value", arguments.optim)  # transformers' names are an enumeration
+    phases = arguments.phases()
+
+    def course(values: Iterable[Any]) -> str:
+        return ", then ".join(str(value) for value in dict.fromkeys(values) if value is not None)
+
+    found: dict[str, Any] = {
+        "optimizer": _OPTIMIZERS.get(optimizer, optimizer),
+        "learning rate": arguments.learning_rate,
+        "batch size": course(map(arguments.batch_size, phases)),
+        "longest sequence": course(phase.max_length for phase in phases),
+        "share of predicted tokens": course(
+            (arguments.ltr_probability,)
+            if arguments.objective == "ltr"
+            else (arguments.mlm_probability, arguments.mlm_probability_end)
+        ),
+    }
+    if optimizer == "muon":
+        found["learning rate"] = f"{arguments.muon_learning_rate} (Muon), {arguments.learning_rate} (AdamW)"
+    if arguments.embeddings == "cooccurrence":
+        found["word embeddings"] = "from a count of neighbours"
+    if arguments.causal_share:
+        found["left to right at first"] = f"{100 * arguments.causal_share:g} % of the steps"
+    if arguments.max_hours is not None:
+        found["length"] = f"{arguments.max_hours:g} hour{'' if arguments.max_hours == 1 else 's'}"
+    elif arguments.max_steps > 0:
+        found["steps"] = f"{arguments.max_steps:,}"
+    else:
+        found["epochs"] = arguments.num_train_epochs
+    return found

@@ -1,0 +1,396 @@
+"""Filters that drop lines and documents not worth training on, before a corpus is tokenized.
+
+Everything is decided in one pass, in the order of the text, so the result depends neither on processes nor on shards.
+What must be known of earlier documents, to find their duplicates, is kept in a temporary file.
+"""
+
+import hashlib
+import importlib.util
+import logging
+import re
+import sqlite3
+import unicodedata
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+
+from ..tokenization import BulkEncoder
+from ..tokenization.characters import CJK, regex_class
+from .store.store_settings import REASONS, FilterSettings
+from .unicode_scripts import count_scripts
+
+
+@dataclass
+class TextCounts:
+    """Numbers of documents, lines and characters (line breaks not counted)."""
+
+    documents: int = 0
+    lines: int = 0
+    characters: int = 0
+
+    def add(self, lines: list[str], whole: bool) -> None:
+        """Count lines, and one document if they are a whole document."""
+        self.documents += whole
+        self.lines += len(lines)
+        self.characters += sum(map(len, lines))
+
+
+@dataclass
+class FilterReport:
+    """What a corpus, or a shard of it, contains and what filters remove from it.
+
+    Attributes:
+        read: Everything that was read.
+        dropped: What is removed, by reason, for each reason that was checked.
+        examples: Examples of it, by reason: the number of the document (from 1) and the beginning of the text.
+        scripts: Number of letters of each script, if counted.
+        token_shares: Number of documents by tokens per character, in hundredths, if counted.
+    """
+
+    read: TextCounts = field(default_factory=TextCounts)
+    dropped: dict[str, TextCounts] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    scripts: Counter[str] = field(default_factory=Counter)
+    token_shares: Counter[int] = field(default_factory=Counter)
+
+    def kept(self) -> TextCounts:
+        """What is kept."""
+        kept = TextCounts(**vars(self.read))
+        for amount in self.dropped.values():
+            kept.documents -= amount.documents
+            kept.lines -= amount.lines
+            kept.characters -= amount.characters
+        return kept
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What was read, and what is removed for each reason, as JSON values."""
+        return {name: dict(vars(amount)) for name, amount in {"read": self.read, **self.dropped}.items()}
+
+    def __str__(self) -> str:
+        """Return a table of the amounts, and the measurements."""
+        amounts = {"read": self.read, **self.dropped, "kept": self.kept()}
+        rows = [["", *vars(self.read)]]
+        rows += [[name, *(f"{value:,}" for value in vars(amount).values())] for name, amount in amounts.items()]
+        lines = [f"{name:<16}" + "".join(f"{figure:>15}" for figure in figures) for name, *figures in rows]
+        if letters := self.scripts.total():
+            shares = [f"{script} {count / letters:.1%}" for script, count in self.scripts.most_common(5)]
+            lines.append(f"Letters: {', '.join(shares)}.")
+        if self.token_shares:
+            half, most, nearly_all = (self._token_share(share) for share in (0.5, 0.9, 0.99))
+            lines.append(
+                f"Tokens per character: up to {half:.2f} in half of the documents, {most:.2f} in 90 %, "
+                f"{nearly_all:.2f} in 99 %."
+            )
+        return "\n".join(lines)
+
+    def shown_examples(self) -> str:
+        """The examples, one per line."""
+        lines: list[str] = []
+        for reason in self.dropped:
+            if texts := self.examples.get(reason):
+                lines += [f"{reason}:", *(f"  {text}" for text in texts)]
+        return "\n".join(lines)
+
+    def _token_share(self, share: float) -> float:
+        """Return the number of tokens per character that this fraction of the documents does not exceed."""
+        seen, wanted = 0, share * self.token_shares.total()
+        for hundredths, count in sorted(self.token_shares.items()):
+            seen += count
+            if seen >= wanted:
+                return hundredths / 100
+        raise AssertionError(share)
+
+
+logger = logging.getLogger(__name__)
+
+_SAMPLE_CHARACTERS = 1 << 20  # at the beginning of the corpus, to determine its scripts
+_LEAST_SHARE = 0.05  # share of these letters that makes a script one of the corpus
+_FEWEST_WORDS = 50  # below this, a single different word may matter too much for near duplicates
+_RUN = 5  # length in words of the sequences that documents are compared by
+_MINIMA = 128  # in a MinHash signature; the standard error of a similarity s is sqrt(s (1 - s) / 128), 0.04 at 0.7
+_FOUND = 0.99  # share of the documents just above the threshold that must be found
+_EXAMPLES, _SHOWN_CHARACTERS = 3, 80  # for each reason
+_CORE = re.compile(r"[^\W_](?:.*[^\W_])?")  # a word without the punctuation around it
+_WORD = re.compile(rf"[{regex_class(CJK)}]|[^\W{regex_class(CJK)}]+")
+
+_Check = Callable[[int, list[str]], str | None]  # number and lines of a document -> why it is dropped, or None
+
+
+def can_find_near_duplicates() -> bool:
+    """Tell whether datasketch, the library for it, is installed."""
+    return importlib.util.find_spec("datasketch") is not None
+
+
+class CorpusFilter:
+    """Drops text that is not worth training on, and counts it.
+
+    The checks, in this order: lines in which more than `symbol_share` of the characters are not letters, ignoring
+    spaces and the punctuation around words; documents with less than half of their letters in the scripts of the
+    corpus; documents with more tokens per character than `tokens_per_character` (Geiping and Goldstein, 2022, section
+    4.4); documents with exactly the lines of an earlier one; documents of at least 50 words that share
+    `near_duplicate_similarity` of their five-word sequences with an earlier one (Jaccard similarity, estimated from
+    128 minima; Broder, 1997). Text dropped for one reason is not checked for others, and duplicates are only searched
+    among documents kept so far.
+
+    Memory holds one document at a time (for the scripts of the corpus its first million characters), and up to 64 MiB
+    of the index of earlier documents; the rest of that, about a kilobyte per document, is in a temporary file.
+
+    Args:
+        drop: Reasons to drop text, some of `REASONS`.
+        settings: Thresholds of the checks.
+        encoder: Tokenizes texts; without it `many_tokens` is not checked.
+        shard: Index and number of shards: every document is checked, those of the shard are counted.
+
+    Attributes:
+        report: The findings so far.
+
+    Raises:
+        ImportError: If near duplicates are to be dropped and datasketch is not installed.
+    """
+
+    def __init__(
+        self,
+        drop: Sequence[str],
+        settings: FilterSettings,
+        encoder: BulkEncoder | None = None,
+        shard: tuple[int, int] = (0, 1),
+    ) -> None:
+        if "near_duplicates" in drop and not can_find_near_duplicates():
+            raise ImportError("near_duplicates needs the package datasketch: pip install mybert[corpus].")
+        self._settings = settings
+        self._encoder = encoder
+        self._shard = shard
+        self._scripts = frozenset(settings.scripts)
+        wanted = [reason for reason in REASONS if reason in drop and (reason != "many_tokens" or encoder)]
+        self.report = FilterReport(dropped={reason: TextCounts() for reason in wanted})
+
+    def lines(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines to keep; can be called only once.
+
+        Args:
+            lines: Lines, with "" after each document.
+
+        Yields:
+            Lines, with "" after each document, even a dropped one, so that the others keep their numbers.
+
+        Raises:
+            OSError: If there is no space for the temporary file.
+        """
+        documents = _whole_documents(lines)
+        if "other_scripts" in self.report.dropped and not self._scripts:
+            documents = self._with_scripts_known(documents)
+        with closing(_Earlier()) as earlier:
+            similarity = self._settings.near_duplicate_similarity
+            all_checks: dict[str, Callable[[], _Check]] = {
+                "other_scripts": lambda: self._other_scripts,
+                "many_tokens": lambda: self._many_tokens,
+                "duplicates": lambda: earlier.exact_copy,
+                "near_duplicates": lambda: _NearDuplicates(similarity, earlier),
+            }
+            checks = {reason: make() for reason, make in all_checks.items() if reason in self.report.dropped}
+            for number, document in enumerate(documents):
+                yield from self._kept(number, document, checks)
+                yield ""
+
+    def _kept(self, number: int, document: list[str], checks: dict[str, _Check]) -> list[str]:
+        counts = self._counts(number)
+        if counts:
+            self.report.read.add(document, whole=bool(document))
+        if "symbol_lines" in self.report.dropped:
+            symbols = [line for line in document if _is_symbols(line, self._settings.symbol_share)]
+            if symbols:
+                document = [line for line in document if not _is_symbols(line, self._settings.symbol_share)]
+                if counts:
+                    self._drop("symbol_lines", number, symbols, not document, "")
+        if not document:
+            return []
+        for reason, check in checks.items():
+            if (found := check(number, document)) is not None:
+                if counts:
+                    self._drop(reason, number, document, True, found)
+                return []
+        return document
+
+    def _counts(self, number: int) -> bool:
+        """Tell whether a document belongs to the shard."""
+        return number % self._shard[1] == self._shard[0]
+
+    def _drop(self, reason: str, number: int, lines: list[str], whole: bool, found: str) -> None:
+        self.report.dropped[reason].add(lines, whole)
+        examples = self.report.examples.setdefault(reason, [])
+        if len(examples) < _EXAMPLES:
+            examples.append(f"document {number + 1:,}{found and f' ({found})'}: {_beginning(lines)}")
+
+    def _with_scripts_known(self, documents: Iterator[list[str]]) -> Iterator[list[str]]:
+        """Yield the documents, after counting the scripts of the first ones."""
+        sample: list[list[str]] = []
+        letters: Counter[str] = Counter()
+        characters = 0
+        for document in documents:
+            sample.append(document)
+            text = "".join(document)
+            letters += count_scripts(text)
+            characters += len(text)
+            if characters >= _SAMPLE_CHARACTERS:
+                break
+        self._scripts = frozenset(name for name, count in letters.items() if count >= _LEAST_SHARE * letters.total())
+        if letters:
+            names = " ".join(sorted(self._scripts))
+            logger.info("The text is %s, judging by its beginning; --scripts sets others.", names)
+        yield from chain(sample, documents)
+
+    def _other_scripts(self, number: int, document: list[str]) -> str | None:
+        letters = count_scripts("".join(document))
+        if self._counts(number):
+            self.report.scripts += letters
+        own = sum(count for name, count in letters.items() if name in self._scripts)
+        if own >= letters.total() / 2:
+            return None
+        return letters.most_common(1)[0][0]
+
+    def _many_tokens(self, number: int, document: list[str]) -> str | None:
+        assert self._encoder is not None
+        tokens, _ = self._encoder.encode(document)
+        share = len(tokens) / (sum(map(len, document)) + len(document) - 1)
+        self.report.token_shares[round(100 * share)] += self._counts(number)
+        return f"{share:.3f} tokens per character" if share > self._settings.tokens_per_character else None
+
+
+def _whole_documents(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Group lines into documents, including empty ones."""
+    document: list[str] = []
+    for line in lines:
+        if line:
+            document.append(line)
+        else:
+            yield document
+            document = []
+    if document:
+        yield document
+
+
+def _beginning(lines: list[str]) -> str:
+    text = " ".join(lines)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def _is_symbols(line: str, most: float) -> bool:
+    """Tell whether more than the fraction `most` of a line is neither letters nor combining marks on letters."""
+    chunks = line.split()
+    if _share_of_symbols("".join(chunks)) <= most:
+        return False
+    # white space does not count, and neither does the punctuation around words: `"No."` is a word
+    return _share_of_symbols("".join(core[0] if (core := _CORE.search(chunk)) else chunk for chunk in chunks)) > most
+
+
+def _share_of_symbols(text: str) -> float:
+    letters = sum(map(str.isalpha, text))
+    if not text.isascii():
+        letters += sum(unicodedata.category(character).startswith("M") for character in text)
+    return 1 - letters / max(len(text), 1)
+
+
+class _Earlier:
+    """An index of earlier documents: the first document with each key, and its signature."""
+
+    def __init__(self) -> None:
+        # In memory up to 64 MiB (the cache), beyond that in an unnamed temporary file.
+        self._database = sqlite3.connect("", isolation_level=None)
+        for statement in (
+            "PRAGMA journal_mode = OFF",
+            "PRAGMA synchronous = OFF",
+            "PRAGMA cache_size = -65536",  # KiB
+            "CREATE TABLE firsts (key BLOB PRIMARY KEY, number INTEGER) WITHOUT ROWID",
+            "CREATE TABLE signatures (number INTEGER PRIMARY KEY, minima BLOB, beginning TEXT)",
+            "BEGIN",
+        ):
+            self._database.execute(statement)
+
+    def close(self) -> None:
+        self._database.close()
+
+    def exact_copy(self, number: int, document: list[str]) -> str | None:
+        """Return a message naming the earlier document with the same lines; if there is none, add this one."""
+        key = hashlib.blake2b("\n".join(document).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        with _room_in_words():
+            for (first,) in self._database.execute("SELECT number FROM firsts WHERE key = ?", (key,)):
+                return f"as document {first + 1:,}"
+            self._database.execute("INSERT INTO firsts VALUES (?, ?)", (key, number))
+        return None
+
+    def with_keys(self, keys: list[bytes]) -> list[tuple[int, bytes, str]]:
+        """Return number, minima and beginning of the first documents with these keys."""
+        with _room_in_words():
+            return self._database.execute(
+                "SELECT number, minima, beginning FROM signatures WHERE number IN "
+                f"(SELECT number FROM firsts WHERE key IN ({', '.join('?' * len(keys))})) ORDER BY number",
+                keys,
+            ).fetchall()
+
+    def add(self, number: int, keys: list[bytes], minima: bytes, beginning: str) -> None:
+        """Add a document; keys of an earlier document stay with that one."""
+        with _room_in_words():
+            self._database.executemany("INSERT OR IGNORE INTO firsts VALUES (?, ?)", [(key, number) for key in keys])
+            self._database.execute("INSERT INTO signatures VALUES (?, ?, ?)", (number, minima, beginning))
+
+
+@contextmanager
+def _room_in_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise OSError(
+            f"The index of earlier documents could not be kept in a temporary file ({error}); set SQLITE_TMPDIR to a "
+            "folder with more space."
+        ) from error
+
+
+class _NearDuplicates:
+    """Finds the earlier document that is most similar to a document, if at least by `similarity`, in (0, 1]."""
+
+    def __init__(self, similarity: float, earlier: _Earlier) -> None:
+        from datasketch import MinHash
+
+        self._similarity = similarity
+        self._earlier = earlier
+        # A fixed scheme and our own hash function give the same text the same signature everywhere.
+        self._empty = MinHash(_MINIMA, seed=1, scheme="affine32", hashfunc=zlib.crc32)
+        self._rows = _rows_of_band(similarity)
+
+    def __call__(self, number: int, document: list[str]) -> str | None:
+        """Return a message on the similar earlier document; if there is none, add this document and return None."""
+        words = _WORD.findall(" ".join(document).casefold())
+        if len(words) < _FEWEST_WORDS:
+            return None
+        runs = {" ".join(words[start : start + _RUN]) for start in range(len(words) - _RUN + 1)}
+        signature = self._empty.copy()
+        signature.update_batch(run.encode("utf-8", "surrogatepass") for run in runs)
+        minima = signature.hashvalues.astype("<u4")
+        # Signatures are compared if a band of their minima is equal (locality-sensitive hashing). Only the first
+        # document of a band is compared, so boilerplate shared by thousands of documents does not slow this down.
+        bands = minima[: len(minima) // self._rows * self._rows].reshape(-1, self._rows)
+        keys = [bytes([band]) + values.tobytes() for band, values in enumerate(bands)]
+        best, found = 0.0, ""
+        for first, others, beginning in self._earlier.with_keys(keys):
+            similarity = float(np.mean(np.frombuffer(others, "<u4") == minima))
+            if similarity > best:
+                best, found = similarity, f"{similarity:.2f} like document {first + 1:,}, {beginning}"
+        if best >= self._similarity:
+            return found
+        shown = _beginning(document).encode("utf-8", "replace").decode()
+        self._earlier.add(number, keys, minima.tobytes(), shown)
+        return None
+
+
+def _rows_of_band(similarity: float) -> int:
+    """Return the minima per band: as many as possible while documents at the threshold almost always share a band."""
+    return max(
+        rows
+        for rows in range(1, _MINIMA + 1)
+        if rows == 1 or 1 - (1 - similarity**rows) ** (_MINIMA // rows) >= _FOUND
+    )

@@ -1,0 +1,488 @@
+"""Pretraining from end to end: text to a model folder (`mybert pretrain`)."""
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Subset
+from transformers import IntervalStrategy, TrainerCallback, TrainerControl, TrainerState, TrainingArguments, set_seed
+from transformers.trainer import TRAINER_STATE_NAME
+
+from ..files import Checkpoint, check_available, files_written_beside, only_errors, written_beside
+from ..files.documents import Corpus, DocumentSettings
+from ..files.options import settings_of
+from ..files.source import GivenData
+from ..modeling_mybert import MyBertConfig, MyBertForMaskedLM, MyBertForPreTraining
+from ..runs import (
+    RunFolder,
+    StopOnInterrupt,
+    TimeBudget,
+    arguments_by_name,
+    draw_curves,
+    last_complete_checkpoint,
+    log_on_main_process,
+    prepare_once,
+)
+from ..tokenization import MyBertTokenizer, VocabularyBasics, train_wordpiece
+from .build_store import build_token_store, documents_of_lines, lines_of_documents
+from .card import fill_mask_examples, write_pretraining_card
+from .dataset import PretrainingDataset
+from .examples.example_settings import MaskingRates
+from .filtering import CorpusFilter
+from .initial_weights import add_rows, begin_with_statistics, learn_new_pieces, repeat_positions, require_scikit_learn
+from .masking import ChangingRate, PositionNow, PretrainingCollator, StepOfExample
+from .store.store_settings import CorpusSettings, FilterSettings
+from .token_store import StoreSummary, TokenStore, read_summary, store_files
+from .trainer import PretrainingTrainer
+from .training.pretraining_arguments import Phase, PretrainingArguments
+
+STORE = "tokens.safetensors"  # in the output folder
+_TYPES = ("bert", MyBertConfig.model_type)  # of initial models
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """What a run needs in addition to its settings, made and checked once."""
+
+    tokenizer: MyBertTokenizer  # that of the store
+    store: TokenStore
+    training: np.ndarray  # documents, ascending
+    heldout: np.ndarray  # documents to evaluate on; fewer than 2 for none
+    config: MyBertConfig
+    checkpoint: str | None  # to resume from
+
+
+def prepare_run(arguments: PretrainingArguments, folder: RunFolder) -> PreparedRun:
+    """Begin or resume the run: make what is missing, and check everything."""
+    if arguments.tokenizer:
+        check_available(arguments.tokenizer, "tokenizer")
+    if arguments.model:
+        _check_start(arguments.model)
+    if arguments.embeddings == "cooccurrence":
+        require_scikit_learn()
+    corpus = None
+    given = {str(text): text.recorded for text in arguments.text if isinstance(text, GivenData)}
+    if arguments.data:
+        sources = [arguments.data]
+        files = list(map(str, store_files(Path(arguments.data))))
+    else:
+        corpus = Corpus(arguments.text, DocumentSettings(**settings_of(DocumentSettings, arguments)))
+        sources = corpus.sources
+        files = _files(source for source in sources if source not in given)
+    settings = arguments.decisive() | {"text": list(given.values()) or sources}
+    read = [name for name in (arguments.tokenizer, arguments.model) if name]
+    prepared: dict[str, Any] = {}
+    digests: dict[str, str] = {}
+
+    def documents() -> Iterator[list[str]]:
+        assert corpus is not None
+        return documents_of_lines(corpus.lines(digests))  # the token store splits them into sentences
+
+    def prepare(place: Path) -> dict[str, str]:
+        tokenizer = _tokenizer(arguments, documents, place)
+        summary = _store(arguments, documents, tokenizer, place)
+        training, heldout = _split(summary.documents, arguments)
+        config = arguments.model_config(tokenizer)
+        # The saved tokenizer truncates to the model's maximum length, as usual on the Hub.
+        tokenizer.model_max_length = config.max_position_embeddings
+        prepared.update(tokenizer=tokenizer, training=training, heldout=heldout, config=config)
+        return digests
+
+    folder.begin(settings, files, read, prepare)
+    store = TokenStore(arguments.data or folder.path / STORE)
+    return PreparedRun(**prepared, store=store, checkpoint=last_complete_checkpoint(folder.path))
+
+
+def split_documents(count: int, heldout: float) -> tuple[np.ndarray, np.ndarray]:
+    """Split documents 0 ... count - 1 into training and held-out ones (none, or 2 or more), evenly over the corpus."""
+    documents = np.arange(count)
+    number = round(count * heldout)
+    if number < 2:
+        return documents, documents[:0]
+    is_heldout = np.zeros(count, dtype=bool)
+    is_heldout[np.linspace(0, count - 1, number).round().astype(int)] = True
+    return documents[~is_heldout], documents[is_heldout]
+
+
+def _files(sources: Iterable[str]) -> list[str]:
+    """Return those sources that are files; the others are on the Hub."""
+    files = [source for source in sources if Path(source).exists()]
+    for file in files:
+        if not Path(file).is_file():
+            raise ValueError(f"{file} is a pipe, which can be read only once; give files or a token store.")
+    return files
+
+
+def _check_start(model: str) -> None:
+    """Reject an unsuitable initial model before the text is processed."""
+    checkpoint = Checkpoint(model).check()
+    model_type = checkpoint.fields.get("model_type", "bert")  # Google's have no type
+    if model_type not in _TYPES:
+        raise ValueError(
+            f"model is {model!r}, of type {model_type!r}; pretraining can continue with {' or '.join(_TYPES)} only."
+        )
+    checkpoint.refuse_quantized_weights()
+
+
+def _tokenizer(
+    arguments: PretrainingArguments, documents: Callable[[], Iterator[list[str]]], place: Path
+) -> MyBertTokenizer:
+    """Return the given tokenizer, that of the initial model or of the token store, or one trained in `place`."""
+    wanted = arguments.new_pieces_settings()
+    if (named := arguments.tokenizer or arguments.model) and not wanted:
+        return MyBertTokenizer.from_pretrained(named)
+    if arguments.data is not None:
+        store = Path(arguments.data)
+        folder = store if store.is_dir() else store.parent
+        if not (folder / "tokenizer.json").is_file():
+            raise ValueError(f"There is no tokenizer.json beside {store}; give its tokenizer with --tokenizer.")
+        return MyBertTokenizer.from_pretrained(folder)
+    # vocab.txt is the last of a tokenizer's files to be moved into place.
+    if (place / "vocab.txt").exists():
+        return MyBertTokenizer.from_pretrained(place)
+    text = documents()
+    if arguments.drop:  # except many_tokens, which needs the vocabulary that is still to be learned
+        text = documents_of_lines(CorpusFilter(arguments.drop, FilterSettings()).lines(lines_of_documents(text)))
+    first = next(text, None)
+    if first is None:
+        raise ValueError(f"The corpus is empty: there is no text in {', '.join(map(str, arguments.text))}.")
+    work: dict[str, Any] = {"num_processes": arguments.num_processes, "show_progress": not arguments.disable_tqdm}
+    if wanted:
+        old = MyBertTokenizer.from_pretrained(str(named))
+        tokenizer = learn_new_pieces(old, chain([first], text), wanted, **work).tokenizer
+    else:
+        tokenizer = train_wordpiece(texts=chain([first], text), **work, **settings_of(VocabularyBasics, arguments))
+    with files_written_beside(place) as folder:
+        tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def _store(
+    arguments: PretrainingArguments,
+    documents: Callable[[], Iterator[list[str]]],
+    tokenizer: MyBertTokenizer,
+    place: Path,
+) -> StoreSummary:
+    """Check the given token store, or the one of an earlier call, or build it in `place`."""
+    path = Path(arguments.data) if arguments.data else place / STORE
+    if arguments.data or path.exists():
+        return read_summary(path, tokenizer)
+    settings = settings_of(CorpusSettings, arguments)
+    return build_token_store(documents(), tokenizer, path, show_progress=not arguments.disable_tqdm, **settings)
+
+
+def _split(count: int, arguments: PretrainingArguments) -> tuple[np.ndarray, np.ndarray]:
+    needed = 2 if arguments.objective == "mlm+nsp" else 1
+    if count < needed:
+        raise ValueError(
+            f"{', '.join(map(str, arguments.text)) or arguments.data}: only one document; next sentence prediction "
+            "draws random sentences from another document. Put a blank line between documents."
+        )
+    training, heldout = split_documents(count, arguments.heldout)
+    if len(training) < needed:
+        raise ValueError(f"heldout is {arguments.heldout}; too few of the {count} documents are left for training.")
+    if not len(heldout) and arguments.eval_strategy != IntervalStrategy.NO:
+        raise ValueError(
+            f"heldout is {arguments.heldout}; of {count} documents that is less than the 2 that an "
+            "evaluation needs. Hold out more, or pass --eval_strategy no."
+        )
+    return training, heldout
+
+
+logger = logging.getLogger(__name__)
+
+Model = MyBertForPreTraining | MyBertForMaskedLM
+
+# What the log's names stand for.
+_PREDICTED = {
+    "mlm+nsp": "masked words (mlm) and next sentences (nsp)",
+    "mlm": "masked words (mlm)",
+    "mlm+sop": "masked words (mlm) and the order of two segments (nsp)",
+    "ltr": "the next word (mlm)",
+}
+
+
+def pretrain(arguments: PretrainingArguments | None = None, **settings: Any) -> dict[str, Any]:
+    """Pretrain a model.
+
+        >>> mybert.pretrain(text=frame, model_size="tiny", max_steps=2000, output_dir="my-bert")
+
+    The output folder becomes a model folder: model, tokenizer, `README.md`, `training_curves.png` and
+    `trainer_state.json`, in addition to `tokens.safetensors` and the checkpoints. The same call resumes an interrupted
+    run. In a run of several processes all of them call this; the first one prepares and writes.
+
+    Args:
+        arguments: The settings.
+        **settings: Instead, the fields of `PretrainingArguments`, which are those of the command; `text` may
+            also be a `pandas.DataFrame`, a `datasets.Dataset` or an iterable of documents.
+
+    Returns:
+        The measurements: the last training log entry and, with held-out documents, the evaluation (`eval_...`);
+        `examples`, the fill-mask examples of the card; and `interrupted`, whether there was a Ctrl-C. If the run ended
+        early, only `interrupted`.
+
+    Raises:
+        ValueError: If the text is empty, too short or not in the encoding, the output folder contains other files or a
+            run with other settings or text, or training diverges.
+        OSError: If a file cannot be read or written.
+    """
+    arguments = arguments_by_name(PretrainingArguments, arguments, settings)
+    log_on_main_process(arguments)
+    with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+        run = prepare_once(arguments.should_save, lambda: prepare_run(arguments, folder))
+        return _pretrain(arguments, run)
+
+
+def _pretrain(arguments: PretrainingArguments, run: PreparedRun) -> dict[str, Any]:
+    output_dir = Path(arguments.output_dir)
+    run.store.summary.log("Corpus")
+    state = _read_finished(output_dir) or _train(run, arguments)
+    if "metrics" not in state:
+        return {"interrupted": True}
+    examples = []
+    if arguments.should_save:
+        if arguments.objective != "ltr":  # whose model never saw [MASK]
+            shown = run.heldout if len(run.heldout) else run.training
+            examples = fill_mask_examples(output_dir, run.tokenizer, run.store, shown)
+        # the card of a finished run may have been edited
+        if state["steps"] or not (output_dir / "README.md").is_file():
+            write_pretraining_card(output_dir, arguments, run.store, state["wall_time"], examples)
+    described = {"examples": [asdict(example) for example in examples]}
+    return state["metrics"] | described | {"interrupted": state["interrupted"]}
+
+
+def _train(run: PreparedRun, arguments: PretrainingArguments) -> dict[str, Any]:
+    """Train phase by phase, and save the model; a call resumes from the last checkpoint."""
+    checkpoint = run.checkpoint
+    wall_time, first_step = 0.0, _step(checkpoint) if checkpoint else 0
+    hours = arguments.max_hours
+    budget = None if hours is None else TimeBudget.from_checkpoint(3600 * hours, checkpoint)
+    phases = arguments.phases()
+    # A phase starts like a resumed run, from the last checkpoint of the previous phase: optimizer, schedule, step
+    # count and log continue, and only the data is different.
+    for number, (phase, following) in enumerate(zip(phases, [*phases[1:], None], strict=True), start=1):
+        done = (_step(checkpoint) if checkpoint else 0) if budget is None else int(budget.position)
+        if phase.last_step and done >= phase.last_step:
+            continue
+        if len(phases) > 1:
+            logger.info("Phase %d of %d: %s.", number, len(phases), _description(phase, arguments))
+        interrupt = StopOnInterrupt()
+        model = _model(arguments, run, is_new=checkpoint is None)
+        trainer = _trainer(run, arguments, phase, following, model, interrupt, budget)
+        result = trainer.train(resume_from_checkpoint=checkpoint)
+        wall_time += result.metrics["train_runtime"]
+        if interrupt.stopped:
+            return {"interrupted": True}
+        if interrupt.interrupted and phase.last_step:
+            logger.warning("Stopped after phase %d; the same command continues from there.", number)
+            return {"interrupted": True}
+        checkpoint = str(Path(arguments.output_dir) / f"checkpoint-{trainer.state.global_step}")
+    metrics: dict[str, float] = {}
+    if trainer.eval_dataset is not None:
+        evaluated = trainer.evaluation_in_training()
+        metrics = trainer.evaluate() if evaluated is None else evaluated.metrics
+    _save(trainer, run.tokenizer, Path(arguments.output_dir))
+    return {
+        "metrics": _last_logged(trainer.state.log_history) | metrics,
+        "steps": trainer.state.global_step - first_step,  # of this call
+        "wall_time": None if first_step else wall_time,  # in seconds; unknown if earlier calls took some of the steps
+        "interrupted": interrupt.interrupted,
+    }
+
+
+def _read_finished(output_dir: Path) -> dict[str, Any]:
+    """Return what `_train` returned for a finished run, or nothing."""
+    if not (output_dir / TRAINER_STATE_NAME).is_file() or not Checkpoint(output_dir).has_weights:
+        return {}
+    logger.info("%s is finished; it is not trained again.", output_dir)
+    history = TrainerState.load_from_json(str(output_dir / TRAINER_STATE_NAME)).log_history
+    evaluated: dict[str, float] = next((entry for entry in reversed(history) if "eval_loss" in entry), {})
+    return {"metrics": _last_logged(history) | evaluated, "steps": 0, "wall_time": None, "interrupted": False}
+
+
+def _last_logged(history: list[dict[str, float]]) -> dict[str, float]:
+    return next((entry for entry in reversed(history) if "mlm_loss" in entry), {})
+
+
+def _description(phase: Phase, arguments: PretrainingArguments) -> str:
+    how = "left to right, " if phase.objective == "ltr" else ""
+    end = ""
+    if phase.last_step:
+        share = 100 * phase.last_step / arguments.max_steps
+        end = (
+            f", up to step {phase.last_step}" if arguments.max_hours is None else f", up to {share:.3g} % of the time"
+        )
+    batch = f"batches of {arguments.batch_size(phase)}"
+    return f"{how}sequences of up to {phase.max_length} tokens, {batch}{end}"
+
+
+class _EndOfPhase(TrainerCallback):
+    """Ends a phase at its last step, or when its time is up, with a checkpoint from which the next phase continues."""
+
+    def __init__(self, phase: Phase, last_step: int, following: Phase, budget: TimeBudget | None) -> None:
+        self.phase = phase
+        self.last_step = last_step
+        self.following = following
+        self.budget = budget
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        if (state.global_step if self.budget is None else self.budget.position) >= self.last_step:
+            if self.phase.repeats_positions:  # now, so that it is in the checkpoint
+                repeat_positions(model.base_model.embeddings.position_embeddings.weight, self.phase.max_length)
+            # Otherwise transformers warns that the batch size has changed.
+            state.train_batch_size = self.following.per_device_train_batch_size * max(1, args.n_gpu)
+            control.should_save = True
+            control.should_training_stop = True
+
+
+def _step(checkpoint: str) -> int:
+    return int(checkpoint.rpartition("-")[2])
+
+
+def _trainer(
+    run: PreparedRun,
+    arguments: PretrainingArguments,
+    phase: Phase,
+    following: Phase | None,
+    model: Model,
+    interrupt: StopOnInterrupt,
+    budget: TimeBudget | None,
+) -> PretrainingTrainer:
+    tokenizer, seed = run.tokenizer, arguments.sampling_seed
+    dataset, evaluation = _datasets(run, arguments, phase)
+    rates = MaskingRates(**settings_of(MaskingRates, arguments))
+    fixed_length = phase.max_length if arguments.torch_compile else None
+    collator = PretrainingCollator(
+        tokenizer,
+        rates=rates,
+        seed=seed,
+        objective=phase.objective,
+        changing_rate=_changing_rate(
+            arguments,
+            StepOfExample(arguments.batch_size(phase), len(dataset))
+            if budget is None
+            else PositionNow(budget.position),
+        ),
+        fixed_length=fixed_length,
+    )
+    logger.info("Model: %s parameters.", f"{model.num_parameters():,}")
+    _advise_no_dropout(arguments, model.config)
+    logger.info("A training example:\n  %s", tokenizer.decode(collator([dataset[0]])["input_ids"][0]))
+    logger.info("Below are loss and, in brackets, accuracy for %s.", _PREDICTED[phase.objective])
+    arguments = copy.copy(arguments)
+    arguments.per_device_train_batch_size = phase.per_device_train_batch_size
+    arguments.gradient_accumulation_steps = phase.gradient_accumulation_steps
+    trainer = PretrainingTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=dataset,
+        eval_dataset=evaluation,
+        data_collator=collator,
+        # At the paper's rates, whatever those of the training, so that runs are comparable.
+        eval_collator=PretrainingCollator(
+            tokenizer, seed=seed, objective=arguments.objective, fixed_length=fixed_length
+        ),
+        is_causal=phase.objective == "ltr",
+        budget=budget,
+        processing_class=tokenizer,
+        callbacks=[interrupt],
+    )
+    if phase.last_step and following:
+        trainer.add_callback(_EndOfPhase(phase, phase.last_step, following, budget))
+    if arguments.phase2_positions == "repeated" and trainer.has_fsdp_1:
+        raise ValueError("phase2_positions is 'repeated', which needs whole rows; use FSDP version 2, or DDP.")
+    # Dropout must differ between processes.
+    torch.manual_seed(arguments.seed + arguments.process_index)
+    return trainer
+
+
+def _datasets(run: PreparedRun, arguments: PretrainingArguments, phase: Phase) -> tuple[PretrainingDataset, Any]:
+    """Return the examples of a phase, and those to evaluate on, if documents are held out."""
+    settings = vars(arguments.example_settings(phase))
+
+    def examples(documents: np.ndarray, **others: Any) -> PretrainingDataset:
+        return PretrainingDataset(
+            run.store,
+            cls_token_id=run.tokenizer.cls_token_id,
+            sep_token_id=run.tokenizer.sep_token_id,
+            documents=documents,
+            seed=arguments.sampling_seed,
+            **settings | others,
+        )
+
+    training = examples(run.training)
+    if len(run.heldout) < 2:
+        return training, None
+    held_out = examples(run.heldout, pack=False, objective=arguments.objective)
+    # Without `set_epoch`, which persistent workers would call: every evaluation uses the examples of epoch 0.
+    return training, Subset(held_out, range(len(held_out)))
+
+
+def _advise_no_dropout(arguments: PretrainingArguments, config: MyBertConfig) -> None:
+    """Advise against dropout if it prevents the flash kernel for packed rows."""
+    if arguments.pack and arguments.device.type == "cuda" and config.attention_probs_dropout_prob:
+        logger.info(
+            "Attention has a dropout of %s, which the flash kernel for packed rows lacks: each layer attends to rows "
+            "as a whole, with a mask. --dropout 0 (in a model's configuration attention_probs_dropout_prob) is "
+            "faster.",
+            config.attention_probs_dropout_prob,
+        )
+
+
+def _changing_rate(arguments: PretrainingArguments, position: Callable[[int, int], int]) -> ChangingRate | None:
+    """Return the masking rate by example, from the first masked step to the end of the run; None if it is constant."""
+    if arguments.mlm_probability_end is None:
+        return None
+    begin = max((phase.last_step or 0 for phase in arguments.phases() if phase.objective == "ltr"), default=0)
+    return ChangingRate(arguments.mlm_probability, arguments.mlm_probability_end, begin, arguments.max_steps, position)
+
+
+def _model(arguments: PretrainingArguments, run: PreparedRun, is_new: bool) -> Model:
+    """Return the model to train. If `is_new` is false, its weights are read from a checkpoint later."""
+    set_seed(arguments.seed)
+    has_pairs = arguments.objective in ("mlm+nsp", "mlm+sop")
+    model_class: type[Model] = MyBertForPreTraining if has_pairs else MyBertForMaskedLM
+    config = copy.deepcopy(run.config)  # a phase may change its copy
+    if arguments.model is None:
+        model = model_class(config)
+        if arguments.embeddings == "cooccurrence" and is_new:
+            begin_with_statistics(model, run.store, run.training)
+        return model
+    wanted = arguments.new_pieces_settings()
+    if wanted:
+        config.vocab_size = MyBertConfig.from_pretrained(arguments.model).vocab_size
+    with only_errors():
+        model, found = model_class.from_pretrained(
+            arguments.model,
+            config=config,
+            dtype=torch.float32,  # whatever the saved dtype: half precision would round small updates to 0
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    new = sorted({".".join(name.split(".")[:2]) for name in found["missing_keys"]})
+    logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
+    if not wanted:
+        return model
+    return add_rows(model, MyBertTokenizer.from_pretrained(arguments.model), run.tokenizer, wanted.new_rows)
+
+
+def _save(trainer: PretrainingTrainer, tokenizer: MyBertTokenizer, output_dir: Path) -> None:
+    """Write the model folder; the weights are gathered from all processes."""
+    weights = trainer.gathered_weights()
+    if not trainer.args.should_save:
+        return
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped, keep_torch_compile=False)
+    with files_written_beside(output_dir) as folder:
+        model.save_pretrained(folder, state_dict=weights)
+        tokenizer.save_pretrained(folder)
+        draw_curves(trainer.state.log_history, folder)
+    with written_beside(output_dir / TRAINER_STATE_NAME) as path:  # the last file, which marks the run as finished
+        trainer.state.save_to_json(str(path))

@@ -1,0 +1,395 @@
+"""transformers' `Trainer` for runs that may be killed at any moment, or diverge.
+
+It uses public methods of `Trainer` and of its accelerator, and callbacks; no trainer here overrides a private one.
+"""
+
+import logging
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, parse_flag_from_env
+from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader
+from transformers import EarlyStoppingCallback, PrinterCallback, Trainer, TrainerState
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINER_STATE_NAME
+from transformers.trainer_utils import (
+    EvalLoopOutput,
+    TrainOutput,
+    rotate_checkpoints,
+    sort_checkpoints,
+)
+
+from .callbacks import ReadableProgress, SaveAfterEvaluation, SealCheckpoint, TimeBudget
+from .checkpoints import (
+    COMPLETE_FILE,
+    FOR_ITS_WEIGHTS,
+    REQUIRED_TO_RESUME,
+    WITH_FP16,
+    RequiredFiles,
+    explain_save_errors,
+    last_complete_checkpoint,
+    missing_files,
+    missing_from_checkpoint,
+    seal_checkpoint,
+)
+
+logger = logging.getLogger(__name__)
+
+
+_COMPILED = "_orig_mod."  # prefix of a compiled module's weight names
+_MOST_UNREAD = 500  # steps without a check, if logs are rarer
+_IN_EVALUATION = {"dataloader_drop_last": False, "train_sampling_strategy": "sequential"}
+
+
+class DivergedError(ValueError):
+    """Loss or gradient became infinite or NaN; the message has step, learning rate and advice."""
+
+
+@contextmanager
+def temporarily(settings: Any, **values: Any) -> Iterator[None]:
+    """Set attributes of an object to other values until the `with` block ends."""
+    before = {name: getattr(settings, name) for name in values}
+    vars(settings).update(values)
+    try:
+        yield
+    finally:
+        vars(settings).update(before)
+
+
+def _expect_no_second_names(model: nn.Module, result: Any) -> None:
+    """Miss no second name of a tied weight, which a checkpoint stores under one name."""
+    tied: Any = getattr(model, "all_tied_weights_keys", {})
+    result.missing_keys[:] = [name for name in result.missing_keys if name not in tied]
+
+
+class _Watched(NamedTuple):
+    """Tensors of a step on the accelerator, which may not have computed them yet."""
+
+    # Infinite or NaN if the step diverged: the gradient's norm or, with fp16, the loss.
+    value: Any
+    number: int  # of the step, from 1
+    loss: Any  # of the step's last micro-batch
+    grad_norm: Any  # before clipping
+    learning_rate: float
+
+
+class ResumableTrainer(Trainer):
+    """`Trainer` whose checkpoints are always complete, and which stops before it writes NaN.
+
+    - A checkpoint is sealed once everything in it is written, and older ones are deleted only then: `RunFolder.begin`
+      finds a complete one whenever the run is killed. If a checkpoint cannot be written, the run ends with an
+      `OSError` of one sentence, and earlier ones are kept. The last one is also kept if another is the best. A
+      finished run, by its steps, its time or early stopping, takes no further step; `EarlyStoppingCallback` continues
+      its count. The checkpoint of an epoch's last step includes the epoch's log entries.
+    - It logs readable lines (`ReadableProgress`).
+    - An infinite or NaN gradient ends the run with a `DivergedError`: on a CPU before the optimizer step; on an
+      accelerator, where checking every step would be slow, before anything after it is logged, evaluated or saved.
+      (With fp16, gradients overflow occasionally and the step is skipped; there the loss is checked.)
+
+    Hooks for subclasses to override: `count_items`, `schedule`.
+
+    Args:
+        *args: Arguments of `Trainer`.
+        budget: The time budget, if the run is measured in time instead of steps (`max_steps` is then `TICKS`).
+        **kwargs: Arguments of `Trainer`.
+    """
+
+    optimizer: Any
+    lr_scheduler: LRScheduler | None
+
+    def __init__(self, *args: Any, budget: TimeBudget | None = None, **kwargs: Any) -> None:
+        if budget is not None:
+            kwargs["callbacks"] = [budget, *kwargs.get("callbacks", ())]  # before the others, which read it
+        super().__init__(*args, **kwargs)
+        self.budget = budget
+        self.args.logging_nan_inf_filter = False  # it would log an average instead of a NaN loss
+        self._loss: torch.Tensor | None = None
+        self._unread: list[_Watched] = []
+        self._evaluated: dict[
+            str, tuple[int, Any, EvalLoopOutput]
+        ] = {}  # by prefix the last one's step, model, output
+        self._first_step = 0  # the last one of the checkpoint from which training continues
+        self._schedule: LRScheduler | None = None
+        self._unsealed: Path | None = None  # the checkpoint that is being written
+        for shown in (PrinterCallback, DEFAULT_PROGRESS_CALLBACK):
+            self.remove_callback(shown)
+        self.add_callback(ReadableProgress(budget))
+
+    def count_items(self, batches: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        """The number by which the loss of an optimizer step is divided: its labels, if no trainer overrides it.
+
+        Args:
+            batches: The step's micro-batches in this process.
+            device: Device of the result.
+
+        Returns:
+            The number, over all processes; None if the loss is already a mean.
+        """
+        return self.count_labels(batches, device, "labels")
+
+    def count_labels(
+        self, batches: list[dict[str, Any]], device: torch.device, name: str
+    ) -> torch.Tensor | int | None:
+        """The number of labels under one name, without ignored ones; None if there is no such name."""
+        batches = [{**batch, "labels": batch[name]} for batch in batches if batch.get(name) is not None]
+        return super().get_batch_samples(iter(batches), len(batches), device)[1]
+
+    def schedule(self, num_training_steps: int, optimizer: torch.optim.Optimizer) -> LRScheduler | None:
+        """A learning-rate schedule instead of transformers' own; None for transformers'."""
+        return None
+
+    @property
+    def reads_are_free(self) -> bool:
+        """Whether reading a tensor costs nothing; on an accelerator it synchronizes with the device."""
+        return self.args.device.type == "cpu"
+
+    @property
+    def has_fsdp_1(self) -> bool:
+        """Whether FSDP version 1 is used, whose shards split parameters."""
+        return self.is_fsdp_enabled and getattr(self.accelerator.state.fsdp_plugin, "fsdp_version", 1) == 1
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """`Trainer.get_eval_dataloader`, of the whole data in its own order, however training reads its own."""
+        with temporarily(self.args, **_IN_EVALUATION):
+            return super().get_eval_dataloader(*args, **kwargs)
+
+    def get_test_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        """`Trainer.get_test_dataloader`, of the whole data in its own order."""
+        with temporarily(self.args, **_IN_EVALUATION):
+            return super().get_test_dataloader(*args, **kwargs)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> EvalLoopOutput:
+        """`Trainer.evaluation_loop`, which restores the random state of training.
+
+        A loader draws a random number when it starts, so a run killed between a checkpoint and an evaluation would
+        otherwise continue with different ones.
+        """
+        self._look_for_divergence()
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        self._evaluated.pop(prefix, None)  # which frees its memory
+        with torch.random.fork_rng(devices=[]):
+            output = super().evaluation_loop(*args, **kwargs)
+        if self.is_in_train:
+            self._evaluated[prefix] = (self.state.global_step, self.model, output)
+        return output
+
+    def evaluation_in_training(self, prefix: str = "eval") -> EvalLoopOutput | None:
+        """The evaluation of the weights with which training ended, so that it need not be repeated.
+
+        Args:
+            prefix: Prefix of its metrics' names.
+
+        Returns:
+            It; None if these weights were not evaluated in training, or not as they would be now.
+        """
+        state, (evaluated_at, model, output) = self.state, self._evaluated.get(prefix, (-1, None, None))
+        loads_best = self.args.load_best_model_at_end and state.best_model_checkpoint is not None
+        step = state.best_global_step if loads_best else state.global_step
+        is_rounded = self.args.bf16_full_eval or self.args.fp16_full_eval  # only after training
+        return None if is_rounded or evaluated_at != step or model is not self.model else output
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> LRScheduler:
+        """`Trainer.create_scheduler`, which prefers the schedule of the hook."""
+        if self.lr_scheduler in (None, self._schedule):  # of an earlier call of `train`
+            self.lr_scheduler = self._schedule = self.schedule(num_training_steps, optimizer or self.optimizer)
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
+    ) -> tuple[list, torch.Tensor | int | None]:
+        """The micro-batches of an optimizer step, and `count_items` of them."""
+        batches = list(islice(epoch_iterator, num_batches))
+        return batches, self.count_items(batches, device)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """`Trainer`'s, which watches gradient norms, with fixes for FSDP with tied weights and for FSDP on CPUs."""
+        super().create_accelerator_and_postprocess()
+        accelerator: Any = self.accelerator
+        state, clip, gather = accelerator.state, accelerator.clip_grad_norm_, accelerator.get_state_dict
+
+        def clip_and_watch(*args: Any, **kwargs: Any) -> Any:
+            norm = clip(*args, **kwargs)
+            if norm is not None and accelerator.scaler is None:
+                self._watch(norm, self._loss, norm)
+            return norm
+
+        accelerator.clip_grad_norm_ = clip_and_watch
+        accelerator.get_state_dict = lambda *args, **kwargs: self._under_own_names(gather(*args, **kwargs))
+        wants_fsdp = self.args.fsdp_plugin_args is not None or parse_flag_from_env("ACCELERATE_USE_FSDP")
+        if wants_fsdp and state.distributed_type == DistributedType.MULTI_CPU:
+            # accelerate would silently use DDP.
+            state.distributed_type = PartialState().distributed_type = DistributedType.FSDP
+            state.fsdp_plugin = FullyShardedDataParallelPlugin(**(self.args.fsdp_plugin_args or {}))
+            self.is_fsdp_enabled = True
+        self._tied_weights = dict(getattr(self.model, "all_tied_weights_keys", {}))
+        if self.is_fsdp_enabled:
+            # accelerate would give the embeddings a shard of their own, but they are tied to the output layer.
+            parts = self.model.modules()
+            layers = {type(part).__name__ for part in parts if isinstance(part, GradientCheckpointingLayer)}
+            if layers and state.fsdp_plugin.transformer_cls_names_to_wrap is None:
+                state.fsdp_plugin.transformer_cls_names_to_wrap = sorted(layers)
+            # torch rejects a parameter in two shards; the output layer's bias also belongs to the head.
+            for source in [source for source in self._tied_weights.values() if source.endswith(".bias")]:
+                module, _, name = source.rpartition(".")
+                delattr(self.model.get_submodule(module), name)
+            tied = {target: source for target, source in self._tied_weights.items() if not source.endswith(".bias")}
+            self.model._tied_weights_keys = self.model.all_tied_weights_keys = tied
+
+    def gathered_weights(self) -> dict[str, torch.Tensor]:
+        """The weights of all shards, under the names used in model folders; every process must call it.
+
+        Returns:
+            Name -> tensor; with FSDP only in the first process.
+        """
+        return self.accelerator.get_state_dict(self.model_wrapped)
+
+    def _under_own_names(self, weights: dict[str, torch.Tensor] | None) -> dict[str, torch.Tensor]:
+        """Each weight once, under its name in the model, not in the compiled model or of a weight tied to it."""
+        weights = {name.replace(_COMPILED, ""): weight for name, weight in (weights or {}).items()}
+        for target, source in self._tied_weights.items():
+            if target in weights:
+                weights.setdefault(source, weights.pop(target))
+        return weights
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """`Trainer.save_model`, without the secrets of the arguments: `training_args.bin` may be published."""
+        self._look_for_divergence()
+        if _internal_call and output_dir is not None:  # it begins a checkpoint
+            self._unsealed = Path(output_dir)
+            if self.args.should_save:
+                (self._unsealed / COMPLETE_FILE).unlink(missing_ok=True)
+        with temporarily(self.args, **dict.fromkeys(name for name in vars(self.args) if name.endswith("_token"))):
+            super().save_model(output_dir, True)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+
+    @property
+    def _needs(self) -> RequiredFiles:
+        """The files that a checkpoint of this run must contain."""
+        if self.args.save_only_model:
+            return FOR_ITS_WEIGHTS
+        return REQUIRED_TO_RESUME if getattr(self.accelerator, "scaler", None) is None else WITH_FP16
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """`Trainer.train`.
+
+        Raises:
+            ValueError: If the checkpoint lacks files to resume from; `Trainer` would silently start that part over.
+        """
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs) or True
+        if isinstance(resume_from_checkpoint, str) and (
+            lacking := missing_files(Path(resume_from_checkpoint), self._needs)
+        ):
+            raise ValueError(f"{resume_from_checkpoint} is not complete ({lacking}); delete it, or name another.")
+        self._first_step = 0
+        if isinstance(resume_from_checkpoint, str):
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint, TRAINER_STATE_NAME)))
+            self._first_step = state.global_step
+            for callback in self._early_stops():
+                # `Trainer` restores callbacks only together with its control state, which would stop the run again.
+                saved = state.stateful_callbacks.get(type(callback).__name__, {})
+                vars(callback).update(saved.get("attributes", {}))
+            logger.info("Resuming at step %d from %s.", self._first_step, resume_from_checkpoint)
+        self._unsealed = None
+        handler, seal = self.callback_handler, SealCheckpoint(partial(self._seal, self.args.save_total_limit))
+        others = [each for each in handler.callbacks if not isinstance(each, (SealCheckpoint, SaveAfterEvaluation))]
+        handler.callbacks = [seal, *others, SaveAfterEvaluation()]
+        model: nn.Module | None = self.model  # none before `model_init` makes it
+        loads = nullcontext() if model is None else model.register_load_state_dict_post_hook(_expect_no_second_names)
+        try:
+            with (
+                loads,
+                # Trainer would delete old checkpoints before the new one is sealed, at the end also the last one.
+                temporarily(self.args, save_total_limit=None),
+            ):
+                return super().train(resume_from_checkpoint, *args, **kwargs)
+        except Exception:
+            if self._unsealed is None:
+                raise
+            shutil.rmtree(self._unsealed, ignore_errors=True)
+            with explain_save_errors(self._unsealed, self._needs):
+                raise
+
+    def set_initial_training_values(self, *args: Any, **kwargs: Any) -> Any:
+        """`Trainer.set_initial_training_values`, without an epoch for a finished run.
+
+        From the checkpoint of the last step, `Trainer` would take one step too many.
+        """
+        epochs, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        is_over = self._first_step >= max_steps or (self.budget is not None and self.budget.is_over)
+        for stop in self._early_stops():
+            is_over = is_over or stop.early_stopping_patience_counter >= stop.early_stopping_patience
+        return (0 if is_over else epochs, *others, max_steps)
+
+    def _early_stops(self) -> list[EarlyStoppingCallback]:
+        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """`Trainer.log`, without the end of a training that had no step left: its mean loss would be 0."""
+        self._look_for_divergence()
+        if self.state.global_step > self._first_step or "train_runtime" not in logs:
+            super().log(logs, *args, **kwargs)
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
+        """`Trainer.training_step`; keeps the loss for the message if the run diverges."""
+        self._loss = loss = super().training_step(model, inputs, num_items_in_batch)
+        if self.accelerator.scaler is not None:
+            self._watch(loss, loss, math.nan)
+        return loss
+
+    def _watch(self, value: Any, loss: Any, grad_norm: Any) -> None:
+        """Keep the values that show whether a step diverged; check them now if reading is free."""
+        learning_rate = self.optimizer.param_groups[0]["lr"]
+        self._unread.append(_Watched(value, self.state.global_step + 1, loss, grad_norm, learning_rate))
+        if self.reads_are_free or len(self._unread) >= _MOST_UNREAD:
+            self._look_for_divergence()
+
+    def _look_for_divergence(self) -> None:
+        watched, self._unread = self._unread, []
+        for step in watched:
+            if not math.isfinite(float(step.value)):
+                # The norm is over all processes, so they all stop; the first one says why.
+                is_loss = step.value is step.loss
+                raise self._diverged(step) if is_loss or self.is_world_process_zero() else SystemExit(2)
+
+    def _diverged(self, step: "_Watched") -> DivergedError:
+        checkpoint = last_complete_checkpoint(self.args.output_dir, self._needs)
+        kept = "There is no earlier checkpoint."
+        if checkpoint is not None:
+            kept = f"{checkpoint} is good; to start from its weights, pass it as --model to a new run."
+        return DivergedError(
+            f"Training diverged at step {step.number}: loss {float(step.loss):.4g}, gradient norm "
+            f"{float(step.grad_norm):.4g}, learning rate {step.learning_rate:.3g}. Lower --learning_rate, lengthen "
+            f"--warmup_steps, clip with --max_grad_norm 1 or less, or use --bf16 instead of --fp16. {kept}"
+        )
+
+    def _seal(self, limit: int | None) -> None:
+        """Seal the checkpoint that was written, and delete those that exceed the limit."""
+        assert self._unsealed is not None
+        checkpoint = self._unsealed
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            seal_checkpoint(checkpoint, self._needs)
+        self._unsealed = None
+        if self.args.should_save:
+            checkpoints = sort_checkpoints(str(checkpoint.parent))
+            later = checkpoints[checkpoints.index(str(checkpoint)) + 1 :]
+            complete = [path for path in later if missing_from_checkpoint(path, self._needs) is None]
+            for attempt in set(later) - set(complete):
+                shutil.rmtree(attempt)  # left by a call that did not complete it
+            # Complete ones belong to another run in this folder; the one just written must count as the newest.
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(str(checkpoint.parent), limit, best, use_mtime=bool(complete))

@@ -1,0 +1,325 @@
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import TrainerCallback, TrainingArguments
+
+from mybert.runs import DivergedError, ResumableTrainer, last_complete_checkpoint
+from mybert.runs import trainer as trainer_module
+from mybert.runs.checkpoints import FOR_ITS_WEIGHTS, seal_checkpoint
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        return {"x": torch.tensor([float(index + 1)])}
+
+
+class Line(nn.Module):
+    """A model whose loss is NaN, infinite or finite, depending on `spoil`."""
+
+    def __init__(self, spoilt_from=1000, factor=float("nan")):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+        self.calls, self.spoilt_from, self.factor = 0, spoilt_from, factor
+
+    def forward(self, x):
+        self.calls += 1
+        loss = (self.weight * x / 40).mean()
+        return {"loss": loss * self.factor if self.calls >= self.spoilt_from else loss}
+
+
+def make_trainer(tmp_path, model=None, kind=ResumableTrainer, **settings):
+    settings = {"save_steps": 2, "logging_steps": 1, **settings}
+    return kind(
+        model=model or Line(),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=2,
+            max_steps=10,
+            save_total_limit=1,
+            disable_tqdm=True,
+            use_cpu=True,
+            learning_rate=1e-3,
+            **settings,
+        ),
+        train_dataset=Numbers(),
+    )
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+@pytest.mark.parametrize("max_grad_norm", [1.0, 0.0])
+def test_a_run_that_diverges_stops_before_its_weights_are_spoilt(tmp_path, factor, max_grad_norm):
+    model = Line(spoilt_from=6, factor=factor)
+    trainer = make_trainer(tmp_path, model, max_grad_norm=max_grad_norm, lr_scheduler_type="constant")
+    message = (
+        r"diverged at step 6: loss (nan|inf), gradient norm (nan|inf), learning rate 0.001\. Lower .*checkpoint-4"
+    )
+    with pytest.raises(DivergedError, match=message):
+        trainer.train()
+    assert torch.isfinite(model.weight).all()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+class FarTrainer(ResumableTrainer):
+    """Runs on a CPU as if reading tensors were as expensive as on an accelerator."""
+
+    reads_are_free = False
+
+
+@pytest.mark.parametrize("due", [{"logging_steps": 4}, {"save_steps": 4}])
+def test_on_an_accelerator_divergence_is_seen_before_anything_is_logged_or_saved(tmp_path, due):
+    settings = {"logging_steps": 100, "save_steps": 100, "lr_scheduler_type": "constant", **due}
+    trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
+    with pytest.raises(DivergedError, match=r"diverged at step 6: loss nan, gradient norm nan, learning rate 0.001"):
+        trainer.train()
+    assert trainer.state.global_step == 8
+    saved = [path.name for path in tmp_path.glob("checkpoint-*")]
+    logged = [entry["step"] for entry in trainer.state.log_history]
+    assert (saved, logged) == ((["checkpoint-4"], []) if "save_steps" in due else ([], [4]))
+
+
+def test_on_an_accelerator_divergence_is_seen_at_the_end_and_every_few_hundred_steps(tmp_path, monkeypatch):
+    settings = {"logging_steps": 100, "save_steps": 100}
+    for most, seen_at in ((500, 10), (4, 7)):
+        monkeypatch.setattr(trainer_module, "_MOST_UNREAD", most)
+        trainer = make_trainer(tmp_path, Line(spoilt_from=6), kind=FarTrainer, **settings)
+        with pytest.raises(DivergedError, match="diverged at step 6"):
+            trainer.train()
+        assert trainer.state.global_step == seen_at
+
+
+def test_weights_of_a_compiled_model_have_their_own_names(tmp_path):
+    trainer = make_trainer(tmp_path)
+    trainer.model_wrapped = torch.compile(trainer.model, backend="eager")
+    assert list(trainer.gathered_weights()) == ["weight"]
+
+
+def test_diverging_at_once(tmp_path):
+    with pytest.raises(DivergedError, match=r"step 1: .*no earlier checkpoint"):
+        make_trainer(tmp_path, Line(spoilt_from=1)).train()
+
+
+def test_old_checkpoints_go_only_when_the_new_one_is_sealed(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
+    sizes = json.loads((tmp_path / "checkpoint-10" / "complete.json").read_text())
+    assert {"model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state.pth"} <= set(sizes)
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(checkpoint, needs):
+        if checkpoint.name == "checkpoint-4":
+            raise KilledError
+        seal_checkpoint(checkpoint, needs)
+
+    trainer = make_trainer(tmp_path / "killed")
+    monkeypatch.setattr("mybert.runs.trainer.seal_checkpoint", killed)
+    with pytest.raises(KilledError):
+        trainer.train()
+    assert {path.name for path in (tmp_path / "killed").glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-4"}
+
+
+def test_a_checkpoint_that_is_written_again_has_no_seal_meanwhile(tmp_path, monkeypatch):
+    def train():
+        trainer = make_trainer(tmp_path)
+        trainer.args.max_steps = 2
+        trainer.train()
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    train()
+    monkeypatch.setattr(trainer_module, "seal_checkpoint", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+@pytest.mark.slow
+def test_an_attempt_that_got_further_does_not_change_what_stays(tmp_path):
+    for steps in (4, 6):
+        trainer = make_trainer(tmp_path)
+        trainer.args.save_total_limit = 2
+        trainer.args.max_steps = steps
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
+        os.utime(tmp_path / "checkpoint-2", (2**32, 2**32)) if steps == 4 else None  # copied since
+        (tmp_path / "checkpoint-12").mkdir(exist_ok=True)
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-6", "checkpoint-12"}
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"])
+def test_a_checkpoint_that_lacks_something_is_not_whole_whoever_sealed_it(tmp_path, caplog, name):
+    trainer = make_trainer(tmp_path)
+    trainer.args.max_steps = 2
+    trainer.train()
+    checkpoint = tmp_path / "checkpoint-2"
+    (checkpoint / name).unlink()
+    shown = name.replace("state.pth", "state*.pth")
+    with pytest.raises(FileNotFoundError, match=rf"checkpoint-2 has no {re.escape(shown)}, which this run needs"):
+        seal_checkpoint(checkpoint)
+    seal_checkpoint(checkpoint, [])
+    assert last_complete_checkpoint(tmp_path) is None
+    assert f"checkpoint-2 is not complete (no {shown})" in caplog.text
+    with pytest.raises(ValueError, match=rf"checkpoint-2 is not complete \(no {re.escape(shown)}\)"):
+        make_trainer(tmp_path).train(resume_from_checkpoint=str(checkpoint))
+
+
+def test_a_checkpoint_of_a_model_only_needs_no_optimizer(tmp_path, caplog):
+    make_trainer(tmp_path, save_only_model=True).train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-10"}
+    assert last_complete_checkpoint(tmp_path, FOR_ITS_WEIGHTS) == str(tmp_path / "checkpoint-10")
+    assert not caplog.text
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_no_secret_is_written(tmp_path):
+    trainer = make_trainer(tmp_path, hub_token="hf_ThisIsSecret")
+    trainer.train()
+    assert trainer.args.hub_token == "hf_ThisIsSecret"  # a push needs it
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name == "training_args.bin" for path in written)
+    for path in written:
+        content = path.read_bytes()
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                content = b"".join(map(archive.read, archive.namelist()))
+        assert b"hf_ThisIsSecret" not in content, path
+
+
+@pytest.mark.slow
+def test_complete_checkpoints_of_later_steps_stay_within_the_limit(tmp_path):
+    make_trainer(tmp_path).train()
+    (tmp_path / "checkpoint-12").mkdir()  # left by a killed attempt
+    for name in ("checkpoint-10", "checkpoint-12"):
+        os.utime(tmp_path / name, (1, 1))
+    trainer = make_trainer(tmp_path)
+    trainer.args.save_total_limit = 2
+    trainer.args.max_steps = 2
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-10"}
+    trainer = make_trainer(tmp_path)
+    trainer.args.max_steps = 4
+    trainer.train()
+    assert {path.name for path in tmp_path.glob("checkpoint-*")} == {"checkpoint-4"}
+
+
+def test_a_finished_run_takes_no_further_step(tmp_path):
+    settings = {"lr_scheduler_type": "constant"}
+    first = make_trainer(tmp_path, **settings)
+    first.train()
+    second = make_trainer(tmp_path, **settings)
+    second.train(resume_from_checkpoint=last_complete_checkpoint(tmp_path))
+    assert second.model.calls == 0
+    assert second.state.global_step == 10
+    assert torch.equal(second.model.weight, first.model.weight)
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-10"]
+
+
+def test_resuming_from_the_last_checkpoint_ignores_an_incomplete_one(tmp_path):
+    first = make_trainer(tmp_path)
+    first.train()
+    (tmp_path / "checkpoint-12").mkdir()
+    second = make_trainer(tmp_path)
+    second.train(resume_from_checkpoint=True)
+    assert (second.model.calls, second.state.global_step) == (0, 10)
+    assert torch.equal(second.model.weight, first.model.weight)
+
+
+def test_callbacks_see_a_sealed_checkpoint_and_their_errors_leave_it(tmp_path):
+    class Upload(TrainerCallback):
+        def on_save(self, args, state, control, **kwargs):
+            assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+            raise OSError(errno.EPIPE, "no network")
+
+    trainer = make_trainer(tmp_path)
+    trainer.add_callback(Upload())
+    with pytest.raises(OSError, match="no network"):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+
+
+def test_the_checkpoint_of_an_epoch_includes_its_evaluation_whoever_asks_for_it(tmp_path):
+    class Save(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            control.should_save = state.global_step == 4
+
+    trainer = make_trainer(tmp_path, save_strategy="no", gradient_accumulation_steps=5)
+    trainer.args.eval_strategy, trainer.eval_dataset = "epoch", Numbers()
+    trainer.add_callback(Save())
+    trainer.train()
+    state = json.loads((tmp_path / "checkpoint-4" / "trainer_state.json").read_text())
+    assert [entry["step"] for entry in state["log_history"] if "eval_runtime" in entry] == [4]
+
+
+@pytest.mark.parametrize("target", ["torch.save", "safetensors.torch.save_file"])
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path, monkeypatch, target):
+    trainer = make_trainer(tmp_path)
+
+    class FillDisk(trainer.callback_handler.callbacks[0].__class__):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 4:
+                module, name = target.rsplit(".", 1)
+                monkeypatch.setattr(sys.modules[module], name, full)
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    trainer.add_callback(FillDisk())
+    message = (
+        r"checkpoint-4 could not be written \(.*the disk is full.*checkpoint-2 is complete: the same command continues"
+    )
+    with pytest.raises(OSError, match=message):
+        trainer.train()
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-2")
+    assert not (tmp_path / "checkpoint-4").exists()
+
+
+WRITE_TOO_MUCH = """
+import resource, sys, torch
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+from torch import nn
+from torch.utils.data import Dataset
+from transformers import TrainerCallback, TrainingArguments
+from mybert.runs import ResumableTrainer
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(int(sys.argv[2])))
+    def forward(self, x):
+        return {"loss": (self.weight * x.mean()).mean()}
+
+trainer = ResumableTrainer(
+    model=Wide(),
+    args=TrainingArguments(sys.argv[1], max_steps=1, save_steps=1, use_cpu=True, disable_tqdm=True),
+    train_dataset=[{"x": torch.ones(1)}] * 8,
+)
+try:
+    trainer.train()
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [8000, 3000])  # the weights do not fit; the optimizer's state does not
+def test_every_writer_that_hits_a_limit_is_reported(tmp_path, width):
+    command = [sys.executable, "-c", WRITE_TOO_MUCH, str(tmp_path / "out"), str(width)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert "checkpoint-1 could not be written (" in result.stdout, result.stderr
+    assert "no checkpoint is there" in result.stdout
