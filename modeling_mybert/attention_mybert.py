@@ -1,4 +1,4 @@
-"""Scaled dot-product attention: written out in plain operations, or by PyTorch's fused kernels where those are faster.
+"""Scaled dot-product attention in plain operations, and where they are faster than PyTorch's fused kernels.
 
 Shapes: B sequences of L tokens, H heads of size d.
 """
@@ -14,7 +14,7 @@ _LONG = 256  # tokens
 
 
 def eager_attention_forward(
-    module: nn.Module,
+    module: nn.Module | None,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -28,20 +28,13 @@ def eager_attention_forward(
     From query, key and value (B, H, L, d) to the context (B, L, H, d) and the weights (B, H, L, L). A bool mask
     (B or 1, H or 1, L, L) is True where a token may be attended to; one of another type is added to the scores.
     """
-    return _attend(query, key, value, attention_mask, dropout if module.training else 0.0, scaling)
-
-
-def dot_product_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout: float, scaling: float, is_causal: bool
-) -> torch.Tensor:
-    """Attention (B, H, L, d) to (B, L, H, d) without a mask, by PyTorch's fused kernel or in plain operations.
-
-    Without causal attention there may be fewer keys and values than queries.
-    """
-    if prefers_eager(query, dropout, is_causal):
-        return _attend(query, key, value, None, dropout, scaling)[0]
-    context = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scaling, is_causal=is_causal)
-    return context.transpose(1, 2)
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
+    if attention_mask is not None and attention_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
+    elif attention_mask is not None:
+        scores = scores + attention_mask
+    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights
 
 
 def prefers_eager(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
@@ -62,20 +55,3 @@ def prefers_eager(query: torch.Tensor, dropout: float, is_causal: bool) -> bool:
         and query.shape[:3].numel() * length >= _MANY_SCORES
         and (dropout > 0 or length <= _LONG)
     )
-
-
-def _attend(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor | None,
-    dropout: float,
-    scaling: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
-    if mask is not None and mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    elif mask is not None:
-        scores = scores + mask
-    weights = F.dropout(F.softmax(scores, dim=-1), p=dropout)
-    return torch.matmul(weights, value).transpose(1, 2).contiguous(), weights

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask, packed_sequence_mask_function
 from transformers.utils.import_utils import is_tracing
 
-from .attention_mybert import dot_product_attention
+from .attention_mybert import eager_attention_forward, prefers_eager
 from .configuration_mybert import MyBertConfig
 from .linear_mybert import rounded_rows
 
@@ -35,39 +35,24 @@ _NOT_KEPT_APART = (
 
 @dataclass(frozen=True)
 class Batch:
-    """How the layers run a batch.
+    """How the layers run a batch: as its rows, or packed into one row of tokens."""
 
-    Attributes:
-        shape: (B, L) of the batch.
-        pooled_tokens: Index of the token that the pooler reads for each sequence (N,), in batch order, in the packed
-            row or else in the flattened batch: the first token, or the last with causal attention. None: the first of
-            each row.
-        is_packed: Whether the layers get one row of tokens.
-        is_flash: Whether attention is one of transformers' flash functions, which get `cu_seqlens` as arguments.
-        index: Index in the flattened batch of each packed token (S,); None if the flattened batch is not reordered.
-        groups: Groups of packed sequences of equal length: number of sequences, length of each, and first key position
-            (1 if the first position is padding, which is packed only because the pooler reads it). None if attention
-            uses `cu_seqlens`.
-        cu_seqlens: Offset of the first token of each sequence, and S (N + 1,), int32.
-        max_seqlen: Length of the longest sequence, or an upper bound.
-        padding: True at padding (B, L) if padding is among the packed tokens; None if it is not.
-        fill: Number of filler tokens at the end, copies of the batch's first token; see `rounded_rows`.
-        attention_mask: That of a batch which is not packed; see `MyBertModel.forward`.
-        numbers: Number of each token's sequence (B, L), if rows that are not packed hold several.
-    """
-
-    shape: tuple[int, int]
+    shape: tuple[int, int]  # (B, L) of the batch
+    # Index of the token that the pooler reads for each sequence (N,), in batch order, in the packed row or else in the
+    # flattened batch: the first token, or the last with causal attention. None: the first of each row.
     pooled_tokens: torch.Tensor | None
     is_packed: bool = True
-    is_flash: bool = False
-    index: torch.Tensor | None = None
+    is_flash: bool = False  # attention is one of transformers' flash functions, which get `cu_seqlens` as arguments
+    index: torch.Tensor | None = None  # in the flattened batch, of each packed token (S,); None: in the same order
+    # Packed sequences of equal length: their number, their length, and the first key position (1 if the first position
+    # is padding, which is packed only because the pooler reads it). None if attention uses `cu_seqlens`.
     groups: list[tuple[int, int, int]] | None = None
-    cu_seqlens: torch.Tensor | None = None
-    max_seqlen: int | None = None
-    padding: torch.Tensor | None = None
-    fill: int = 0
-    attention_mask: torch.Tensor | None = None
-    numbers: torch.Tensor | None = None
+    cu_seqlens: torch.Tensor | None = None  # offset of the first token of each sequence, and S (N + 1,), int32
+    max_seqlen: int | None = None  # length of the longest sequence, or an upper bound
+    padding: torch.Tensor | None = None  # True at padding (B, L) if some is among the packed tokens
+    fill: int = 0  # number of filler tokens at the end, copies of the batch's first token; see `rounded_rows`
+    attention_mask: torch.Tensor | None = None  # of a batch that is not packed; see `MyBertModel.forward`
+    numbers: torch.Tensor | None = None  # of each token's sequence (B, L), if rows that are not packed hold several
 
     @classmethod
     def of(
@@ -84,16 +69,9 @@ class Batch:
         varlen: bool,
         is_flash: bool,
     ) -> "Batch":
-        """Decide how a batch runs.
+        """Decide how a batch of token ids (B, L) or word embeddings (B, L, D) runs; see `MyBertModel.forward`.
 
-        Args:
-            words: Token ids (B, L) or word embeddings (B, L, D).
-            attention_mask, position_ids, cu_seqlens, max_seqlen, token_indices: See `MyBertModel.forward`.
-            config: The model's.
-            training: Whether the model is in training mode.
-            may_pack: Whether the model can run packed tokens.
-            varlen: Whether packed tokens attend by `cu_seqlens`, in flash attention or the variable-length kernel.
-            is_flash: Whether attention is one of transformers' flash functions.
+        Packed tokens, if they are allowed by `may_pack`, attend by `cu_seqlens` if `varlen`, else length by length.
         """
         shape, is_causal = (words.shape[0], words.shape[1]), config.is_decoder
         # With a mask, positions do not mark sequence boundaries.
@@ -120,9 +98,9 @@ class Batch:
             offsets = F.pad(lengths.cumsum(0), (1, 0))
             places = torch.arange(shape[0] * shape[1], device=words.device)
             numbers = torch.bucketize(places, offsets[1:], right=True).view(shape)
-            pooled_tokens = pooled_places(offsets, is_causal)
+            pooled_tokens, cu_seqlens = pooled_places(offsets, is_causal), offsets.int()
             if is_flash:
-                cu_seqlens, max_seqlen = offsets.int(), max_seqlen or (shape[1] if is_graph else int(lengths.max()))
+                max_seqlen = max_seqlen or (shape[1] if is_graph else int(lengths.max()))
         else:
             if is_causal:
                 pooled_tokens = last_tokens(shape, attention_mask, words.device)
@@ -167,6 +145,13 @@ class Batch:
         padded = padded.index_copy(0, self.index[:places], states[0, :places])
         padded = padded.view(batch_size, length, -1)
         return padded if self.padding is None else padded.masked_fill(self.padding[..., None], 0)
+
+    def rows(self, states: torch.Tensor) -> torch.Tensor:
+        """Hidden states (B, L, D) of a batch that is not packed, with a row for each sequence: (N, longest, D)."""
+        if self.cu_seqlens is None:
+            return states
+        longest = self.shape[1] if self.max_seqlen is None and is_tracing(states) else self.max_seqlen
+        return rows_of_sequences(states, self.cu_seqlens.long().diff(), longest)
 
     def places(self, indices: torch.Tensor) -> torch.Tensor:
         """Indices in the packed row of tokens (n,) from those in the flattened batch; 0 for removed padding."""
@@ -221,7 +206,11 @@ class Batch:
             queries, keys, values = (part.view(count, length, *part.shape[1:]).transpose(1, 2) for part in parts)
             if first_key:
                 keys, values = keys[:, :, first_key:], values[:, :, first_key:]
-            context = dot_product_attention(queries, keys, values, dropout, scaling, is_causal)
+            if prefers_eager(queries, dropout, is_causal):
+                context, _ = eager_attention_forward(None, queries, keys, values, None, scaling, dropout)
+            else:
+                options: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "is_causal": is_causal}
+                context = F.scaled_dot_product_attention(queries, keys, values, **options).transpose(1, 2)
             contexts.append(context.flatten(0, 1))
         return torch.cat(contexts)
 
@@ -233,10 +222,7 @@ def pack_padded(
     token_indices: torch.Tensor | None = None,
     is_flash: bool = False,
 ) -> Batch | None:
-    """Pack a padded batch; None if it has no padding, or a row starts with padding that attention cannot skip.
-
-    In `attention_mask` (B, L) padding may be anywhere, but no row is padding only. For the others see `Batch.of`.
-    """
+    """Pack a padded batch; None if it has no padding, or a row starts with padding that attention cannot skip."""
     is_token = attention_mask.bool()
     starts_padded = ~is_token[:, 0]
     kept, padding = is_token, None
@@ -251,8 +237,8 @@ def pack_padded(
     index, lengths = flat_indices(kept) if token_indices is None else token_indices, kept.sum(1)
     if varlen:
         offsets = F.pad(lengths.cumsum(0), (1, 0))
-        pooled, limits = pooled_places(offsets, is_causal), {"cu_seqlens": offsets.int(), "max_seqlen": shape[1]}
-        return Batch(shape, pooled, is_flash=is_flash, index=index, **limits)
+        pooled = pooled_places(offsets, is_causal)
+        return Batch(shape, pooled, is_flash=is_flash, index=index, cu_seqlens=offsets.int(), max_seqlen=shape[1])
     return _group(shape, index, lengths, starts_padded.long(), padding, is_causal)
 
 
@@ -358,11 +344,7 @@ def last_tokens(shape: tuple[int, int], attention_mask: torch.Tensor | None, dev
 def sequence_lengths(
     shape: tuple[int, int], position_ids: torch.Tensor | None, cu_seqlens: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """Lengths (N,) of the sequences in the rows of a batch (B, L), by their offsets or positions that restart at 0.
-
-    None if no row holds more than one sequence, or if only positions are given in a graph that is being traced,
-    compiled or exported.
-    """
+    """Lengths (N,) of the sequences in the rows of a batch; None if no row holds several, or a graph cannot know."""
     if cu_seqlens is not None:
         return cu_seqlens.long().diff()
     if position_ids is None or is_tracing(position_ids):
@@ -374,12 +356,19 @@ def sequence_lengths(
     return (numbers + rows * shape[1]).unique_consecutive(return_counts=True)[1]
 
 
-def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
-    """Number of each token's sequence within its row (B, L), from positions (B, L) that start again at 0.
+def rows_of_sequences(
+    states: torch.Tensor, lengths: torch.Tensor, longest: int | None = None, fill: float = 0.0
+) -> torch.Tensor:
+    """Rearrange (B, L, ...) into a row for each sequence of these lengths (N,), with `fill` at its end."""
+    states = states.flatten(0, 1)
+    places = torch.arange(int(lengths.max()) if longest is None else longest, device=states.device)
+    rows = states[((lengths.cumsum(0) - lengths)[:, None] + places).clamp(max=len(states) - 1)]
+    is_outside = places >= lengths[:, None]
+    return rows.masked_fill(is_outside.view(*is_outside.shape, *(1,) * (rows.dim() - 2)), fill)
 
-    Rows are treated as one sequence each, number 0, if the positions have another form than 0, 1, 2, ... with restarts
-    at 0, or are all 0.
-    """
+
+def number_sequences(position_ids: torch.Tensor) -> torch.Tensor:
+    """Number of each token's sequence within its row (B, L), from positions that start again at 0 (others: all 0)."""
     is_start = position_ids == 0
     goes_on = is_start[:, 1:] | (position_ids[:, 1:] == position_ids[:, :-1] + 1)
     is_regular = is_start[:, 0].all() & goes_on.all() & position_ids.any()

@@ -17,7 +17,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_tracing
 
-from .batch_mybert import sequence_lengths, unmask_empty_rows
+from .batch_mybert import rows_of_sequences, sequence_lengths, unmask_empty_rows
 from .checks_mybert import check_labels, check_type, shape_of
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import is_changed
@@ -139,9 +139,11 @@ class MyBertForMultipleChoice(MyBertPreTrainedModel):
             raise ValueError(f"{name} has shape {shape_of(first)}; expected {expected}.")
 
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        input_ids, *others = (None if tensor is None else tensor.flatten(0, 1) for tensor in inputs)
-        reads = no_tokens(input_ids, inputs_embeds)
-        outputs = self.bert(input_ids, **self._encoder_arguments(*others, kwargs, reads))
+        input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds = (
+            None if tensor is None else tensor.flatten(0, 1) for tensor in inputs
+        )
+        others = (attention_mask, token_type_ids, position_ids, inputs_embeds, kwargs)
+        outputs = self.bert(input_ids, **self._encoder_arguments(*others, no_tokens(input_ids, inputs_embeds)))
         assert first is not None  # the encoder refuses a call without input
         scores = self.classifier(self.dropout(outputs.pooler_output))
         questions, choices = first.shape[:2]
@@ -267,7 +269,10 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 ("start_positions", start_logits, start_positions),
                 ("end_positions", end_logits, end_positions),
             ):
-                scores = _scores_of_sequences(scores, padding, lengths, kwargs.get("max_length_q"))
+                if padding is not None:
+                    scores = scores.masked_fill(padding, -torch.inf)
+                if lengths is not None:
+                    scores = rows_of_sequences(scores, lengths, kwargs.get("max_length_q"), fill=-torch.inf)
                 positions = positions.view(-1)
                 if positions.shape != scores.shape[:1]:
                     raise ValueError(f"{name} has shape {shape_of(positions)}; expected ({scores.shape[0]},).")
@@ -275,23 +280,6 @@ class MyBertForQuestionAnswering(MyBertPreTrainedModel):
                 losses.append(position_loss(scores, positions, num_items_in_batch))
             loss = (losses[0] + losses[1]) / 2
         return QuestionAnsweringModelOutput(loss, start_logits, end_logits, outputs.hidden_states, outputs.attentions)
-
-
-def _scores_of_sequences(
-    scores: torch.Tensor, padding: torch.Tensor | None, lengths: torch.Tensor | None, max_seqlen: int | None
-) -> torch.Tensor:
-    """Rearrange token scores (B, L) into one row for each sequence (N, max_seqlen), filled with -inf.
-
-    `padding` (B, L) is True where no answer can be; `lengths` (N,) are given if rows hold several sequences.
-    """
-    if padding is not None:
-        scores = scores.masked_fill(padding, -torch.inf)
-    if lengths is None:
-        return scores
-    places = torch.arange(int(lengths.max()) if max_seqlen is None else max_seqlen, device=scores.device)
-    index = (lengths.cumsum(0) - lengths)[:, None] + places
-    found = scores.flatten()[index.clamp(max=scores.numel() - 1)]
-    return found.masked_fill(places >= lengths[:, None], -torch.inf)
 
 
 def _classifier_dropout(config: MyBertConfig) -> float:

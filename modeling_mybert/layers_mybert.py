@@ -7,8 +7,7 @@ Shapes: B sequences in a batch, L tokens in a sequence (padding included), D = h
 packed batch, B is 1 and L is the total number of tokens.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container, Sequence
 
 import torch
 from torch import nn
@@ -216,16 +215,25 @@ class MyBertEncoder(nn.Module):
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         output_tokens: torch.Tensor | None = None,
+        output_hidden_states: bool | int | Sequence[int] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Embeddings (B, L, D) to the hidden states of the last layer; `output_tokens`: see `MyBertLayer.forward`."""
-        last = len(self.layer) - 1
-        for number, layer in enumerate(self.layer):
-            needed: dict[str, Any] = {}
-            if output_tokens is not None and number == last:
-                needed["output_tokens"] = output_tokens
+        """Embeddings (B, L, D) to the hidden states of the last layer; `output_tokens`: see `MyBertLayer.forward`.
+
+        The embeddings and the hidden states of each layer are returned as well if `output_hidden_states` is True; if
+        it is an index or several, None stands for the others.
+        """
+        count = len(self.layer) + 1
+        wanted: Container[int] = range(count if output_hidden_states else 0)
+        if wanted and not isinstance(output_hidden_states, bool):
+            indices = [output_hidden_states] if isinstance(output_hidden_states, int) else output_hidden_states
+            wanted = {index % count for index in indices or () if -count <= index < count}
+        collected = [hidden_states if 0 in wanted else None]
+        for number, layer in enumerate(self.layer, start=1):
+            needed = {"output_tokens": output_tokens} if output_tokens is not None and number == count - 1 else {}
             hidden_states = layer(hidden_states, attention_mask, **needed, **kwargs)
-        return BaseModelOutput(last_hidden_state=hidden_states)
+            collected.append(hidden_states if number in wanted else None)
+        return BaseModelOutput(hidden_states, tuple(collected) if output_hidden_states else None)
 
 
 class MyBertPooler(nn.Module):

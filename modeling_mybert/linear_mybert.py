@@ -113,20 +113,14 @@ def _by_processor() -> LinearKernels:
 
 
 def rounded_rows(count: int) -> int:
-    """`count`, or up to a thirty-second more: how many rows to multiply, so that few different row counts occur.
-
-    oneDNN caches a kernel for every row count that it meets: half a megabyte for each product, and half a millisecond
-    to create.
-    """
+    """`count`, or up to a thirty-second more, so that few different row counts occur."""
+    # oneDNN caches a kernel for every row count: half a megabyte for each product, and half a millisecond to create.
     step = 1 << max(0, count.bit_length() - 6)
     return -(-count // step) * step
 
 
 def filled_up(rows: torch.Tensor, multiple: int = 1) -> torch.Tensor:
-    """Pad rows (N, ...) on a CPU with zeros to `rounded_rows`; unchanged in a traced or compiled graph.
-
-    Two and more rows are first rounded up to a `multiple`, which keeps row counts few where they are small.
-    """
+    """Pad two or more rows (N, ...) on a CPU with zeros, to `rounded_rows` of a `multiple`; not in a graph."""
     if rows.device.type != "cpu" or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return rows
     count = len(rows)
@@ -234,10 +228,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 
 def is_plain(layer: nn.Module, hidden_states: torch.Tensor) -> TypeGuard[nn.Linear]:
-    """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row.
-
-    Not if an adapter or a quantizer has replaced it, if it has hooks, or its weight is a tensor subclass.
-    """
+    """Whether calling a layer on these states is just a matrix product on a CPU, of at least one row."""
     return not (
         type(layer) is not nn.Linear
         or type(layer.weight) is not nn.Parameter
@@ -384,10 +375,7 @@ def drop_packed_weights(model: nn.Module) -> None:
 
 @functools.cache
 def has_exact_int8_kernel() -> bool:
-    """Whether oneDNN multiplies uint8 by int8 exactly here.
-
-    CPUs with VNNI (or AMX) do. Other x86 CPUs add pairs of products in 16 bits, which overflows. A product tests it.
-    """
+    """Whether oneDNN multiplies uint8 by int8 exactly here; x86 CPUs without VNNI overflow in 16 bits."""
     largest, weight = torch.full((16, 64), 255, dtype=torch.uint8), torch.full((64, 64), 127, dtype=torch.int8)
     try:
         packed = torch.ops.onednn.qlinear_prepack(weight, None)
@@ -406,12 +394,7 @@ def _multiply_int8(rows: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor
 
 
 def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Quantize each row (N, I) separately, in 254 equal steps from its smallest to its largest value.
-
-    Returns:
-        Integers from 1 to 255, uint8 (N, I), and the range and the middle of each row (N, 1): a value is about
-        (integer - 128) / 254 of the range, plus the middle; the error is at most half a step.
-    """
+    """Quantize each row (N, I) in 254 equal steps: integers from 1 to 255 (N, I), its range and its middle (N, 1)."""
     lowest, highest = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
     middle, extent = lowest.lerp(highest, 0.5), highest.sub_(lowest).clamp_min_(_SMALLEST_RANGE)
     # Via int8, to which PyTorch converts much faster than to uint8.

@@ -69,12 +69,9 @@ def binary_cross_entropy(
 def position_loss(
     scores: torch.Tensor, positions: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Cross entropy of a position in each sequence, as in transformers' BERT for question answering.
+    """Cross entropy of positions (N,) by their scores (N, L), as in transformers' BERT for question answering.
 
-    Args:
-        scores: (N, L), -inf where no position is possible.
-        positions: (N,); negative ones count as 0, impossible ones and those of at least L are ignored.
-        num_items_in_batch: Positions in all micro-batches of an optimizer step; None for those of this batch.
+    Negative positions count as 0; impossible ones, whose score is -inf, and those of at least L are ignored.
     """
     length = scores.shape[1]
     positions = positions.long().clamp(min=0)
@@ -90,11 +87,7 @@ def padding_is_ignored(
     token_indices: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> bool:
-    """Whether no label (B, L) is at padding, so that padding may be removed from the computation.
-
-    The caller of the model may know: by `unpad_inputs`, or by `token_indices`, whose batches have no labels there.
-    Otherwise the values are read, which synchronizes with an accelerator.
-    """
+    """Whether no label (B, L) is at padding; the model's caller may say so, or values are read, which synchronizes."""
     if unpad_inputs is not None or token_indices is not None:
         return unpad_inputs is not False
     if labels is None or attention_mask is None or attention_mask.shape != labels.shape or is_tracing(labels):
@@ -114,16 +107,9 @@ def linear_cross_entropy(
     labels: torch.Tensor,
     num_items_in_batch: torch.Tensor | int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a linear layer and their `cross_entropy`, with gradients in one pass if no label is -100.
+    """Logits (N, V) of a linear layer and their `cross_entropy`, with gradients in one pass if no label is -100.
 
-    Args:
-        layer: The layer, (N, D) to (N, V).
-        hidden_states: (N, D), or with more rows as padding, whose logits are dropped; see `filled_up`.
-        labels: Class ids (N,), in [0, V), or -100 at positions to ignore.
-        num_items_in_batch: Labels in all micro-batches of an optimizer step; None for those of this batch.
-
-    Returns:
-        The logits (N, V), and the loss, a scalar.
+    `hidden_states` (N, D) may have more rows than there are labels (N,), whose logits are dropped; see `filled_up`.
     """
     dtype = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32
     if (
@@ -151,10 +137,7 @@ def _is_simple(layer: nn.Module, hidden_states: torch.Tensor) -> bool:
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
-    """Sum of the cross entropy, and the logits, of x W^T + b; the forward pass computes the sum's gradients.
-
-    Products are in the given dtype, softmax and sums in float32.
-    """
+    """Sum of the cross entropy of x W^T + b, with its gradients, and the logits; sums are in float32."""
 
     @staticmethod
     def forward(

@@ -14,6 +14,7 @@ other (as from transformers' `DataCollatorWithFlattening`), the pooled output ha
 
 import functools
 import inspect
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -23,16 +24,16 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
-from transformers.utils.generic import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .batch_mybert import Batch, restarting_positions, supports_varlen, unmask_empty_rows
 from .checks_mybert import check_indices, check_inputs
 from .configuration_mybert import MyBertConfig
 from .hooks_mybert import has_hook_from_outside, is_changed, is_known_class, runs_known_forward
-from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertLayer, MyBertPooler, MyBertSelfAttention
+from .layers_mybert import MyBertEmbeddings, MyBertEncoder, MyBertPooler, MyBertSelfAttention
 from .linear_mybert import QUANT_METHOD, drop_packed_weights, filled_up, pack_weights, quantize_layers
 
+_MANY = 1000  # a longer list in a user's module holds data, not models
 _Model = TypeVar("_Model", bound="MyBertPreTrainedModel")
 
 
@@ -48,7 +49,7 @@ class MyBertPreTrainedModel(PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _can_record_outputs = {"hidden_states": MyBertLayer, "attentions": MyBertSelfAttention}
+    _can_record_outputs = {"attentions": MyBertSelfAttention}
     # Checkpoints of transformers 4.30 and before store the positions 0 ... 511 as if they were weights.
     _keys_to_ignore_on_load_unexpected = [r"embeddings\.position_ids$"]
 
@@ -162,9 +163,8 @@ class MyBertPreTrainedModel(PreTrainedModel):
         if is_ours and encoder.keeps_rows:
             encoder.keeps_rows = False
         if not (is_ours or _passes_arguments_on(encoder)):
-            for module in encoder.modules():
-                if isinstance(module, MyBertModel):
-                    module.keeps_rows = True
+            for model in () if torch.compiler.is_compiling() else _models_in(encoder):
+                model.keeps_rows = True
             return {name: value for name, value in arguments.items() if name not in ("token_indices", "unpad_inputs")}
         if unpad_inputs is not None:
             arguments["unpad_inputs"] = unpad_inputs
@@ -224,7 +224,7 @@ class MyBertModel(MyBertPreTrainedModel):
         """Replace the word embeddings."""
         self.embeddings.word_embeddings = value
 
-    @can_return_tuple
+    @capture_outputs
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -276,13 +276,14 @@ class MyBertModel(MyBertPreTrainedModel):
                 are not checked in training, where reading them would synchronize with the device; nothing is checked
                 in a graph that is being compiled or exported.
         """
-        config, cu_seqlens, max_seqlen = self.config, kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        cu_seqlens, max_seqlen = kwargs.get("cu_seq_lens_q"), kwargs.get("max_length_q")
         if not (torch.compiler.is_compiling() or torch.jit.is_tracing()):
             # An adapter or a user's module in place of the embeddings may lack these attributes.
-            num_words = getattr(getattr(self.embeddings, "word_embeddings", None), "num_embeddings", config.vocab_size)
+            table = getattr(self.embeddings, "word_embeddings", None)
+            num_words = getattr(table, "num_embeddings", self.config.vocab_size)
             inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, cu_seqlens, max_seqlen)
-            check_inputs(config, num_words, self.training, *inputs)
-        words = input_ids if inputs_embeds is None else inputs_embeds
+            check_inputs(self.config, num_words, self.training, *inputs)
         assert words is not None
         shape = (words.shape[0], words.shape[1])
         if attention_mask is not None and len(attention_mask.shape) == 2:
@@ -306,39 +307,59 @@ class MyBertModel(MyBertPreTrainedModel):
         is_changed_inside = self.keeps_rows or self._is_changed_inside()
         # Flash attention, built in or from the Hub, reads no mask; this is transformers' own lookup, which compiles.
         masks = ALL_MASK_ATTENTION_FUNCTIONS._global_mapping
-        is_flash = masks.get(config._attn_implementation) is flash_attention_mask
-        may_pack = config.unpad_inputs and unpad_inputs and not is_changed_inside
-        may_pack = may_pack and (is_flash or config._attn_implementation == "sdpa")
+        is_flash = masks.get(self.config._attn_implementation) is flash_attention_mask
+        may_pack = self.config.unpad_inputs and unpad_inputs and not is_changed_inside
+        may_pack = may_pack and (is_flash or self.config._attn_implementation == "sdpa")
         varlen = may_pack and (is_flash or self._supports_varlen(words))
-        inputs = (words, attention_mask, position_ids, cu_seqlens, max_seqlen, token_indices)
-        batch = Batch.of(*inputs, config, self.training, may_pack, varlen, is_flash)
-        if output_indices is not None:
-            if is_changed_inside or self._computes_all_tokens(batch, **kwargs):
-                output_indices = None
-            else:
-                output_indices = batch.places(output_indices)
+        limits, rules = (cu_seqlens, max_seqlen, token_indices), (self.training, may_pack, varlen, is_flash)
+        batch = Batch.of(words, attention_mask, position_ids, *limits, self.config, *rules)
         if batch.is_packed:
             if inputs_embeds is None and is_changed(self.embeddings.word_embeddings):
                 # It gets rows; NEFTune's noise, for example, depends on the shape of the batch.
                 input_ids, inputs_embeds = None, self.embeddings.word_embeddings(input_ids)
             if position_ids is None:
                 position_ids = torch.arange(shape[1], device=words.device).expand(shape)
-        outputs = self._encode(
-            *(
-                None if tensor is None else batch.pack(tensor)
-                for tensor in (input_ids, token_type_ids, position_ids, inputs_embeds)
-            ),
-            batch,
-            output_indices,
-            **{**kwargs, "return_dict": True},
+        hidden_states: torch.Tensor = self.embeddings(
+            input_ids=None if input_ids is None else batch.pack(input_ids),
+            token_type_ids=None if token_type_ids is None else batch.pack(token_type_ids),
+            position_ids=None if position_ids is None else batch.pack(position_ids),
+            inputs_embeds=None if inputs_embeds is None else batch.pack(inputs_embeds),
         )
-        if output_indices is None and batch.is_packed:
-            outputs.last_hidden_state = batch.unpack(outputs.last_hidden_state)
-            if outputs.hidden_states is not None:
-                outputs.hidden_states = tuple(
-                    None if states is None else batch.unpack(states) for states in outputs.hidden_states
-                )
-        return outputs
+        if (output_hidden_states := kwargs.pop("output_hidden_states", None)) is None:
+            output_hidden_states = self.config.output_hidden_states
+        arguments = {"attention_mask": None, **kwargs, **batch.attention_arguments(self.config, hidden_states)}
+        if output_hidden_states:
+            arguments["output_hidden_states"] = output_hidden_states
+        if is_changed_inside or output_hidden_states or self._computes_all_tokens(batch):
+            output_indices = None
+        if output_indices is None:
+            outputs = self.encoder(hidden_states, **arguments)
+            states, all_states = outputs.last_hidden_state, getattr(outputs, "hidden_states", None)
+            pooled = None if self.pooler is None else self.pooler(self._states_to_pool(states, batch))
+            if batch.is_packed:
+                states = batch.unpack(states)
+                all_states = all_states and tuple(None if one is None else batch.unpack(one) for one in all_states)
+            return BaseModelOutputWithPooling(states, pooled, all_states)
+        pooled_tokens = batch.pooled_tokens
+        if self.pooler is None:
+            pooled_tokens = output_indices[:0]
+        elif pooled_tokens is None:  # the first of each row
+            pooled_tokens = torch.arange(shape[0], device=output_indices.device) * shape[1]
+        tokens = torch.cat([pooled_tokens, batch.places(output_indices)])
+        arguments["output_tokens"] = filled_up(tokens, multiple=16)
+        states = self.encoder(hidden_states, **arguments).last_hidden_state[0]
+        count = pooled_tokens.shape[0]
+        pooled = None if self.pooler is None else self.pooler(states[:count, None])
+        return BaseModelOutputWithPooling(states[count : tokens.shape[0]], pooled)
+
+    def _states_to_pool(self, hidden_states: torch.Tensor, batch: Batch) -> torch.Tensor:
+        """The pooled token of each sequence (N, 1, D), or all of its tokens for a pooler of somebody else's."""
+        if batch.pooled_tokens is None:  # the first of each row
+            return hidden_states
+        parts = () if self.pooler is None else self.pooler.modules()
+        if any(type(part).forward is _POOL and runs_known_forward(part) for part in parts):
+            return hidden_states.flatten(0, 1).index_select(0, batch.pooled_tokens)[:, None]
+        return batch.rows(hidden_states)
 
     def _is_changed_inside(self) -> bool:
         """Whether code of others runs inside, which may depend on rows or read any token; not in word embeddings."""
@@ -348,10 +369,9 @@ class MyBertModel(MyBertPreTrainedModel):
             type(self.pooler).__module__.startswith("torch.nn.modules.")
         )
 
-    def _computes_all_tokens(self, batch: Batch, output_hidden_states: Any = None, **kwargs: Any) -> bool:
+    def _computes_all_tokens(self, batch: Batch) -> bool:
         """Whether the last layer computes all tokens, although the caller does not need all."""
-        is_requested = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        if is_requested or not self.encoder.layer:
+        if not self.encoder.layer:
             return True
         if batch.is_packed or not self.training:  # packed, dropout draws other random numbers in any case
             return False
@@ -370,47 +390,8 @@ class MyBertModel(MyBertPreTrainedModel):
         has_dropout = self.training and any(layer.attention.self.dropout.p for layer in layers)
         return supports_varlen(words.device, dtype, self.config.head_size, has_dropout)
 
-    @capture_outputs
-    def _encode(
-        self,
-        input_ids: torch.Tensor | None,
-        token_type_ids: torch.Tensor | None,
-        position_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        batch: Batch,
-        output_indices: torch.Tensor | None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
-        """Run packed or other inputs through the network.
 
-        The last layer computes all tokens, or those that are pooled and `output_indices`; `last_hidden_state` is
-        (B, L, D) or (P, D).
-        """
-        hidden_states: torch.Tensor = self.embeddings(
-            input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds
-        )
-        arguments = {**kwargs, **batch.attention_arguments(self.config, hidden_states)}
-        attention_mask, pooled_tokens = arguments.pop("attention_mask", None), batch.pooled_tokens
-        if output_indices is None:
-            hidden_states = self.encoder(hidden_states, attention_mask=attention_mask, **arguments).last_hidden_state
-            pooled_states = hidden_states
-            if self.pooler is not None and pooled_tokens is not None:
-                pooled_states = hidden_states.flatten(0, 1).index_select(0, pooled_tokens)[:, None]
-        else:
-            if self.pooler is None:
-                pooled_tokens = output_indices[:0]
-            elif pooled_tokens is None:  # the first of each row
-                batch_size, length = hidden_states.shape[:2]
-                pooled_tokens = torch.arange(batch_size, device=output_indices.device) * length
-            num_pooled, tokens = pooled_tokens.shape[0], torch.cat([pooled_tokens, output_indices])
-            arguments["output_tokens"] = filled_up(tokens, multiple=16)
-            states = self.encoder(hidden_states, attention_mask=attention_mask, **arguments).last_hidden_state[0]
-            pooled_states, hidden_states = states[:num_pooled, None], states[num_pooled : tokens.shape[0]]
-        pooled = None if self.pooler is None else self.pooler(pooled_states)
-        return BaseModelOutputWithPooling(last_hidden_state=hidden_states, pooler_output=pooled)
-
-
-_FORWARD = MyBertModel.forward  # a user may patch the class
+_FORWARD, _POOL = MyBertModel.forward, MyBertPooler.forward  # a user may patch the classes
 
 
 def _passes_arguments_on(encoder: nn.Module) -> bool:
@@ -419,6 +400,22 @@ def _passes_arguments_on(encoder: nn.Module) -> bool:
         return is_known_class(type(encoder), type(encoder).forward) and runs_known_forward(encoder)
     parameters = inspect.signature(encoder.forward).parameters.values()
     return any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def _models_in(module: Any) -> Iterator[MyBertModel]:
+    """Every `MyBertModel` in a module, also where PyTorch does not see it: in attributes, lists and dictionaries."""
+    left, seen = [module], set()
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, MyBertModel):
+            yield one
+        elif isinstance(one, nn.Module):
+            left += vars(one).values()
+        elif isinstance(one, (dict, list, tuple)) and len(one) <= _MANY:
+            left += one.values() if isinstance(one, dict) else one
 
 
 def no_tokens(*inputs: torch.Tensor | None) -> torch.Tensor | None:

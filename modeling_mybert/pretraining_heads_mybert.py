@@ -61,13 +61,7 @@ class MyBertPredictionHead(nn.Module):
 
 
 class MyBertPretrainingHeads(nn.Module):
-    """The heads of a pretraining model (`cls`), one or both.
-
-    Args:
-        config: The configuration.
-        predictions: Whether there is a masked-LM head.
-        seq_relationship: Whether there is one for next sentence prediction.
-    """
+    """The heads of a pretraining model (`cls`), one or both."""
 
     def __init__(self, config: MyBertConfig, predictions: bool = True, seq_relationship: bool = True) -> None:
         super().__init__()
@@ -113,12 +107,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         labels: torch.Tensor | None,
         prediction_indices: torch.Tensor | None,
     ) -> torch.Tensor | None:
-        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; None: all are.
-
-        The vocabulary product is most of the cost of a small model. In training, or with `sparse_prediction`, it and
-        the end of the last layer run only on the labelled positions (15 % of the tokens). `words` are token ids or
-        word embeddings (B, L, ...).
-        """
+        """Indices of the labelled positions in the flattened batch (P,), if only these are predicted; else None."""
         if labels is None or words is None:  # the trunk refuses a call without input
             return None
         check_labels("labels", labels, words.shape[:2], self.config.vocab_size, self.training)
@@ -139,15 +128,7 @@ class _MyBertWithPredictions(MyBertPreTrainedModel):
         output_indices: torch.Tensor | None,
         num_items_in_batch: torch.Tensor | int | None,
     ) -> tuple[Any, ...]:
-        """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head.
-
-        Args:
-            states: Hidden states (B, L, D), or (P, D) of the positions to predict; and the pooled output (B, D).
-            labels: (B, L), or None.
-            indices: The result of `_indices_to_predict`.
-            output_indices: The same; None if code of others in the head expects all tokens.
-            num_items_in_batch: See `MyBertForPreTraining`.
-        """
+        """Masked-LM loss and logits, (B, L, V) or (P, V), and those of next sentence prediction with that head."""
         if labels is not None and indices is not None:
             labels = labels.flatten().index_select(0, indices)
         if labels is not None and output_indices is not None:
