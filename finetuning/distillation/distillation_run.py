@@ -23,8 +23,7 @@ from ..prediction.predictor import rows_to_predict, task_for_columns
 from ..tasks import MultipleChoiceTask
 from ..tasks.task import Task, TaskData
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.recipe import Finetuning
-from ..training.task_run import (
+from ..training.preparation import (
     Splits,
     StartingModel,
     TaskRun,
@@ -33,7 +32,8 @@ from ..training.task_run import (
     read_splits,
     starting_model,
 )
-from ..training.task_trainer import TaskTrainer
+from ..training.run import Finetuning
+from ..training.trainer import TaskTrainer
 from .distillation_arguments import DistillationArguments
 from .distillation_loss import DistillationLoss
 from .distillation_trainer import DistillationTrainer

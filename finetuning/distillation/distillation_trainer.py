@@ -8,8 +8,8 @@ from transformers.trainer_utils import TrainOutput
 from ..data.labels import LABEL_ARGUMENTS
 from ..tasks.task import WINDOW_WEIGHT
 from ..training.finetuning_arguments import FinetuningArguments
-from ..training.task_run import TaskRun
-from ..training.task_trainer import TaskTrainer
+from ..training.preparation import TaskRun
+from ..training.trainer import TaskTrainer
 from .distillation_loss import DistillationLoss, Lesson
 from .layer_losses import LayerLosses
 from .soft_targets import SOFT_TARGETS, collate_soft_targets

@@ -24,7 +24,7 @@ from ...runs import RunArguments, check_libraries, started_on_cpus
 from ..data.rows import DataSource, hub_splits, source_of, sources_of
 from ..tasks.task import Task
 from ..tasks.task_arguments import TaskArguments, benchmark_files, evaluation_names
-from .learning_rates import rate_for_size
+from .parameters import rate_for_size
 from .samples import SAMPLE_SETTINGS, SampleSettings
 
 logger = logging.getLogger(__name__)

@@ -1,16 +1,14 @@
 """Fine-tuning from end to end: from task data to a model folder, metrics and predictions (`mybert finetune`)."""
 
 import copy
-import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from tokenizers.models import WordPiece
-from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback, TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import EarlyStoppingCallback, PreTrainedModel, PreTrainedTokenizerBase, TrainerCallback
 from transformers.trainer_utils import IntervalStrategy
 
 from ...files import TASK_RECORD, Checkpoint, files_written_beside, write_json
@@ -19,6 +17,7 @@ from ...runs import (
     RunFolder,
     StopOnInterrupt,
     arguments_by_name,
+    draw_curves,
     last_complete_checkpoint,
     log_on_main_process,
     prepare_once,
@@ -26,21 +25,24 @@ from ...runs import (
 from ...tokenization import save_vocab
 from ..network.heads import check_start, has_new_head
 from ..network.target_scale import fold_target_scale, learn_standardized
+from ..prediction.evaluation import write_class_report
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
-from ..tasks.registry import task_record
-from ..tasks.task import Task
-from .adapters import ADAPTER_FOLDER, merge_adapter
-from .best_checkpoint import LossBreaksTies
+from ..tasks.registry import task_record, write_task_record
+from ..tasks.task import Task, TaskData
+from .card import task_examples, write_finetuning_card
 from .finetuning_arguments import FinetuningArguments
-from .finetuning_card import task_examples, write_finetuning_card
-from .freezing import Unfreezing
-from .measurement import METRICS, measure_run
-from .several_trainings import clear_fold, keep_training, planned_trainings, together
-from .task_run import Outcome, StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
-from .task_trainer import TaskTrainer
+from .parameters import ADAPTER_FOLDER, Unfreezing, merge_adapter
+from .preparation import StartingModel, TaskRun, check_batches, check_metric, read_run, starting_model
+from .seeds_and_folds import METRICS, Training, clear_fold, keep_training, planned_trainings, summarize
+from .trainer import LossBreaksTies, TaskTrainer
 
 logger = logging.getLogger(__name__)
+
+MAJORITY = "majority_"  # prefix of the main metric's name: of always predicting the most frequent answer
+# Prefixes of metric names: without the temperature; with one fitted by cross-fitting.
+_UNCALIBRATED, _HELD_OUT = "uncalibrated_", "held_out_"
+_CLASSES_SAID = 20  # maximum number of classes of a logged report; larger ones are only in the file
 
 
 def finetune(arguments: FinetuningArguments | None = None, **settings: Any) -> dict[str, Any]:
@@ -113,23 +115,40 @@ class Finetuning:
 
     def run(self) -> dict[str, Any]:
         """Train, measure and write; see `finetune`."""
-        log_on_main_process(self.arguments)
-        self.check()
-        self.arguments.choose_learning_rate()
-        tasks = self._tasks()
-        with RunFolder(self.arguments.output_dir, self.arguments.overwrite) as folder:
-            run, start = self._prepare(next(iter(tasks.values())), folder)
-            return self._finetune_all(self.begun(run), tasks, start)
-
-    def _tasks(self) -> dict[str, Task]:
-        """Tasks by name: the rows of table 7 if all are requested, otherwise a single one with the name ""."""
         arguments = self.arguments
-        task = arguments.resolve_task()
-        if arguments.approach == "finetune":
-            return {"": task}
-        return feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+        log_on_main_process(arguments)
+        self.check()
+        arguments.choose_learning_rate()
+        task, rows = arguments.resolve_task(), {}
+        if arguments.approach == "features":  # tasks by name, several if all rows of table 7 are requested
+            rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
+            task = next(iter(rows.values()))
+        with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
+            run, start = self._prepare(task, folder)
+            run = self.begun(run)
+            describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
+            ids = run.train[0].get("input_ids")
+            if ids is not None:
+                choices = ids if isinstance(ids[0], list) else [ids]
+                logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
+            if list(rows) in ([], [""]):
+                return self._finetune(run, Path(arguments.output_dir), start)
+            results: dict[str, dict[str, Any]] = {}
+            for name, task in rows.items():
+                logger.info("Features: %s.", name)
+                result = self._finetune(replace(run, task=task), Path(arguments.output_dir) / name, start)
+                if result["interrupted"]:
+                    return {"interrupted": True}
+                results[name] = result
+                start = None  # the model has been trained
+            if arguments.should_save:
+                metrics = {
+                    name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
+                }
+                write_json(Path(arguments.output_dir) / METRICS, metrics)
+            return results | {"interrupted": False}
 
-    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel | None]:
+    def _prepare(self, task: Task, folder: RunFolder) -> tuple[TaskRun, StartingModel]:
         """Read the data in one process, load the model in each, and begin the run if both are valid."""
         arguments = self.arguments
         start: StartingModel | None = None
@@ -147,76 +166,49 @@ class Finetuning:
         run = prepare_once(arguments.should_save, prepare)
         return run, start or self.start(run, arguments, arguments.seed)
 
-    def _finetune_all(self, run: TaskRun, tasks: Mapping[str, Task], start: StartingModel | None) -> dict[str, Any]:
-        """Train on the data of a run: once, or with every row of table 7."""
-        arguments = self.arguments
-        describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
-        _show_sequence(run)
-        results: dict[str, dict[str, Any]] = {}
-        for name, task in tasks.items():
-            if name:
-                logger.info("Features: %s.", name)
-            of_row = replace(run, task=task) if name else run
-            results[name] = self._finetune(of_row, Path(arguments.output_dir) / name, start)
-            if name and results[name]["interrupted"]:
-                return {"interrupted": True}
-            start = None  # the model has been trained
-        if list(results) == [""]:
-            return results[""]
-        if arguments.should_save:
-            metrics = {
-                name: {key: result[key] for key in result if key != "examples"} for name, result in results.items()
-            }
-            write_json(Path(arguments.output_dir) / METRICS, metrics)
-        return results | {"interrupted": False}
-
     def _finetune(self, run: TaskRun, output_dir: Path, start: StartingModel | None) -> dict[str, Any]:
         """Train with every seed or fold, keep a model, and write its card; see `finetune` for what it returns."""
         arguments = self.arguments
         trainings = planned_trainings(run, arguments, output_dir)
-        outcomes: dict[str, Outcome] = {}
-        trained = False
-        for training in trainings:
+        last, trained = trainings[-1], False
+        for number, training in enumerate(trainings, start=1):
             if (training.folder / METRICS).is_file():
                 logger.info("%s is finished; it is not trained again.", training.folder)
-                outcomes[training.name] = _read_outcome(training.folder, output_dir)
+                training.read_result(output_dir)
                 continue
             if len(trainings) > 1:
-                logger.info("%s, %d of %d.", training.name.capitalize(), len(outcomes) + 1, len(trainings))
-            first = start if training is trainings[0] and not training.is_fold else None  # a fold has data of its own
-            outcome = self._train(training.run(), training.seed, training.folder, first)
-            if outcome is None:
+                logger.info("%s, %d of %d.", training.name.capitalize(), number, len(trainings))
+            first = start if number == 1 and not training.is_fold else None  # a fold has data of its own
+            if not self._train(training, first):
                 return {"interrupted": True}
-            if outcome.interrupted and training is not trainings[-1]:
+            if training.interrupted and training is not last:
                 logger.warning("Stopped after %s; the same command continues from there.", training.name)
                 return {"interrupted": True}
-            outcomes[training.name] = outcome
             trained = True
             if training.is_fold and arguments.should_save:
                 clear_fold(training)
-        found = together(trainings, {name: outcome.metrics for name, outcome in outcomes.items()}, arguments)
+        found = summarize(trainings, arguments)
         examples: list[Example] = []
         if arguments.should_save:
             if len(trainings) > 1:
                 keep_training(found.kept, trainings, output_dir)
-                write_json(output_dir / METRICS, found.metrics | found.summary | found.by_training)
+                write_json(output_dir / METRICS, found.metrics | found.spread | found.by_training)
             shown = next(iter(run.validation.values()), run.train)
-            model = outcomes[found.kept.name].model
-            examples = task_examples(run.task, shown.examples, output_dir, model, run.tokenizer)
+            examples = task_examples(run.task, shown.examples, output_dir, found.kept.model, run.tokenizer)
             if trained or not (output_dir / "README.md").is_file():  # otherwise the user may have edited it
-                beside = self.comparisons(found.metrics)
-                write_finetuning_card(output_dir, arguments, run, outcomes, found, examples, beside)
+                comparisons = self.comparisons(found.metrics)
+                write_finetuning_card(output_dir, arguments, run, trainings, found, examples, comparisons)
         described = {"examples": [asdict(example) for example in examples]}
-        last = outcomes[trainings[-1].name]
-        return found.metrics | found.summary | described | {"interrupted": last.interrupted}
+        return found.metrics | found.spread | described | {"interrupted": last.interrupted}
 
-    def _train(self, run: TaskRun, seed: int, output_dir: Path, start: StartingModel | None) -> Outcome | None:
-        """Train with one seed, evaluate, and write model, metrics and predictions; None if Ctrl-C ended it."""
+    def _train(self, training: Training, start: StartingModel | None) -> bool:
+        """Train, evaluate, and write model, metrics and predictions; False if Ctrl-C ended it."""
+        run, output_dir = training.run(), training.folder
         arguments = copy.copy(self.arguments)
-        arguments.seed, arguments.output_dir = seed, str(output_dir)
+        arguments.seed, arguments.output_dir = training.seed, str(output_dir)
         if not run.validation:
             arguments.eval_strategy = IntervalStrategy.NO
-        model, new = start or self.start(run, arguments, seed)
+        model, new = start or self.start(run, arguments, training.seed)
         setattr(model.config, TASK_RECORD, task_record(arguments.task, run.task))
         if len(new) < len(list(model.parameters())):
             logger.info("Weights from %s; new ones: %s.", arguments.model, ", ".join(new) or "none")
@@ -236,7 +228,7 @@ class Finetuning:
         trainer = self.trainer(run, arguments, model=model, callbacks=callbacks)
         trained_for = trainer.train(resume_from_checkpoint=checkpoint).metrics["train_runtime"]
         if interrupt.stopped:
-            return None
+            return False
         if standardized is not None:  # before the adapter is saved, which has the head
             standardized.remove()
             fold_target_scale(network)
@@ -245,20 +237,13 @@ class Finetuning:
             trainer.model = trainer.model_wrapped = model
         if arguments.should_save:  # before an evaluation in half precision rounds the weights
             _save(model, run.tokenizer, output_dir)
-        metrics = measure_run(trainer, output_dir)
+        training.metrics = measure_run(trainer, output_dir)
         is_as_saved = not (arguments.bf16_full_eval or arguments.fp16_full_eval or trainer.is_fsdp_enabled)
-        trained = None
         if arguments.seeds == 1 and not arguments.folds and is_as_saved:
-            trained = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
-        return Outcome(metrics, seconds, trained, interrupt.interrupted)
-
-
-def _show_sequence(run: TaskRun) -> None:
-    ids = run.train[0].get("input_ids")
-    if ids is not None:
-        choices = ids if isinstance(ids[0], list) else [ids]
-        logger.info("As the model reads it:\n  %s", "\n  ".join(map(run.tokenizer.decode, choices)))
+            training.model = trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        training.seconds = None if checkpoint else trained_for  # earlier calls took some of the steps
+        training.interrupted = interrupt.interrupted
+        return True
 
 
 def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir: Path) -> None:
@@ -274,9 +259,84 @@ def _save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, output_dir
             save_vocab(vocab, folder / "vocab.txt")
 
 
-def _read_outcome(folder: Path, output_dir: Path) -> Outcome:
-    """The outcome of a finished run; with several seeds only the best one's log is kept, in the output folder."""
-    metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
-    states = [path for path in (folder / TRAINER_STATE_NAME, output_dir / TRAINER_STATE_NAME) if path.is_file()]
-    history = TrainerState.load_from_json(str(states[0])).log_history if states else []
-    return Outcome(metrics, next((entry["train_runtime"] for entry in history if "train_runtime" in entry), None))
+def measure_run(trainer: TaskTrainer, output_dir: Path) -> dict[str, float]:
+    """Evaluate a trained model, write metrics, curves, predictions and reports, and return the metrics."""
+    run = fitted = trainer.run
+    found, outputs = trainer.evaluate_all("eval", run.validation)
+    metrics = {name.removeprefix("eval_"): value for name, value in found.items()}
+    _warn_of_zero(trainer)
+    raw = _predictions(run, run.validation, outputs)
+    if run.validation:
+        name, data = next(iter(run.validation.items()))
+        task = run.task.adapted(raw[name], data.examples)
+        trainer.run = fitted = replace(run, task=task)
+        # What the task fits to validation data (thresholds, temperature) is recorded in the model folder.
+        if trainer.args.should_save:
+            write_task_record(output_dir, task_record(trainer.args.task, task))
+    predictions = raw if fitted.task == run.task else _predictions(fitted, run.validation, outputs)
+    for number, (name, data) in enumerate(run.validation.items()):
+        metrics |= _beside(fitted.task, data, raw[name], predictions[name], name, is_fitted_to=number == 0)
+    found, outputs = trainer.evaluate_all("test", run.test)
+    metrics |= found
+    tested = _predictions(fitted, run.test, outputs)
+    labelled = {name: data for name, data in run.test.items() if "labels" in data.inputs}
+    raw = tested if fitted.task == run.task else _predictions(run, labelled, outputs)
+    for name, data in labelled.items():
+        split = f"test_{name}" if name else "test"
+        metrics |= _beside(fitted.task, data, raw[name], tested[name], split)
+    if trainer.args.should_save:
+        trainer.save_state()
+        draw_curves(trainer.state.log_history, output_dir)
+        for name, data in (run.test or run.validation).items():
+            written = (tested or predictions)[name]
+            fitted.task.write_predictions(written, data.examples, output_dir, f"_{name}" if name else "")
+        _report_by_class(fitted.task, run.validation, predictions, output_dir)
+        _report_by_class(fitted.task, labelled, tested, output_dir, "_test")
+        write_json(output_dir / METRICS, metrics)  # the last file, which marks the training as finished
+    trainer.accelerator.wait_for_everyone()
+    return metrics
+
+
+def _warn_of_zero(trainer: TaskTrainer) -> None:
+    """Warn if the metric that selects the best model was 0 in every evaluation."""
+    name = str(trainer.args.metric_for_best_model).removeprefix("eval_")
+    values = [entry[f"eval_{name}"] for entry in trainer.state.log_history if f"eval_{name}" in entry]
+    if values and not any(values):
+        logger.warning(
+            "%s is 0 in every evaluation: the model has not learnt the task; train longer, or with a higher "
+            "--learning_rate.",
+            name,
+        )
+
+
+def _predictions(run: TaskRun, split: Mapping[str, TaskData], outputs: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    return {name: run.task.predict(outputs[name], data, run.labels) for name, data in split.items()}
+
+
+def _beside(
+    task: Task, data: TaskData, raw: Sequence[Any], calibrated: Sequence[Any], name: str, is_fitted_to: bool = False
+) -> dict[str, float]:
+    """Score of the most frequent answer, and calibration errors with and without (raw) fitted settings."""
+    start = f"{name}_" if name else ""
+    found = {"": task.calibration(calibrated, data.examples)}
+    # The error on data that the settings were fitted to is also measured by cross-fitting.
+    if is_fitted_to:
+        found[_HELD_OUT] = task.calibration(raw, data.examples, fitted_to_them=True)
+    if is_fitted_to or calibrated is not raw:
+        found[_UNCALIBRATED] = task.calibration(raw, data.examples)
+    if (majority := task.majority_scores(data.examples).get(task.main_metric)) is not None:
+        found[MAJORITY] = {task.main_metric: majority}
+    return {f"{start}{how}{key}": value for how, metrics in found.items() for key, value in metrics.items()}
+
+
+def _report_by_class(
+    task: Task, split: Mapping[str, TaskData], predictions: Mapping[str, Any], output_dir: Path, suffix: str = ""
+) -> None:
+    """Write the reports by class of a split's labelled data, and log those with few classes."""
+    for name, data in split.items():
+        report = task.report_by_class(predictions[name], data.examples)
+        if report is None:
+            return
+        write_class_report(report, output_dir, f"{suffix}_{name}" if name else suffix)
+        if len(report.classes) <= _CLASSES_SAID:
+            logger.info("\n%s", "\n".join(report.lines()))
