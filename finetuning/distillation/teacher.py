@@ -20,7 +20,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from ...files import PARTIAL, Checkpoint, written_beside
 from ...files.text import new_digest
 from ..data.labels import Labels
-from ..network.tagger import FeatureTaggerConfig
+from ..network.features import FeatureTaggerConfig
 from ..prediction.predictor import FinetunedModel, load_finetuned_model
 from ..tasks.task import Task, TaskData, network_outputs
 from .soft_targets import rows_of_outputs

@@ -21,9 +21,8 @@ from ...files.text import SEPARATED_SUFFIXES, STDIN, content_suffix, open_text
 from ...modeling_mybert import MyBertPreTrainedModel
 from ..data.labels import Labels
 from ..data.rows import DataRow, check_columns, new_name, rows_of
-from ..network.features import PAIR_SEPARATOR
+from ..network.features import PAIR_SEPARATOR, FeatureTaggerConfig
 from ..network.heads import check_model, longest_sequence
-from ..network.tagger import FeatureTaggerConfig
 from ..tasks import TaggingTask, feature_tasks
 from ..tasks.registry import TASKS
 from ..tasks.task import Task, network_outputs

@@ -23,8 +23,7 @@ from ...runs import (
     prepare_once,
 )
 from ...tokenization import save_vocab
-from ..network.heads import check_start, has_new_head
-from ..network.target_scale import fold_target_scale, learn_standardized
+from ..network.heads import check_start, fold_target_scale, has_new_head, learn_standardized
 from ..prediction.evaluation import write_class_report
 from ..tasks import feature_tasks
 from ..tasks.data_report import describe_data
