@@ -4,8 +4,6 @@ Texts are pooled as by sentence-transformers for the same folder. Format of its 
 sentence_transformers' `SentenceTransformer` writes next to a model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

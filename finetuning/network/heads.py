@@ -221,8 +221,8 @@ def _check_head(name: str, config: PreTrainedConfig, labels: Labels) -> None:
 
 # Regression in the unit of its data: the output layer learns standardized numbers, whatever their mean and scale. In
 # training a hook turns the layer's outputs into the data's unit, so that losses and metrics are in that unit. At the
-# end mean and deviation are folded into the layer, which leaves a plain model. Checkpoints in between have the layer as
-# it is trained; their configuration says so, and the loaders above fold it.
+# end mean and deviation are folded into the layer, which leaves a plain model. Checkpoints in between have the layer
+# as it is trained; their configuration says so, and the loaders above fold it.
 
 
 class _InUnit(torch.autograd.Function):
