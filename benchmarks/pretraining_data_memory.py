@@ -25,7 +25,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from ..files import expand_paths, open_text
-from ..pretraining.store.store_format import FORMAT, VERSION
+from ..pretraining.token_store import FORMAT, VERSION
 from .script import script
 from .timing import run_apart
 
