@@ -123,7 +123,8 @@ class Finetuning:
             rows = feature_tasks(task, arguments.features, arguments.model, arguments.lstm_size, str(arguments.device))
             task = next(iter(rows.values()))
         with RunFolder(arguments.output_dir, arguments.overwrite) as folder:
-            run, start = self._prepare(task, folder)
+            run, model = self._prepare(task, folder)
+            start: StartingModel | None = model
             run = self.begun(run)
             describe_data(run.task, run.train, dict(run.validation), run.tokenizer, arguments.folds)
             ids = run.train[0].get("input_ids")
