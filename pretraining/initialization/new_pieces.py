@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from ...files.options import AT_LEAST_0, AT_LEAST_1, Group, check_options, option
+from ...files.options import AT_LEAST_0, AT_LEAST_1, Group, Settings, option
 
 
 @dataclass
-class NewPiecesSettings:
+class NewPiecesSettings(Settings):
     """How a vocabulary is extended from a text."""
 
     group = Group.MODEL
@@ -23,5 +23,3 @@ class NewPiecesSettings:
     new_rows: Literal["mean", "random"] = option(
         "mean", "Initial embedding of a new piece: mean of the old pieces it was split into, or random."
     )
-
-    __post_init__ = check_options
