@@ -10,7 +10,7 @@ from ..files import check_model_folder, check_output_files, locked, only_errors
 from ..files.hub_names import check_available
 from .attention import attention_map
 from .curves import plot_run
-from .model_input import input_picture
+from .input_and_confusion import input_picture
 from .pictures import picture_path
 
 
